@@ -58,6 +58,28 @@ def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("second", ["a", "b"])
+def test_a_launch_that_is_given_twice_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], second: str
+) -> None:
+    log = DATA / "imb-2021.11.txt"
+    again = tmp_path / "again.txt"
+    again.write_bytes(log.read_bytes() + b"\n")
+    assert cli(["import", f"a={log}", f"{second}={again}", "--out", str(tmp_path / "run")]) == 2
+    assert f"{again} ({second}) holds a launch of {log} (a): all figures are the same" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_launches_of_a_size_or_two_may_agree_but_no_file_counts_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (omb_file(tmp_path / "a" / name, 1.0) for name in ("1.txt", "2.txt"))
+    assert cli(["import", str(one), str(other), "--out", str(tmp_path / "run")]) == 0
+    (tmp_path / "link").symlink_to(one)
+    assert cli(["import", f"a={one}", f"a={tmp_path / 'link'}", "--out", str(tmp_path / "twice")]) == 2
+    assert "link is given twice" in capsys.readouterr().err
+
+
 READ = sorted(
     path
     for path in DATA.iterdir()

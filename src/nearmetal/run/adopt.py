@@ -30,6 +30,9 @@ HOST_LABEL = (
 )
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _LEAST_BLOCKS = 3
+_HINT_ONCE = "give each launch once: an interval needs launches of their own"
+_DIGITS_BY_CHANCE = 32
+"""Equal figures of this many digits in all are of one launch; a few sizes in hundredths of a us may well agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,27 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
         raise ForeignFileError(f"{count} cannot be imported:\n  " + "\n  ".join(problems), hint=hint)
     if not adopted:
         raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
+    _refuse_copies(files, adopted)
     return adopted
+
+
+def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedFile]) -> None:
+    """Raise BadInputError where one launch would count twice: its interval would be of a spread that nobody saw."""
+    given: dict[Path, Path] = {}
+    for _, path in files:
+        if given.setdefault(path.resolve(), path) is not path:
+            raise BadInputError(f"{path} is given twice", hint=_HINT_ONCE)
+    known: dict[tuple[object, ...], AdoptedFile] = {}
+    for one in adopted:
+        cells = one.found.cells
+        figures = tuple((cell.operation, cell.message_bytes, cell.ns.tobytes()) for cell in cells)
+        first = known.setdefault((one.found.workload, *figures), one)
+        digits = sum(len(str(ns).rstrip("0")) for cell in cells for ns in cell.ns.flat) if first is not one else 0
+        if digits >= _DIGITS_BY_CHANCE:
+            raise BadInputError(
+                f"{one.file} ({one.label}) holds a launch of {first.file} ({first.label}): all figures are the same",
+                hint=_HINT_ONCE,
+            )
 
 
 def _order(number: int, one: AdoptedFile) -> Order:
