@@ -50,6 +50,22 @@ def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.Captu
     assert "imported from files" in capsys.readouterr().err
 
 
+def test_what_needs_a_measurement_is_refused_for_imported_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, scale in (("old", 1.0), ("new", 2.0)):
+        files = [omb_file(tmp_path / name / f"{i}.txt", scale + i / 100) for i in range(4)]
+        assert cli(["import", *(f"bare={file}" for file in files), "--out", str(tmp_path / f"run-{name}")]) == 0
+    old, new = str(tmp_path / "run-old"), str(tmp_path / "run-new")
+    assert cli(["gate", new, "--against", old, "--no-remeasure"]) == 1
+    assert cli(["gate", new, "--against", old]) == 2
+    assert "not measured again: this run was imported from files" in capsys.readouterr().err
+    assert cli(["plan", f"{new}/study.toml"]) == 3
+    assert "imported from files" in capsys.readouterr().err
+    assert cli(["advise", new]) == 2
+    assert "without counters" in capsys.readouterr().err
+
+
 def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = omb_file(tmp_path / "a" / "1.txt", 1.0), tmp_path / "a" / "2.txt"
     bad.write_text("hello\n")

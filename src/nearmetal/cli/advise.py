@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 
+from nearmetal.errors import BadInputError
 from nearmetal.report.advice import RULES, advise
 from nearmetal.results.paths import build_view
+from nearmetal.run.adopt import HOST_KIND
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 
@@ -26,6 +28,11 @@ def command(run: Path, form: str) -> None:
     """
     opened = RunDir.open(run).held()
     refuse_fabric(opened)
+    if opened.info.host_kind == HOST_KIND:
+        raise BadInputError(
+            f"{run} holds figures of other programs: without counters and facts there is nothing to advise from",
+            hint="measure these paths here: `nearmetal studies`, or `nearmetal between` for two pairs of machines",
+        )
     study = opened.study()
     several = len(study.setting) > 1 and any(one.valid for one in opened.trials())
     contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from nearmetal.errors import BadInputError, UnavailableError, meant
 from nearmetal.hosts import fake, kubectl, ssh
@@ -23,7 +24,7 @@ def _ssh(study: Study) -> Host:
     return open_ssh(study.host)
 
 
-def _refuse() -> Host:
+def _refuse() -> NoReturn:
     raise UnavailableError(
         "this run was imported from files: there is no host to measure on",
         hint="import the new files together with the old ones into another run",
@@ -79,6 +80,12 @@ HOSTS: dict[str, HostKind] = {
         rehearsed=False,
     ),
 }
+
+
+def refuse_imported(kind: str) -> None:
+    """Raise UnavailableError for the mark of a run whose figures were read from files."""
+    if kind == "import":
+        _refuse()
 
 
 def find_host(kind: str) -> HostKind:

@@ -9,7 +9,7 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
-from nearmetal.hosts.table import find_host
+from nearmetal.hosts.table import find_host, refuse_imported
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
@@ -34,7 +34,8 @@ from nearmetal.workloads.workload import CheckedWorkload
 
 
 def check_study(study: Study) -> None:
-    """Raise BadInputError that lists every name in a study that stands for nothing."""
+    """Raise BadInputError that lists every name in a study that stands for nothing, UnavailableError of an import."""
+    refuse_imported(study.host.kind)
     problems = [problem for attempt in _checks(study) if (problem := _problem(attempt))]
     unique = list(dict.fromkeys(problems))
     if unique:
