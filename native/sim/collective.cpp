@@ -18,31 +18,114 @@ std::uint32_t rounds_log2(std::uint32_t size) {
 std::int32_t as_rank(std::uint64_t rank) { return static_cast<std::int32_t>(rank); }
 std::uint64_t block_of(std::uint64_t bytes, std::uint32_t size) { return (bytes + size - 1) / size; }
 
+// Of fewer than so many ranks, with fewer than so many bytes: the first row that holds.
+struct Rule {
+    std::uint32_t ranks;
+    std::uint64_t bytes;
+    Algorithm algorithm;
+};
+constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
+constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0}, kKi = 1024;
+
+// As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules. Algorithms that are not
+// played stand as the nearest that is: linear_sync, which sends all at once unless told a limit, as linear; trees of
+// other widths as binomial; neighbour exchange and segmented rings as rings; a ring of fewer elements than ranks, and a
+// reduction with a broadcast behind it, as recursive doubling.
+constexpr Rule kAlltoallRules[] = {
+    {3, kAnyBytes, Algorithm::kPairwiseAlltoall},      {8, 512 * kKi, Algorithm::kLinearAlltoall},
+    {8, 1024 * kKi, Algorithm::kPairwiseAlltoall},     {16, kAnyBytes, Algorithm::kLinearAlltoall},
+    {32, 4, Algorithm::kLinearAlltoall},               {64, 512, Algorithm::kBruckAlltoall},
+    {64, kAnyBytes, Algorithm::kLinearAlltoall},       {512, kKi, Algorithm::kBruckAlltoall},
+    {1024, 512, Algorithm::kBruckAlltoall},            {256, 256 * kKi, Algorithm::kLinearAlltoall},
+    {512, 32 * kKi, Algorithm::kLinearAlltoall},       {512, kAnyBytes, Algorithm::kPairwiseAlltoall},
+    {1024, 256 * kKi, Algorithm::kLinearAlltoall},     {1024, kAnyBytes, Algorithm::kPairwiseAlltoall},
+    {2048, 512, Algorithm::kBruckAlltoall},            {2048, kAnyBytes, Algorithm::kLinearAlltoall},
+    {4096, kKi, Algorithm::kBruckAlltoall},            {4096, kAnyBytes, Algorithm::kLinearAlltoall},
+    {kAnyRanks, 2 * kKi, Algorithm::kBruckAlltoall},   {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
+};
+constexpr Rule kAlltoallvRules[] = {
+    {4, kAnyBytes, Algorithm::kPairwiseAlltoall},    {64, kAnyBytes, Algorithm::kLinearAlltoall},
+    {128, kAnyBytes, Algorithm::kPairwiseAlltoall},  {256, kAnyBytes, Algorithm::kLinearAlltoall},
+    {1024, kAnyBytes, Algorithm::kPairwiseAlltoall}, {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
+};
+constexpr Rule kAllreduceRules[] = {
+    {4, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {4, 8 * kKi, Algorithm::kRingAllreduce},
+    {4, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {4, 256 * kKi, Algorithm::kRingAllreduce},
+    {16, 8 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {32, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {64, 128, Algorithm::kRecursiveDoublingAllreduce},
+    {64, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+    {256, 256 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {512, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {512, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+    {2048, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {2048, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+    {kAnyRanks, 2 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {4096, 4 * kKi, Algorithm::kRingAllreduce},
+    {4096, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {4096, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+    {kAnyRanks, 16 * kKi, Algorithm::kRingAllreduce},
+    {kAnyRanks, 32 * kKi, Algorithm::kRecursiveDoublingAllreduce},
+    {kAnyRanks, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+};
+constexpr Rule kAllgatherRules[] = {
+    {32, kAnyBytes, Algorithm::kRecursiveDoublingAllgather}, {64, kKi, Algorithm::kRecursiveDoublingAllgather},
+    {256, 512, Algorithm::kRecursiveDoublingAllgather},      {256, kAnyBytes, Algorithm::kRingAllgather},
+    {512, kKi, Algorithm::kRecursiveDoublingAllgather},      {512, kAnyBytes, Algorithm::kRingAllgather},
+    {1024, 2 * kKi, Algorithm::kRecursiveDoublingAllgather}, {1024, kAnyBytes, Algorithm::kRingAllgather},
+    {kAnyRanks, 4 * kKi, Algorithm::kRecursiveDoublingAllgather}, {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
+};
+constexpr Rule kBcastRules[] = {
+    {4, kKi, Algorithm::kBinomialBcast},
+    {4, 32 * kKi, Algorithm::kLinearBcast},
+    {4, 128 * kKi, Algorithm::kBinomialBcast},
+    {4, 256 * kKi, Algorithm::kChainBcast},
+    {4, 512 * kKi, Algorithm::kLinearBcast},
+    {4, kAnyBytes, Algorithm::kBinomialBcast},
+    {8, 8 * kKi, Algorithm::kBinomialBcast},
+    {8, 1024 * kKi, Algorithm::kLinearBcast},
+    {8, kAnyBytes, Algorithm::kChainBcast},
+    {16, 32 * kKi, Algorithm::kBinomialBcast},
+    {16, kAnyBytes, Algorithm::kLinearBcast},
+    {32, 1024 * kKi, Algorithm::kBinomialBcast},
+    {32, kAnyBytes, Algorithm::kScatterAllgatherBcast},
+    {1024, kAnyBytes, Algorithm::kBinomialBcast},
+    {2048, 512 * kKi, Algorithm::kBinomialBcast},
+    {kAnyRanks, 256 * kKi, Algorithm::kBinomialBcast},
+    {kAnyRanks, kAnyBytes, Algorithm::kScatterAllgatherBcast},
+};
+
+template <std::size_t kRows>
+Algorithm by_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint64_t bytes) {
+    for (const Rule &rule : rules)
+        if (size < rule.ranks && bytes < rule.bytes)
+            return rule.algorithm;
+    return rules[kRows - 1].algorithm;
+}
+
 Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    const bool power = std::has_single_bit(size);
     switch (collective) {
     case Collective::kBarrier:
-        return Algorithm::kDissemination;
-    case Collective::kBcast: // the middle range is a split binary tree there; scatter-allgather has the same volume
-        return bytes < 2048     ? Algorithm::kBinomialBcast
-               : bytes < 370728 ? Algorithm::kScatterAllgatherBcast
-                                : Algorithm::kChainBcast;
+        return size >= 4 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
+    case Collective::kBcast:
+        return by_rules(kBcastRules, size, bytes);
     case Collective::kReduce:
         return Algorithm::kBinomialReduce;
     case Collective::kAllreduce:
-        return bytes < 10000 ? Algorithm::kRecursiveDoublingAllreduce : Algorithm::kRingAllreduce;
+        return by_rules(kAllreduceRules, size, bytes);
     case Collective::kGather:
         return !vector && bytes < 6000 ? Algorithm::kBinomialGather : Algorithm::kLinearGather;
     case Collective::kScatter:
         return !vector && bytes < 300 && size > 10 ? Algorithm::kBinomialScatter : Algorithm::kLinearScatter;
-    case Collective::kAllgather:
-        if (vector || bytes * size >= 50000)
-            return Algorithm::kRingAllgather;
-        return power ? Algorithm::kRecursiveDoublingAllgather : Algorithm::kBruckAllgather;
+    case Collective::kAllgather: {
+        const Algorithm chosen = vector ? Algorithm::kRingAllgather : by_rules(kAllgatherRules, size, bytes);
+        const bool doubling = chosen == Algorithm::kRecursiveDoublingAllgather;
+        return doubling && !std::has_single_bit(size) ? Algorithm::kBruckAllgather : chosen;
+    }
     case Collective::kAlltoall:
-        if (!vector && bytes < 200 && size > 12)
-            return Algorithm::kBruckAlltoall;
-        return !vector && bytes < 3000 ? Algorithm::kLinearAlltoall : Algorithm::kPairwiseAlltoall;
+        return vector ? by_rules(kAlltoallvRules, size, bytes) : by_rules(kAlltoallRules, size, bytes);
     case Collective::kReduceScatter:
         return Algorithm::kRingReduceScatter;
     case Collective::kScan:
@@ -58,6 +141,8 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
 Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
     const bool power = std::has_single_bit(size);
     switch (collective) {
+    case Collective::kBarrier:
+        return Algorithm::kDissemination;
     case Collective::kBcast:
         return bytes < 12288 || size < 8 ? Algorithm::kBinomialBcast : Algorithm::kScatterAllgatherBcast;
     case Collective::kAllreduce:
@@ -245,6 +330,18 @@ Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
     return {.send_to = as_rank(peer), .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer], .open = true};
 }
 
+// Rank 0 hears from all, then tells all.
+Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t others = c.size - 1;
+    if (round >= (c.rank == 0 ? 2 * others : 2))
+        return {.last = true};
+    if (c.rank != 0)
+        return round == 0 ? Round{.send_to = 0} : Round{.recv_from = 0};
+    const std::int32_t peer = as_rank(1 + round % others);
+    return round < others ? Round{.recv_from = peer, .open = round + 1 < others}
+                          : Round{.send_to = peer, .open = true};
+}
+
 Round linear_scan(const CollectiveCall &c, std::uint32_t round) {
     if (round > 1)
         return {.last = true};
@@ -312,6 +409,10 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     switch (c.algorithm) {
     case Algorithm::kDissemination:
         return dissemination(c, round);
+    case Algorithm::kLinearBarrier:
+        return linear_barrier(c, round);
+    case Algorithm::kLinearBcast:
+        return linear_rooted(c, round, false);
     case Algorithm::kBinomialBcast:
         return binomial(c, round, true, 0, false);
     case Algorithm::kScatterAllgatherBcast:

@@ -15,6 +15,8 @@ enum class CollectiveChoice : std::uint8_t { kOpenMpi = 0, kMpich = 1 };
 
 enum class Algorithm : std::uint8_t {
     kDissemination,
+    kLinearBarrier,
+    kLinearBcast,
     kBinomialBcast,
     kScatterAllgatherBcast,
     kChainBcast,

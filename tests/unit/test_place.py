@@ -110,9 +110,9 @@ def test_traffic_counts_every_message_once() -> None:
 
 def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
     barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
-    graph = traffic(Schedule(4, (Program((DoCall(0),), (barrier,), (Comm(0, size=4),)),)))
-    assert graph.nnz == 4 * 2
-    assert graph[0, 1] == graph[3, 1] == 4096
+    graph = traffic(Schedule(8, (Program((DoCall(0),), (barrier,), (Comm(0, size=8),)),)))
+    assert graph.nnz == 8 * 3
+    assert graph[0, 1] == graph[7, 1] == graph[5, 1] == 4096
 
 
 def test_the_recommended_placement_is_the_fastest_found() -> None:
