@@ -132,6 +132,9 @@ void Engine::simulate() {
         case EventKind::kControl:
             answer(event.index());
             break;
+        case EventKind::kSent:
+            sent(event.index());
+            break;
         }
         // Ranks whose wait ended in this event; a list, so that no call nests in another rank's call.
         for (std::size_t i = 0; i < runnable_.size(); ++i)

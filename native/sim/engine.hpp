@@ -262,6 +262,11 @@ class Engine {
     void complete_slot(std::uint32_t rank, std::uint32_t slot, Ps time);
     void control(std::uint32_t message, Ps time);
     void answer(std::uint32_t message);
+    void sent(std::uint32_t note);
+    void tell_sender(std::uint32_t message, Ps time);
+    void fetch_data(std::uint32_t message);
+    void fetched_data(std::uint32_t message, Ps overhead);
+    [[nodiscard]] Ps answer_overhead(const Message &m) const;
 
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
@@ -301,6 +306,9 @@ class Engine {
         return a.host == b.host ? PairClass::kSameHost : PairClass::kInter;
     }
     [[nodiscard]] const PathModel &path(PairClass of) const { return machine_->paths[static_cast<int>(of)]; }
+    [[nodiscard]] bool fetched(const Message &m) const {
+        return m.pair == PairClass::kSameDomain && path(m.pair).fetched;
+    }
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
     // Whether the process itself looks after messages at `time`; with asynchronous progress not while it computes.

@@ -175,7 +175,10 @@ void Engine::deliver(std::uint32_t index, Ps time) {
     Rank &r = ranks_[m.dst];
     m.interrupts = r.state != State::kWaiting || time < r.computes_until;
     if (m.kind == MessageKind::kData) {
-        complete_recv(m.dst, m.recv_owner, time, recv_overhead(m));
+        const Ps overhead = recv_overhead(m);
+        if (fetched(m))
+            fetched_data(index, overhead);
+        complete_recv(messages_[index].dst, messages_[index].recv_owner, time, overhead);
         messages_.give(index);
         return;
     }
@@ -240,12 +243,19 @@ void Engine::complete_send(std::uint32_t rank, std::uint32_t owner, Ps time) {
 
 // ---------------------------------------------------------------- rendezvous
 
+// What it takes a process to answer a request or a grant: the answer to a grant is the data.
+Ps Engine::answer_overhead(const Message &m) const {
+    const PathModel &way = path(m.pair);
+    const Ps data = m.kind == MessageKind::kGrant ? way.segment(m.bytes).send_overhead(m.bytes) : 0;
+    return own_time(target(m), way.segment(0).recv_overhead_ps + data);
+}
+
 // A matched request or a grant has come; the process answers when it is inside MPI.
 void Engine::control(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t rank = target(m);
     Rank &r = ranks_[rank];
-    const Ps cost = own_time(rank, path(m.pair).segment(0).recv_overhead_ps);
+    const Ps cost = answer_overhead(m);
     m.time = time;
     spend(rank, cost);
     if (r.state != State::kInCall && looks(r, time)) {
@@ -264,6 +274,10 @@ void Engine::control(std::uint32_t index, Ps time) {
 
 void Engine::answer(std::uint32_t index) {
     Message &m = messages_[index];
+    if (m.kind == MessageKind::kRequest && fetched(m)) {
+        fetch_data(index);
+        return;
+    }
     if (m.kind == MessageKind::kRequest) {
         m.kind = MessageKind::kGrant;
         inject(index, now_);
@@ -271,7 +285,43 @@ void Engine::answer(std::uint32_t index) {
     }
     m.kind = MessageKind::kData;
     const std::uint32_t owner = m.send_owner, rank = m.src;
-    complete_send(rank, owner, inject(index, now_));
+    const Ps end = inject(index, now_);
+    if (shares_.empty() || end <= now_)
+        complete_send(rank, owner, end);
+    else
+        tell_sender(index, end);
+}
+
+// The send of a message is over at `time`; until then its rank waits, so another can have the core.
+void Engine::tell_sender(std::uint32_t index, Ps time) {
+    const std::uint32_t note = messages_.take();
+    const Message &m = messages_[note] = messages_[index];
+    if ((m.send_owner & kContextOwner) == 0 && m.send_owner != kNobody)
+        slot(ranks_[m.src], m.send_owner).time = note;
+    push(time, EventKind::kSent, note);
+}
+
+// The receiver copies the data out of the sender's memory, and needs nothing more of the sender for it.
+void Engine::fetch_data(std::uint32_t index) {
+    Message &m = messages_[index];
+    m.kind = MessageKind::kData;
+    const Segment &segment = path(m.pair).segment(m.bytes);
+    Ps takes = segment.latency_ps + time_of(m.bytes, segment.latency_fs_per_byte);
+    if (segment.tail > 0)
+        takes += job_->tables[segment.tail - 1].draw(draw(m.dst, ranks_[m.dst].draws, 0));
+    push(now_ + std::max(takes, Ps{0}), EventKind::kReady, index);
+}
+
+void Engine::fetched_data(std::uint32_t index, Ps overhead) {
+    const Message &m = messages_[index];
+    const Segment &small = path(m.pair).segment(0);
+    tell_sender(index, now_ + overhead + small.latency_ps + own_time(m.src, small.recv_overhead_ps));
+}
+
+void Engine::sent(std::uint32_t note) {
+    const Message m = messages_[note];
+    messages_.give(note);
+    complete_send(m.src, m.send_owner, now_);
 }
 
 // The process enters MPI: it answers what came while it computed.
@@ -281,7 +331,7 @@ void Engine::enter(std::uint32_t rank) {
         const std::uint32_t index = r.deferred.head;
         Message &m = messages_[index];
         r.deferred.head = m.next;
-        r.clock = std::max(r.clock, m.time) + own_time(rank, path(m.pair).segment(0).recv_overhead_ps);
+        r.clock = std::max(r.clock, m.time) + answer_overhead(m);
         push(r.clock, EventKind::kControl, index);
     }
     r.deferred.tail = kNone;

@@ -45,7 +45,9 @@ Ps Engine::recv_overhead(const Message &m) {
     const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_recv = r.compute;
     const Ps least = m.interrupts ? way.work_for(m.bytes) : 0;
-    return own_time(m.dst, std::max(way.segment(m.bytes).recv_overhead(m.bytes), least) + cold);
+    const Segment &segment = way.segment(m.bytes);
+    const Ps copying = m.kind == MessageKind::kData && fetched(m) ? segment.send_overhead(m.bytes) : 0;
+    return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold);
 }
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.

@@ -45,6 +45,7 @@ struct PathModel {
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
     std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
+    bool fetched = false; // inside a domain: above the limit the receiver does both ends' work, the sender only asks
     // What either end works for a message while its process computes, at least: some of that work otherwise passes while
     // it waits for the wire. Rising; on lines, beyond the last by the byte.
     std::vector<WorkPoint> work;

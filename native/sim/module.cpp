@@ -284,10 +284,11 @@ void bind_machine(nb::module_ &m) {
             nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"),
             nb::arg("tail") = 0, nb::arg("overhead_fs_per_byte") = 0)
         .def("set_path",
-             [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte) {
+             [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte, bool fetched) {
                  require(pair >= 0 && pair < 3, "machine: no such class of pairs");
                  s.paths[pair].eager_up_to_bytes = eager_up_to_bytes;
                  s.paths[pair].copy_fs_per_byte = copy_fs_per_byte;
+                 s.paths[pair].fetched = fetched;
              })
         .def("add_cold_point", [](Machine &s, int pair, Ps computed_ps, Ps extra_ps) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");

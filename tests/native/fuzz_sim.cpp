@@ -86,6 +86,7 @@ void machine(Bytes &in, Machine &m) {
                                  in.number<std::uint64_t>(200), in.number<std::uint32_t>(2)});
         path.eager_up_to_bytes = in.number<std::uint64_t>(200, 50);
         path.copy_fs_per_byte = in.number<std::uint64_t>(3);
+        path.fetched = in.take<std::uint8_t>() % 2;
     }
     m.port_fs_per_byte = in.number<std::uint64_t>(200);
     m.port_gap_ps = in.number<Ps>(3);

@@ -25,6 +25,7 @@ void random_path(Machine &machine, std::size_t pair) {
                                                 pick(1'000'000), pick(3)});
     machine.paths[pair].eager_up_to_bytes = pick(2) ? ~std::uint64_t{0} : pick(3000);
     machine.paths[pair].copy_fs_per_byte = pick(2) ? 0 : pick(1'000'000);
+    machine.paths[pair].fetched = pick(2);
 }
 
 void random_machine(Job &job) {

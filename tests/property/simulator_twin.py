@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.predict import _sim
@@ -20,7 +20,7 @@ from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 if TYPE_CHECKING:
     from nearmetal.predict.models import Distribution, Machine, PathModel
 
-RANK, ARRIVE, READY, CONTROL = 0, 1, 2, 5
+RANK, ARRIVE, READY, CONTROL, SENT = 0, 1, 2, 5, 8
 
 
 def work_for(path: PathModel, size: int) -> int:
@@ -132,8 +132,14 @@ class Twin:
         while self.events:
             self.now, kind, index = heapq.heappop(self.events)
             self.runnable: list[int] = []
-            handler = {RANK: self.go_on, ARRIVE: self.arrive, READY: self.deliver_now, CONTROL: self.answer}[kind]
-            handler(index)
+            handlers = {
+                RANK: self.go_on,
+                ARRIVE: self.arrive,
+                READY: self.deliver_now,
+                CONTROL: self.answer,
+                SENT: self.sent,
+            }
+            handlers[kind](index)
             for rank in self.runnable:
                 self.go_on(rank)
         end = max(rank.clock for rank in self.ranks)
@@ -178,6 +184,9 @@ class Twin:
             assert self.machine.intra is not None
             return self.machine.intra
         return self.machine.inter
+
+    def fetched(self, m: Message) -> bool:
+        return self.path(m.src, m.dst).fetched and not self.crosses(m.src, m.dst)
 
     def crosses(self, a: int, b: int) -> bool:
         return bool(self.placement.domain_of[a] != self.placement.domain_of[b])
@@ -234,7 +243,7 @@ class Twin:
     def enter(self, rank: Rank) -> None:
         for index in rank.deferred:
             m = self.message(index)
-            rank.clock = max(rank.clock, m.time) + self.path(m.src, m.dst).segment(0).recv_overhead_ps
+            rank.clock = max(rank.clock, m.time) + self.answer_overhead(m)
             self.push(rank.clock, CONTROL, index)
         rank.deferred = []
 
@@ -353,7 +362,12 @@ class Twin:
         overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         if m.interrupts:
             overhead = max(overhead, work_for(self.path(m.src, m.dst), m.size))
+        if m.kind == "data" and self.fetched(m):
+            overhead += segment.send_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
+        if m.kind == "data" and self.fetched(m):
+            small = self.path(m.src, m.dst).segment(0)
+            self.push(self.now + overhead + small.latency_ps + small.recv_overhead_ps, SENT, self.keep(replace(m)))
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + overhead
             self.complete(m.dst, m.recv_slot, rank.clock)
@@ -428,10 +442,16 @@ class Twin:
                     return
             rank.unexpected.append(m_index)
 
+    def answer_overhead(self, m: Message) -> int:
+        path = self.path(m.src, m.dst)
+        data = path.segment(m.size)
+        copying = data.send_overhead_ps + m.size * data.overhead_fs_per_byte // 1000 if m.kind == "grant" else 0
+        return path.segment(0).recv_overhead_ps + copying
+
     def control(self, m_index: int) -> None:
         m = self.message(m_index)
         rank = self.ranks[m.target]
-        cost = self.path(m.src, m.dst).segment(0).recv_overhead_ps
+        cost = self.answer_overhead(m)
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + cost
             self.push(rank.clock, CONTROL, m_index)
@@ -443,9 +463,19 @@ class Twin:
         else:
             rank.deferred.append(m_index)
 
+    def sent(self, m_index: int) -> None:
+        m = self.message(m_index)
+        self.drop(m_index)
+        self.complete(m.src, m.send_slot, self.now)
+
     def answer(self, m_index: int) -> None:
         m = self.message(m_index)
-        if m.kind == "request":
+        if m.kind == "request" and self.fetched(m):
+            m.kind = "data"
+            segment = self.path(m.src, m.dst).segment(m.size)
+            takes = segment.latency_ps + m.size * segment.latency_fs_per_byte // 1000
+            self.push(self.now + max(takes + self.draw(m.dst, segment.residual), 0), READY, m_index)
+        elif m.kind == "request":
             m.kind = "grant"
             self.inject(m_index, self.now)
         else:

@@ -300,8 +300,10 @@ def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> Non
         segment = path.segment(size)
         assert segment.one_way_ps(size) == pytest.approx(ns * 1000, rel=0.01)
         both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
-        gap = segment.gap_ps + size * segment.fs_per_byte / 1000
-        assert both == pytest.approx(min(gap, segment.one_way_ps(size)), rel=0.05)
+        streamed = np.interp(size, list(gaps), list(gaps.values())) * 1000
+        assert both == pytest.approx(min(streamed, segment.one_way_ps(size)), rel=0.15)
+        # The processor alone keeps messages apart: the sender goes on as soon as it has worked for one.
+        assert (segment.gap_ps, segment.fs_per_byte) == (segment.send_overhead_ps, segment.overhead_fs_per_byte)
     machine = Machine(None, path, cores=Cores(1, one_computer=True))
     ops = (Op(OpKind.SENDRECV, peer=1, recv_peer=1, message_bytes=8192),)
     other = (Op(OpKind.SENDRECV, peer=0, recv_peer=0, message_bytes=8192),)

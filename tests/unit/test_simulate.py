@@ -90,7 +90,7 @@ def test_the_time_of_a_rank_is_computing_overheads_and_waiting() -> None:
     assert (found.rank_compute_ns, found.rank_overhead_ns) == (4000 / 2, (100 + 200) / 2)
     rendezvous = replace(MACHINE, inter=path(eager=10))
     asked = simulate(Schedule(2, (sender, program([recv(0)])), (gap,)), rendezvous, Placement.block(2, 1))
-    assert asked.rank_overhead_ns == (100 + 200 + 2 * 200) / 2  # the request and the grant are looked at too
+    assert asked.rank_overhead_ns == (2 * 100 + 200 + 2 * 200) / 2  # the request and the grant are looked at too
 
 
 def test_overhead_for_each_byte_takes_the_processor_of_both_ends() -> None:
@@ -118,8 +118,8 @@ def test_a_message_stream_is_limited_by_the_gap_per_byte() -> None:
 
 def test_rendezvous_needs_a_round_trip_before_the_data() -> None:
     machine = replace(MACHINE, inter=path(eager=999))
-    # request (L), answered after o_r; grant (L), answered after o_r; data.
-    assert run_ns(ping(), machine) == 100 + (1000 + 200) + (1000 + 200) + 1000 + 1000 + 200
+    # request (L), answered after o_r; grant (L), answered after o_r and the o_s of the data; data.
+    assert run_ns(ping(), machine) == 100 + (1000 + 200) + (1000 + 200) + 100 + 1000 + 1000 + 200
 
 
 def late_receiver(async_progress: bool) -> int:
@@ -137,7 +137,7 @@ def late_receiver(async_progress: bool) -> int:
 
 
 def test_rendezvous_waits_until_the_receiver_enters_mpi() -> None:
-    assert late_receiver(async_progress=False) == 50_000 + 200 + (1000 + 200) + 1000 + 1000 + 200
+    assert late_receiver(async_progress=False) == 50_000 + 200 + (1000 + 200 + 100) + 1000 + 1000 + 200
     assert late_receiver(async_progress=True) == 50_000 + 200
 
 

@@ -13,8 +13,10 @@ Method, in this order; every step uses medians, so single slow messages move the
    busier end needs tau(s). So o_s + o_r = tau2 and the larger of both is tau: the sender's, as on every path where the
    kernel carries a message to the other end's queue within the call that sends it. Without samples of both ways
    o_s = o_r = min(tau, t / 4), without streaming they are 0. All at the smallest size of the segment; L is what is left
-   of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs, and where a wire of
-   known rate joins nodes of one processor each, all but the wire is (`predict/wire.py`).
+   of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs, or half of tau2 where
+   that is less, and nothing but the processor keeps messages apart; where a wire of known rate joins nodes of one
+   processor each, all but the wire is theirs (`predict/wire.py`). Above the eager limit t contains the handshake, which
+   the simulator plays: it is taken out of L, and what L does not hold of it out of both overheads.
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
    One way is found by deconvolution (`predict/residual.py`).
@@ -51,6 +53,8 @@ OWN_RESIDUAL = 300
 """Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
 NO_LOSS = 0.95
 """Share of twice the one-way throughput from which on both ways at once cost nothing."""
+BY_ONE_END = 1.5
+"""How much longer both ways at once take than one where both ends work for a message: twice; 1 where one end does."""
 _PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
 _LINE_SIZES = 2
 """Sizes that a line needs."""
@@ -94,15 +98,15 @@ def fit_path(
 ) -> PathModel:
     """Fit one path; `one_processor` says that both ends of it shared a single one, `works_ns` what they do, if known.
 
-    `eager_up_to_bytes` is the library's limit, when known: above it the measured times contain the handshake, which
-    is taken out of L because the simulator plays it. Raise BadInputError for fewer than two sizes or a size without
-    enough samples.
+    `eager_up_to_bytes` is the library's limit, when known. Raise BadInputError for fewer than two sizes or a size
+    without enough samples.
     """
     merged = _by_size(round_trips)
     sizes, times = _typical(merged)
     tau = _gaps_between_messages(windows, sizes, times)
     tau_both = _gaps_between_messages(both_ways, sizes, times)
-    works_ns = (lambda size, _: _gap_at(tau, size)) if one_processor and tau else works_ns
+    if one_processor and tau:
+        works_ns = _works_of_both(tau, tau_both)
     told = tau if works_ns is None else {}
     segments: list[Segment] = []
     predicted = np.empty_like(times)
@@ -128,12 +132,35 @@ def fit_path(
     segments = _with_gaps(segments, tau)
     if works_ns is not None:
         segments = with_overheads(segments, works_ns)
+    if one_processor and tau:
+        segments = [replace(one, gap_ps=one.send_overhead_ps, fs_per_byte=one.overhead_fs_per_byte) for one in segments]
+    fetched = one_processor and _done_by_one_end(tau, tau_both, eager_up_to_bytes)
     return PathModel(
-        _without_handshake(segments, eager_up_to_bytes),
+        _without_handshake(segments, eager_up_to_bytes, fetched=fetched),
         eager_up_to_bytes,
         fit=quality,
         measured_bytes=tuple(sorted(merged)),
+        fetched=fetched,
     )
+
+
+def _works_of_both(tau: dict[int, float], tau_both: dict[int, float]) -> Works:
+    """Return what both ends work for a message on the one processor that they share.
+
+    One way, an end that has less to do polls meanwhile; both ways at once, where that is quicker, it does not.
+    """
+
+    def works_ns(size: int, _: float) -> float:
+        one_way = _gap_at(tau, size)
+        return min(one_way, _gap_at(tau_both, size) / 2) if tau_both else one_way
+
+    return works_ns
+
+
+def _done_by_one_end(tau: dict[int, float], tau_both: dict[int, float], eager_up_to_bytes: int) -> bool:
+    """Return whether one end works for messages above the eager limit: then both ways take hardly longer than one."""
+    sizes = [size for size in tau if size > eager_up_to_bytes and size in tau_both]
+    return bool(sizes) and all(tau_both[size] < BY_ONE_END * tau[size] for size in sizes)
 
 
 def fit_port(windows: Sequence[Windows]) -> int:
@@ -343,19 +370,31 @@ def _segment(
     )
 
 
-def _without_handshake(segments: list[Segment], eager_up_to_bytes: int) -> tuple[Segment, ...]:
+def _without_handshake(segments: list[Segment], eager_up_to_bytes: int, *, fetched: bool) -> tuple[Segment, ...]:
+    """Return the segments without the messages before the data: a request, and a grant unless the data are fetched."""
     small = segments[0]
-    handshake_ps = 2 * (small.latency_ps + small.recv_overhead_ps)
+    handshake_ps = small.send_overhead_ps + (1 if fetched else 2) * (small.latency_ps + small.recv_overhead_ps)
     cut: list[Segment] = []
     lowest = 0
     for segment in segments:
         if lowest < eager_up_to_bytes < segment.up_to_bytes and eager_up_to_bytes != UNBOUNDED:
             cut.append(replace(segment, up_to_bytes=eager_up_to_bytes))
         rendezvous = segment.up_to_bytes > eager_up_to_bytes
-        shorter = max(0, segment.latency_ps - handshake_ps) if rendezvous else segment.latency_ps
-        cut.append(replace(segment, latency_ps=shorter))
+        cut.append(_shorter(segment, handshake_ps) if rendezvous else segment)
         lowest = segment.up_to_bytes
     return tuple(cut)
+
+
+def _shorter(segment: Segment, by_ps: int) -> Segment:
+    """Return a segment that takes so much less: in L, and what that does not hold, in both overheads alike."""
+    waits_ps = min(segment.latency_ps, by_ps)
+    each_ps = (by_ps - waits_ps) // 2
+    return replace(
+        segment,
+        latency_ps=segment.latency_ps - waits_ps,
+        send_overhead_ps=max(0, segment.send_overhead_ps - each_ps),
+        recv_overhead_ps=max(0, segment.recv_overhead_ps - each_ps),
+    )
 
 
 def _with_residuals(

@@ -273,7 +273,7 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
     if samples.one_processor:
-        return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
+        return fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, one_processor=True)
     path = fit_path(
         samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=told.works_ns if told else None
     )

@@ -114,7 +114,8 @@ class PathModel:
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire. (): the overhead alone. `interrupt_fs_per_byte` tells it by the byte, in a file of an older
-    version and where an interrupt stage is added.
+    version and where an interrupt stage is added. `fetched`: inside a node, the receiver alone copies messages above
+    the eager limit and does the work of both ends, while the sender has only to ask.
     """
 
     segments: tuple[Segment, ...]
@@ -125,6 +126,7 @@ class PathModel:
     cold: tuple[tuple[int, int], ...] = ()
     interrupt_fs_per_byte: int = 0
     work_ps: tuple[tuple[int, int], ...] = ()
+    fetched: bool = False
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]

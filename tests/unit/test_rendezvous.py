@@ -1,0 +1,102 @@
+"""Messages above the eager limit: what they take of either end, who copies them, and when their sender is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearmetal.predict.fit import RoundTrips, Windows, fit_path
+from nearmetal.predict.models import Cores, Distribution, Machine, PathModel
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
+
+from .simulated import MACHINE, NS, US, path, program, recv, run_ns, send
+
+ONE_WAY_NS = {8: 3900, 64: 3900, 512: 4700, 4096: 12_300, 8192: 17_200, 65_536: 85_700, 1 << 20: 1_257_000}
+"""Inside a node of one processor, in the lab."""
+GAP_NS = {8: 1800, 512: 2300, 8192: 27_000, 65_536: 164_000}
+EAGER = 4032
+
+
+def fitted(both_ways: dict[int, int]) -> PathModel:
+    """Fit a path inside a node whose messages are so far apart, one way as measured."""
+    round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()]
+    one_way, both = (
+        [Windows(size, 64, 1, np.full(50, 64 * ns)) for size, ns in gaps.items()] for gaps in (GAP_NS, both_ways)
+    )
+    return fit_path(round_trips, one_way, EAGER, both, one_processor=True)
+
+
+BY_ONE_END = {8: 3400, 512: 4800, 8192: 29_000, 65_536: 167_000}
+BY_BOTH = {8: 3400, 512: 4800, 8192: 54_000, 65_536: 328_000}
+
+
+def round_trip_ns(machine: Machine, size: int) -> float:
+    ops = (Op(OpKind.SEND, peer=1, message_bytes=size), Op(OpKind.RECV, peer=1, message_bytes=size))
+    there = Program((Repeat(20, (DoCall(0), DoCall(1))),), ops, (Comm(0, size=2),))
+    back = Program((Repeat(20, (DoCall(1), DoCall(0))),), tuple(replace(op, peer=0) for op in ops), (Comm(0, size=2),))
+    return float(simulate(Schedule(2, (there, back)), machine, Placement.block(2, 2)).makespan_ns[0]) / 20
+
+
+@pytest.mark.parametrize("size", ONE_WAY_NS)
+@pytest.mark.parametrize("both_ways", [BY_ONE_END, BY_BOTH])
+def test_a_replayed_ping_pong_inside_a_node_takes_as_long_as_measured(both_ways: dict[int, int], size: int) -> None:
+    """The handshake stayed in overheads that held all of t, and its sender was done after its data had come: 64 KiB
+    took 2.5 times as long as measured where the ranks shared a processor, and twice as long where not."""
+    model = fitted(both_ways)
+    machine = Machine(model, model)
+    assert round_trip_ns(machine, size) == pytest.approx(2 * ONE_WAY_NS[size], rel=0.04 if model.fetched else 0.25)
+    shared = replace(machine, cores=Cores(1, switch_ps=0))
+    if model.fetched:
+        assert round_trip_ns(shared, size) == pytest.approx(2 * ONE_WAY_NS[size], rel=0.04)
+
+
+def test_streams_both_ways_tell_whether_one_end_copies() -> None:
+    assert fitted(BY_ONE_END).fetched
+    assert not fitted(BY_BOTH).fetched
+    eager = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()], one_processor=True)
+    assert not eager.fetched
+
+
+def late_sender(*, fetched: bool) -> list[int]:
+    """Return when rank 0, which starts a send, computes for 50 us and waits, and rank 1, which receives, are done."""
+    done = Op(OpKind.MARK, tag=7)
+    ops = [send(1, nonblocking=True, slot=0), Op(OpKind.WAIT, slots=0), done]
+    steps: list[Step] = [DoCall(0), DoGap(0), DoCall(1), DoCall(2)]
+    sender = program(ops, steps, gaps=(0,), slot_sets=((0,),), slots=1)
+    intra = replace(path(latency=100, eager=999), fetched=fetched)
+    schedule = Schedule(2, (sender, program([recv(0), done])), (Distribution((0.0,), (50 * US,)),))
+    found = simulate(schedule, replace(MACHINE, intra=intra), Placement.block(2, 2), keep_marks=True)
+    return [int(time) // NS for _, _, time in sorted(found.marks[0].tolist())]
+
+
+def test_a_receiver_that_fetches_needs_no_sender() -> None:
+    """Of 1000 B: the request, then L and the bytes, and what both ends work, by the receiver alone."""
+    waits, fetches = late_sender(fetched=False), late_sender(fetched=True)
+    assert waits[1] == 100 + 50_000 + 200 + 100 + 100 + 1000 + 200
+    assert fetches == [100 + 50_000, 100 + (100 + 200) + (100 + 1000) + (100 + 200)]
+
+
+def test_a_sender_whose_data_are_fetched_is_done_when_it_hears_so() -> None:
+    intra = replace(path(latency=100, eager=999), fetched=True)
+    schedule = Schedule(2, (program([send(1)]), program([recv(0)])))
+    received = 100 + (100 + 200) + (100 + 1000) + (100 + 200)
+    assert run_ns(schedule, replace(MACHINE, intra=intra), per_host=2) == received + 100 + 200
+
+
+def test_a_rank_whose_data_are_on_their_way_gives_its_core_away() -> None:
+    """It held the core until they had left: the other rank of its node computed after the wire, not meanwhile."""
+    gaps = (Distribution((0.0,), (800 * US,)), Distribution((0.0,), (100 * US,)))
+    comm = (Comm(0, size=4),)
+    told = Program((DoCall(0), DoGap(0)), (recv(2),), comm, (0,))  # computes 800 us from 100 us on
+    answers = (recv(0, 1_000_000, nonblocking=True, slot=0), recv(3), send(1), Op(OpKind.WAIT, slots=0))
+    receiver = Program(tuple(DoCall(at) for at in range(4)), answers, comm, slot_sets=((0,),), slots=1)
+    tells = Program((DoGap(0), DoCall(0)), (send(2),), comm, (1,))
+    schedule = Schedule(4, (program([send(2, 1_000_000)], ranks=4), told, receiver, tells), gaps)
+    wire = replace(MACHINE, inter=path(eager=1000), cores=Cores(1, switch_ps=0))
+    took = simulate(schedule, wire, Placement.of_hosts(np.array([0, 0, 1, 2], np.uint32))).makespan_ns[0]
+    assert 1_000_000 < took < 1_010_000
