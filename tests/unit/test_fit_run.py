@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError
 from nearmetal.facts.inventory import count_processors, sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -169,6 +170,15 @@ def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, c
     other = relabelled(measured, **(changed if "placement" in changed else {"options": options | changed}))
     expected = fit_records(measured, records).find("veth").machine
     assert fit_records(measured, [*records, other]).find("veth").machine == expected
+
+
+def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
+    """Of a run with many paths, none was told."""
+    ping = next(one for one in measured.trials() if one.order.workload.label == "latency")
+    record = replace(ping, cells=ping.cells[:1])
+    named = f"{record.order.path.label} / {record.order.setting} / polling"
+    with pytest.raises(BadInputError, match=f"{named}: a path needs .* at least 2 sizes, there are 1"):
+        fit_records(measured, [record])
 
 
 def test_streams_of_pairs_inside_a_node_are_not_taken_for_the_wire(measured: RunDir) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.cli.place import command as place
+from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError, StoreError
 from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
@@ -80,6 +81,52 @@ def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
 def test_a_typo_is_told_what_was_meant(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     assert "did you mean '" in refused(predict, "mine", "--on", model, *argv).hint
+
+
+PATTERN = '[pattern]\nkind = "halo"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n'
+
+
+@pytest.mark.parametrize("other", ["cg.toml", "trace"])
+def test_a_pattern_is_no_launch_of_another_program(tmp_path: Path, model: str, other: str) -> None:
+    """Two programs were replayed in turn: a median between both, and an interval from one to the other."""
+    (tmp_path / "halo.toml").write_text(PATTERN)
+    (tmp_path / "cg.toml").write_text(PATTERN.replace("halo", "cg"))
+    error = refused(predict, str(tmp_path / other), str(tmp_path / "halo.toml"), "--on", model)
+    assert "toml is a pattern, a program by itself, and 2 programs are named" in error.message
+    assert "only traces can be launches of one program" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [((), "the traces have 2 and 4 ranks"), (("--ranks", "4"), ", and --ranks 4 is not more than both")],
+)
+def test_traces_of_two_sizes_need_a_third(
+    model: str, monkeypatch: pytest.MonkeyPatch, ranks: tuple[str, ...], said: str
+) -> None:
+    """They were `of [2, 4] ranks on 6 machines`, and `the trace has 2, 4 ranks, not 4`."""
+    sizes = iter((2, 4))
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [replace(ping(8), ranks=next(sizes))])
+    error = refused(predict, "few", "many", "--on", model, *ranks)
+    assert error.message.endswith(said)
+    assert "--ranks a larger one" in error.hint
+
+
+def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
+    (tmp_path / "empty.toml").touch()
+    (tmp_path / "p.toml").write_text(PATTERN)
+    pattern, empty = str(tmp_path / "p.toml"), str(tmp_path / "empty.toml")
+    assert refused(predict, empty, "--on", model).message == f"{empty} has no table"
+    error = refused(predict, pattern, "--on", model, "--machine", empty)
+    assert error.message == f"{empty} names nothing that differs from the measured machine"
+    assert "vms_per_host" in error.hint
+    assert "a file that --save-model" in refused(predict, pattern, "--on", pattern).hint
+
+
+def test_a_host_with_a_colon_has_a_number() -> None:
+    """`n1:` passed for one slot, as `n1` is."""
+    with pytest.raises(BadInputError, match="'n1:' is not a host"):
+        parse_hosts("n0:2,n1:")
+    assert parse_hosts("n0:2,n1").counts == (2, 1)
 
 
 @pytest.mark.parametrize("paths", ["veth,,bridge", "veth, ", ""])

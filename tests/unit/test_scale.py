@@ -227,5 +227,5 @@ def test_two_traces_need_no_word_on_scaling(tmp_path: Path, monkeypatch: pytest.
     compute_ns, err = said("few", "many", "--ranks", "64")
     assert compute_ns == pytest.approx(3 * 1_600_000 / 64)
     assert "the traces are of 4 and 16 ranks, not of 64" in " ".join(err.split())
-    with pytest.raises(BadInputError, match="the trace has 4, 16 ranks, not 8"):
+    with pytest.raises(BadInputError, match="the traces have 4 and 16 ranks, and --ranks 8 is not more than both"):
         said("few", "many", "--ranks", "8")

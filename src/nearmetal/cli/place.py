@@ -62,8 +62,8 @@ def parse_hosts(text: str) -> Slots:
     names: list[str] = []
     counts: list[int] = []
     for part in text.split(","):
-        name, _, count = part.strip().partition(":")
-        if not _HOST.fullmatch(name) or (count and not is_whole(count, limits.RANKS.value())):
+        name, colon, count = part.strip().partition(":")
+        if not _HOST.fullmatch(name) or (colon and not is_whole(count, limits.RANKS.value())):
             raise BadInputError(f"{part!r} is not a host", hint="write --hosts n0:16,n1:16")
         names.append(name)
         counts.append(int(count or 1))

@@ -54,6 +54,11 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
 def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) -> list[Schedule]:
     """Return traces on a number of ranks, where they tell what the program would do there (`predict.scale`)."""
     traced = sorted({one.ranks for one in schedules})
+    if len(traced) > 1 and not scaling and (ranks is None or ranks <= traced[-1]):
+        said = f"the traces have {' and '.join(map(str, traced))} ranks"
+        said += f", and --ranks {ranks} is not more than both" if ranks else ""
+        hint = "name traces of one number of ranks, or of two and with --ranks a larger one to go on to"
+        raise BadInputError(said, hint=hint)
     if ranks is None or traced == [ranks]:
         if scaling:
             raise BadInputError(
@@ -205,6 +210,10 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
     The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
     """
+    pattern = next((str(one) for one in programs if one.suffix == ".toml"), "")
+    if pattern and len(programs) > 1:
+        said = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
+        raise BadInputError(said, hint="predict one after the other: only traces can be launches of one program")
     loaded = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
     schedules = scaled(loaded, given["ranks"], given["scaling"])
     changes = read_changes(given["machine_file"], **{one.name: given[one.name] for one in fields(Changes)})

@@ -151,7 +151,10 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         if samples.round_trips:
             how = (eager_up_to_bytes, _work_of_processors(at, groups))
             whole = (one for one in launches[at].values() if one.cells == samples.cells)
-            fitted[at] = _FittedPath(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
+            try:
+                fitted[at] = _FittedPath(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
+            except BadInputError as error:
+                raise BadInputError(f"{run.root}, {' / '.join(at)}: {error.message}", hint=error.hint) from error
     if not fitted:
         raise BadInputError(
             f"{run.root} has no ping-pong samples of a path, back to back between nodes",

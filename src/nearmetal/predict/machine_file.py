@@ -244,5 +244,7 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
     """Return the keys of a machine file, overridden by options that are not None; raise BadInputError for others."""
     hint = f"the machine is described by {', '.join(one.name for one in fields(Changes))}"
     table = read_toml(path, "a machine file", hint) if path else {}
+    if path and not table:
+        raise BadInputError(f"{path} names nothing that differs from the measured machine", hint=hint)
     table |= {key: value for key, value in options.items() if value is not None}
     return read_table(Changes, table, str(path or "the machine"), hint)

@@ -346,5 +346,5 @@ def read_model(path: Path) -> ModelFile:
     except (ValueError, BadInputError) as error:
         raise ForeignFileError(
             f"{path} is not a model file of version {MODEL_VERSION}: {error}",
-            hint="fit the run again with this version of nearmetal",
+            hint="--on takes a run directory, or a file that --save-model of this version wrote",
         ) from error

@@ -94,7 +94,8 @@ def read_pattern(path: Path) -> Pattern:
 def parse_pattern(data: dict[str, object], name: str = "pattern") -> Pattern:
     """Check the content of a pattern file; raise BadInputError naming every wrong key."""
     if set(data) != {"pattern"}:
-        raise BadInputError(f"{name} has the tables {sorted(data)}", hint="it holds one table, [pattern]")
+        has = f"the tables {', '.join(sorted(data))}" if data else "no table"
+        raise BadInputError(f"{name} has {has}", hint=f"a pattern is one table, [pattern]: {_HINT}")
     return read_table(Pattern, data["pattern"], name, _HINT)
 
 
