@@ -132,6 +132,8 @@ SURVIVE = {
     ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",
     ("store.samples", "17"): "how much is hashed at once: it decides the time alone",
     ("store.samples", "end_bytes > size"): "a file of its directory alone has another sum in any case",
+    ("store.bundle", "1980"): "the day of a file in an archive, which nobody reads",
+    ("store.sums", "100000"): "how many files are remembered as seen: it decides the time alone",
     ("store.sums", "2000000000"): "1 ns of 2 s, by which a file is too young to be known",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",

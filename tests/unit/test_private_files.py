@@ -87,3 +87,12 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
         os.close(reader)
     assert pipe.is_fifo()
     assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_no_file_stays_open_that_was_written(tmp_path: Path) -> None:
+    before = list(Path("/proc/self/fd").iterdir())
+    for number in range(10):
+        Disk().make_folder(tmp_path / f"{number}" / "below")
+        Disk().put_bytes(tmp_path / f"{number}" / "x", b"whole")
+        Disk().append(tmp_path / f"{number}" / "x", b"more")
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(before)
