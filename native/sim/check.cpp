@@ -40,6 +40,10 @@ void check_machine(const Job &job) {
             check_table(job, s.tail);
         }
         ColdPoint before{0, 0};
+        for (std::size_t i = 0; i < path.crossing.size(); ++i)
+            require(is_duration(path.crossing[i].ps) &&
+                        (i == 0 || path.crossing[i].bytes > path.crossing[i - 1].bytes),
+                    "machine: sizes of crossing messages do not rise");
         for (const ColdPoint &point : path.cold) {
             require(point.computed_ps > before.computed_ps && point.extra_ps >= before.extra_ps &&
                         is_duration(point.computed_ps) && is_duration(point.extra_ps),

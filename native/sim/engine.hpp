@@ -73,8 +73,9 @@ class Engine {
         MessageKind kind = MessageKind::kEager;
         PairClass pair = PairClass::kInter; // of its two ends, in either direction
         bool interrupts = false;            // it came while the receiver computed
+        bool crosses = false;               // it left before something of its receiver had come to its sender
         std::uint64_t bytes = 0;
-        Ps time = 0; // when it became visible to the receiver
+        Ps time = 0; // when it left, and from then on when it became visible to the receiver
         std::uint32_t send_owner = 0, recv_owner = 0;
         Place from, to; // of src and dst
     };
@@ -317,6 +318,7 @@ class Engine {
     }
     Ps send_overhead(const Message &m);
     Ps recv_overhead(const Message &m);
+    [[nodiscard]] bool crosses(const Message &m) const;
     Ps awake(std::uint32_t rank, Ps time);
     std::uint32_t draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const;
     Ps stage_jitter(std::uint32_t domain);

@@ -167,6 +167,7 @@ std::uint32_t Engine::take_posted(Rank &r, const Message &m) {
 // A message is visible to its process from `time` >= now on.
 void Engine::deliver(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
+    m.crosses = !path(m.pair).crossing.empty() && m.kind != MessageKind::kGrant && crosses(m);
     m.time = time;
     if (m.kind == MessageKind::kGrant) {
         control(index, time);

@@ -31,6 +31,33 @@ Ps PathModel::work_for(std::uint64_t bytes) const {
     return before.bytes ? static_cast<Ps>(static_cast<Wide>(before.ps) * bytes / before.bytes) : before.ps;
 }
 
+Ps PathModel::crossing_for(std::uint64_t bytes) const {
+    if (crossing.empty() || bytes <= crossing.front().bytes)
+        return crossing.empty() ? 0 : crossing.front().ps;
+    WorkPoint before = crossing.front();
+    for (const WorkPoint &point : crossing) {
+        if (bytes <= point.bytes) {
+            const auto risen = static_cast<Wide>(point.ps - before.ps) * static_cast<Wide>(bytes - before.bytes);
+            return before.ps + static_cast<Ps>(risen / static_cast<Wide>(point.bytes - before.bytes));
+        }
+        before = point;
+    }
+    return before.ps;
+}
+
+// Whether the receiver of a message has sent its sender one that had not come there when this one left.
+bool Engine::crosses(const Message &m) const {
+    const Rank &r = ranks_[m.dst];
+    const Flow *flows = &flows_[std::size_t{m.dst} * kInlineFlows];
+    for (std::uint8_t i = 0; i < r.flows; ++i)
+        if (flows[i].dst == m.src)
+            return flows[i].arrival > m.time;
+    if (!r.flow_overflow)
+        return false;
+    const auto found = more_flows_.find(std::uint64_t{m.dst} << 32 | m.src);
+    return found != more_flows_.end() && found->second > m.time;
+}
+
 Ps Engine::send_overhead(const Message &m) {
     Rank &r = ranks_[m.src];
     const PathModel &way = path(m.pair);
@@ -47,12 +74,13 @@ Ps Engine::recv_overhead(const Message &m) {
     const Ps least = m.interrupts ? way.work_for(m.bytes) : 0;
     const Segment &segment = way.segment(m.bytes);
     const Ps copying = m.kind == MessageKind::kData && fetched(m) ? segment.send_overhead(m.bytes) : 0;
-    return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold);
+    const Ps crossing = m.crosses ? way.crossing_for(m.bytes) : 0;
+    return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold + crossing);
 }
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.
 Ps Engine::inject(std::uint32_t index, Ps time) {
-    const Message &m = messages_[index];
+    Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
     const PathModel &way = path(m.pair);
@@ -72,6 +100,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
         port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
         latency += machine_->hop_ps * machine_->extra_switches(r.place.host, place_of_target(m).host);
     }
+    m.time = start;
     r.tx_free = start + segment.gap_ps + wire;
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);

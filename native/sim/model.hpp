@@ -50,6 +50,10 @@ struct PathModel {
     // it waits for the wire. Rising; on lines, beyond the last by the byte.
     std::vector<WorkPoint> work;
 
+    // What it takes a receiver beyond that of a message whose sender had not yet got what the receiver sent it: neither
+    // can carry the other's acknowledgement. On lines, constant below the first and beyond the last.
+    std::vector<WorkPoint> crossing;
+
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
         std::size_t at = 0;
         while (at + 1 < segments.size() && bytes > segments[at].up_to_bytes)
@@ -59,6 +63,7 @@ struct PathModel {
 
     [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
     [[nodiscard]] Ps work_for(std::uint64_t bytes) const;
+    [[nodiscard]] Ps crossing_for(std::uint64_t bytes) const;
 };
 
 // How long a collective of so many bytes takes all ranks together, from the call of the last to the end of the slowest.

@@ -298,6 +298,10 @@ void bind_machine(nb::module_ &m) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
             s.paths[pair].work.push_back({bytes, ps});
         })
+        .def("add_crossing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+            require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+            s.paths[pair].crossing.push_back({bytes, ps});
+        })
         .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
             require(collective < kCollectives, "machine: no such collective");
             s.measured[collective].push_back({bytes, table});

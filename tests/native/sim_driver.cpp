@@ -26,6 +26,8 @@ void random_path(Machine &machine, std::size_t pair) {
     machine.paths[pair].eager_up_to_bytes = pick(2) ? ~std::uint64_t{0} : pick(3000);
     machine.paths[pair].copy_fs_per_byte = pick(2) ? 0 : pick(1'000'000);
     machine.paths[pair].fetched = pick(2);
+    if (pick(2))
+        machine.paths[pair].crossing = {{64, Ps{1000} * pick(9000)}, {4096, Ps{1000} * pick(9000)}};
 }
 
 void random_machine(Job &job) {

@@ -36,6 +36,17 @@ def work_for(path: PathModel, size: int) -> int:
     return below + (above - below) * (size - low) // (high - low)
 
 
+def crossing_for(path: PathModel, size: int) -> int:
+    """What a message that crosses another takes of its receiver beyond."""
+    below = (0, path.crossing_ps[0][1]) if path.crossing_ps else (0, 0)
+    for point in path.crossing_ps:
+        if size <= point[0]:
+            risen = abs(point[1] - below[1]) * (size - below[0]) // (point[0] - below[0])
+            return below[1] + (risen if point[1] >= below[1] else -risen)
+        below = point
+    return below[1]
+
+
 @dataclass
 class Message:
     src: int
@@ -48,6 +59,7 @@ class Message:
     recv_slot: int = -1
     time: int = 0
     interrupts: bool = False
+    crosses: bool = False
 
     @property
     def sender(self) -> int:
@@ -365,6 +377,7 @@ class Twin:
         if m.kind == "data" and self.fetched(m):
             overhead += segment.send_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
+        overhead += crossing_for(self.path(m.src, m.dst), m.size) if m.crosses else 0
         if m.kind == "data" and self.fetched(m):
             small = self.path(m.src, m.dst).segment(0)
             self.push(self.now + overhead + small.latency_ps + small.recv_overhead_ps, SENT, self.keep(replace(m)))
@@ -400,7 +413,9 @@ class Twin:
         rank.tx_free = start + segment.gap_ps + wire
         rank.copy_free = start + m.wire * self.path(a, b).copy_fs_per_byte // 1000
         arrival = max(start + latency + m.wire * segment.latency_fs_per_byte // 1000, self.now)
-        rank.flows[b] = arrival = max(arrival, rank.flows.get(b, 0))
+        m.time = start
+        arrival = max(arrival, rank.flows.get(b, 0))
+        rank.flows = {to: time for to, time in rank.flows.items() if to == b or time > self.now} | {b: arrival}
         self.push(arrival, ARRIVE, m_index)
         return start + wire
 
@@ -424,8 +439,9 @@ class Twin:
 
     def deliver_now(self, m_index: int) -> None:
         m = self.message(m_index)
-        m.time = self.now
         receiver = self.ranks[m.dst]
+        m.crosses = m.kind != "grant" and receiver.flows.get(m.src, m.time) > m.time
+        m.time = self.now
         m.interrupts = receiver.state != "waiting" or self.now < receiver.computes_until
         if m.kind == "grant":
             self.control(m_index)

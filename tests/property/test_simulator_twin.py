@@ -45,7 +45,7 @@ segments = st.builds(
 rising = st.lists(st.integers(1, 20_000_000), min_size=1, max_size=3, unique=True).map(sorted)
 cold = st.just(()) | st.builds(lambda gaps, more: tuple(zip(gaps, more, strict=False)), rising, rising)
 paths = st.builds(
-    lambda small, large, eager, copy, cold, interrupt, work, fetched: PathModel(
+    lambda small, large, eager, copy, cold, interrupt, work, fetched, crossing: PathModel(
         (Segment(500, *_fields(small)), large),
         eager,
         copy,
@@ -53,6 +53,7 @@ paths = st.builds(
         interrupt_fs_per_byte=interrupt,
         work_ps=work,
         fetched=fetched,
+        crossing_ps=crossing,
     ),
     segments,
     segments,
@@ -62,6 +63,7 @@ paths = st.builds(
     st.sampled_from([0, 0, 1_000_000, 9_000_000]),
     st.sampled_from([(), (), ((0, 50_000),), ((0, 40_000), (300, 900_000), (2000, 900_000)), ((700, 4_000_000),)]),
     st.booleans(),
+    st.sampled_from([(), ((1, 70_000), (600, 3_000_000), (1000, 500_000))]),
 )
 
 

@@ -172,6 +172,27 @@ def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, c
     assert fit_records(measured, [*records, other]).find("veth").machine == expected
 
 
+def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Path) -> None:
+    exchange = '{ name = "allreduce"', '{ name = "exchange"'
+    (tmp_path / "s.toml").write_text(STUDY.replace(*exchange))
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    run = RunDir.open(tmp_path / "run")
+
+    def crossing(**facts: Scalar) -> list[tuple[int, ...]]:
+        records = [
+            replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | facts))
+            for one in run.trials()
+            if one.order.path.kind == "veth"
+        ]
+        named = fit_records(run, records).find("veth")
+        return [tuple(size for size, _ in one.inter.crossing_ps) for one in (named.machine, *named.launches)]
+
+    wire = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}
+    assert set(crossing(**ALONE, **wire)) == {(8, 1024)}
+    assert set(crossing(**ALONE)) == {()}
+    assert set(crossing(**{**ALONE, "nodes.processors": 8}, **wire)) == {()}
+
+
 def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
     """Of a run with many paths, none was told."""
     ping = next(one for one in measured.trials() if one.order.workload.label == "latency")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
+from nearmetal.predict.crossing import crossed, fit_crossing
 from nearmetal.predict.fit import (
     Exchanges,
     RoundTrips,
@@ -244,7 +245,11 @@ def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, t
         replace(_machine(found.samples, path, inside[index % len(inside)]), measured=_measured(own))
         for index, (own, path) in enumerate(found.launches)
     )
-    return _machine(found.samples, found.path, intra.path if intra else None), single
+    whole = _machine(found.samples, found.path, intra.path if intra else None)
+    if found.samples.wire_of_single_processors is None:
+        return whole, single
+    crossing = fit_crossing(found.samples.exchanges, whole)
+    return crossed(whole, crossing), tuple(crossed(one, crossing) for one in single)
 
 
 def _cores(run: RunDir, record: TrialRecord) -> Cores | None:

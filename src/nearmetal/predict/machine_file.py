@@ -183,8 +183,9 @@ class Changes:
 def _fewer_interrupts(path: PathModel) -> PathModel:
     """Return a path whose messages take as little of a computing process as in its longest streams.
 
-    An interrupt that waits finds many packets, as one of such a stream does.
+    An interrupt that waits finds many packets, as one of such a stream does, and acknowledgements among them.
     """
+    path = replace(path, crossing_ps=())
     return replace(path, work_ps=(), interrupt_fs_per_byte=path.copy_fs_per_byte) if path.work_ps else path
 
 

@@ -115,7 +115,9 @@ class PathModel:
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire. (): the overhead alone. `interrupt_fs_per_byte` tells it by the byte, in a file of an older
     version and where an interrupt stage is added. `fetched`: inside a node, the receiver alone copies messages above
-    the eager limit and does the work of both ends, while the sender has only to ask.
+    the eager limit and does the work of both ends, while the sender has only to ask. `crossing_ps` is what it takes a
+    receiver beyond that of a message that crosses one of its own on the way, whose acknowledgements have nothing to
+    ride on: (bytes, ps), sizes rising, on lines and constant beyond the ends; () where not measured.
     """
 
     segments: tuple[Segment, ...]
@@ -127,6 +129,7 @@ class PathModel:
     interrupt_fs_per_byte: int = 0
     work_ps: tuple[tuple[int, int], ...] = ()
     fetched: bool = False
+    crossing_ps: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
@@ -136,6 +139,9 @@ class PathModel:
             raise BadInputError(f"what computing adds to a message does not rise: {self.cold} ps")
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.work_ps)):
             raise BadInputError(f"what messages take of processors does not rise: {self.work_ps} (bytes, ps)")
+        sizes = [size for size, _ in self.crossing_ps]
+        if any(a >= b for a, b in pairwise(sizes)) or any(ps < 0 for _, ps in self.crossing_ps):
+            raise BadInputError(f"what crossing messages take is of no rising sizes: {self.crossing_ps} (bytes, ps)")
 
     def works(self) -> tuple[tuple[int, int], ...]:
         """Return `work_ps`, or what an older file tells instead."""

@@ -192,6 +192,8 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
         native.add_cold_point(pair, computed_ps, extra_ps)
     for message_bytes, ps in path.works():
         native.add_work_point(pair, message_bytes, ps)
+    for message_bytes, ps in path.crossing_ps:
+        native.add_crossing_point(pair, message_bytes, ps)
 
 
 def _program(program: Program, tables: list[int]) -> _sim.Program:

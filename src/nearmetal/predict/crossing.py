@@ -1,0 +1,53 @@
+"""What messages take longer that cross on their way: neither can carry the other's acknowledgement.
+
+A ping-pong has an answer to each message, and streams so many at once that the kernel takes them together. Only an
+exchange of both ends (`exchange`, without computing before it) meets messages that cross one by one: what it takes
+longer than its replay from the other samples is booked to the receivers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nearmetal.predict.fit import Exchanges
+from nearmetal.predict.models import Machine
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import DoCall, Repeat
+
+_TIMES = 20
+"""Exchanges back to back in a replay."""
+_PS_PER_NS = 1000
+
+Crossing = tuple[tuple[int, int], ...]
+
+
+def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
+    """Return `PathModel.crossing_ps` from exchanges back to back, () without; what a replay takes longer is none."""
+    times: dict[int, list[float]] = defaultdict(list)
+    for one in exchanges:
+        if one.computed_ns == 0:
+            times[one.message_bytes].append(float(np.median(one.ns)))
+    longer = (
+        (size, float(np.median(launches)) - _replayed_ns(machine, size)) for size, launches in sorted(times.items())
+    )
+    return tuple((size, max(0, round(more * _PS_PER_NS))) for size, more in longer)
+
+
+def crossed(machine: Machine, crossing: Crossing) -> Machine:
+    """Return a machine whose messages between nodes take that much longer where they cross."""
+    return replace(machine, inter=replace(machine.inter, crossing_ps=crossing))
+
+
+def _replayed_ns(machine: Machine, size: int) -> float:
+    """Return how long the replay of one exchange between two nodes takes."""
+    own = (Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=size) for rank in range(2))
+    steps = (Repeat(_TIMES, (DoCall(0),)),)
+    schedule = Schedule(2, tuple(Program(steps, (op,), (Comm(0, size=2),)) for op in own))
+    plain = replace(machine, measured=())
+    return float(np.median(simulate(schedule, plain, Placement.block(2, 1), replicas=5).makespan_ns)) / _TIMES

@@ -1,0 +1,69 @@
+"""Messages that cross on their way: what they take longer, and how a run tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.crossing import crossed, fit_crossing
+from nearmetal.predict.fit import Exchanges
+from nearmetal.predict.schedule import Op, OpKind, Schedule
+from nearmetal.predict.trace import DoCall, Repeat
+
+from .simulated import MACHINE, path, ping, program, recv, run_ns, send
+
+CROSSING = ((500, 1_000_000), (1500, 4_000_000), (2500, 2_000_000))
+
+
+def exchange(size: int, times: int = 1) -> Schedule:
+    own = (Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=size) for rank in range(2))
+    return Schedule(2, tuple(program([op], [Repeat(times, (DoCall(0),))]) for op in own))
+
+
+@pytest.mark.parametrize(
+    ("size", "more"),
+    [(8, 1000), (500, 1000), (1000, 2500), (1500, 4000), (2000, 3000), (2500, 2000), (9000, 2000)],
+)
+def test_each_end_of_an_exchange_takes_longer(size: int, more: int) -> None:
+    assert run_ns(exchange(size), crossed(MACHINE, CROSSING)) == run_ns(exchange(size)) + more
+
+
+def test_messages_with_an_answer_take_as_long_as_in_a_ping_pong() -> None:
+    slow = crossed(MACHINE, CROSSING)
+    assert run_ns(ping(1000), slow) == run_ns(ping(1000))
+    there = program([send(1), recv(1)], [Repeat(5, (DoCall(0), DoCall(1)))])
+    back = program([recv(0), send(0)], [Repeat(5, (DoCall(0), DoCall(1)))])
+    assert run_ns(Schedule(2, (there, back)), slow) == run_ns(Schedule(2, (there, back)))
+    inside = replace(MACHINE, inter=replace(path(latency=100), crossing_ps=CROSSING))
+    assert run_ns(exchange(1000), inside, per_host=2) == run_ns(exchange(1000), per_host=2)
+
+
+def test_a_message_to_another_rank_crosses_nothing() -> None:
+    """Of three ranks in a ring none gets one of the rank that it sends to."""
+    ring = [
+        program([Op(OpKind.SENDRECV, peer=(rank + 1) % 3, recv_peer=(rank + 2) % 3, message_bytes=1000)], ranks=3)
+        for rank in range(3)
+    ]
+    assert run_ns(Schedule(3, tuple(ring)), crossed(MACHINE, CROSSING)) == run_ns(Schedule(3, tuple(ring)))
+
+
+def test_crossing_is_what_exchanges_take_longer_than_their_replay() -> None:
+    replayed = {size: run_ns(exchange(size, 20)) / 20 for size in (500, 1500, 2500)}
+    more = {500: 700.0, 1500: -300.0, 2500: 1200.0}  # one is quicker than its replay
+    measured = [Exchanges(size, 0, np.full(50, replayed[size] + more[size])) for size in more]
+    computed = Exchanges(500, 20_000, np.full(50, 1e6))
+    crossing = fit_crossing([*measured, computed], MACHINE)
+    assert crossing == ((500, 700_000), (1500, 0), (2500, 1_200_000))
+    for size in (500, 2500):
+        found = run_ns(exchange(size, 20), crossed(MACHINE, crossing)) / 20
+        assert found == pytest.approx(replayed[size] + more[size], rel=1e-3)
+    assert fit_crossing([computed], MACHINE) == ()
+
+
+@pytest.mark.parametrize("crossing", [((8, 1), (8, 2)), ((8, -1),)])
+def test_what_crossing_takes_has_rising_sizes_and_no_time_below_none(crossing: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(BadInputError, match="crossing messages"):
+        replace(path(), crossing_ps=crossing)
