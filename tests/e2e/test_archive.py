@@ -33,6 +33,16 @@ def test_there_and_back_is_the_same_run(root: Path, capsys: pytest.CaptureFixtur
     assert nearmetal(["unarchive", "r.nmrun", "r"]) == 2
 
 
+def test_a_run_without_a_trial_goes_on_elsewhere(root: Path) -> None:
+    for one in [*root.glob("trials/*"), *root.glob("samples/*")]:
+        one.unlink()
+    (root / "records.sums").write_bytes(b"")
+    assert nearmetal(["archive", "r", "r.nmrun"]) == 0
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 0
+    assert nearmetal(["run", "--resume", "back"]) == 0
+    assert nearmetal(["verify", "back"]) == 0
+
+
 def test_a_damaged_run_is_not_archived(root: Path) -> None:
     (root / "samples" / "000001.parquet").write_bytes(b"x")
     assert nearmetal(["archive", "r", "r.nmrun"]) == 2

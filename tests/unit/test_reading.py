@@ -26,7 +26,7 @@ from nearmetal.predict.trace_file import decode_rank
 from nearmetal.reading import MAX_DEPTH, parse_json, read_bytes, timed
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.store.archive import archive, unarchive
-from nearmetal.store.bundle import read_bundle
+from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.record import TrialRecord
 from nearmetal.study.changes import changes
 from nearmetal.study.spec import parse_study, parse_toml
@@ -398,6 +398,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     assert len(read_bundle(path, 8 << 16)) == 8
     with pytest.raises(ForeignFileError, match="unpacks to more than"):
         read_bundle(path, (8 << 16) - 1)
+
+
+def test_a_bundle_gives_back_what_was_put_in_and_is_the_same_each_time(tmp_path: Path) -> None:
+    files = {"trace/cpu1": b"one" * 1000, "trace/cpu0": b"", "clock": b"\x00\xff"}
+    for path, order in (("a.zip", files), ("b.zip", dict(reversed(files.items())))):
+        write_bundle(tmp_path / path, order)
+        assert read_bundle(tmp_path / path) == files
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
 def test_a_trace_of_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ _NAME = re.compile(
     r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|mpi|fabric)/\d{6,9}(?:\.\d)?\.zip"
 )
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1_048_576
 
 
 def archive(root: Path, file: Path) -> int:

@@ -38,7 +38,7 @@ _VALUED = ("flags", "ns")
 """What values are made of, in the order of the file."""
 _END_BYTES = 8
 """A Parquet file ends with the length of its directory (4 bytes, little-endian) and a mark of 4 bytes."""
-_HASHED_BYTES = 1 << 17
+_HASHED_BYTES = 131_072
 _PACKED = ("iteration", "begin_ns", "ns")
 _DAMAGES = (OSError, pa.ArrowException, IndexError, KeyError, ValueError)
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
