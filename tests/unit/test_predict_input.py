@@ -122,6 +122,23 @@ def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
     assert "a file that --save-model" in refused(predict, pattern, "--on", pattern).hint
 
 
+@pytest.mark.parametrize(
+    ("key", "options", "said"),
+    [
+        ('compute = "50"', (), "p.toml: compute: '50' is not a duration"),
+        ("dims = [3, 2]", (), "p.toml: dims [3, 2] hold 6 ranks, not 4"),
+        ("", ("--topology", "fat-tree:2:2", "--hop", "300"), "--hop: '300' is not a duration"),
+        ("", ("--interrupts", "igbvf:usecs=3", "--delivery", "2"), "--delivery: '2' is not a duration"),
+    ],
+)
+def test_what_is_no_duration_is_told_with_its_place(
+    tmp_path: Path, model: str, key: str, options: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "p.toml").write_text(f"{PATTERN}{key}\n")
+    error = refused(predict, str(tmp_path / "p.toml"), "--on", model, *options)
+    assert error.message.replace(f"{tmp_path}/", "") == said
+
+
 def test_a_host_with_a_colon_has_a_number() -> None:
     """`n1:` passed for one slot, as `n1` is."""
     with pytest.raises(BadInputError, match="'n1:' is not a host"):

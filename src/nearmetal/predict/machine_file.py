@@ -158,7 +158,7 @@ class Changes:
         slope_fs = named.machine.inter.segments[-1].fs_per_byte
         return StageSetting(
             rule,
-            delivery_ps=parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0,
+            delivery_ps=_duration_ps("--delivery", self.delivery) if self.delivery else 0,
             packet_gap_ps=(PACKET_BYTES + HEADER_BYTES + BETWEEN_BYTES)
             * (round(8 * _PS_PER_US / link) if link else slope_fs // _FS_PER_PS),
             header_bytes=HEADER_BYTES,
@@ -177,7 +177,14 @@ class Changes:
                 hint="flat, or fat-tree or dragonfly with nodes a leaf and leaves a group: fat-tree:16:4 with --hop",
             )
         leaf, group = map(int, counts or (1, 1))
-        return Network(kind, leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
+        return Network(kind, leaf, group, _duration_ps("--hop", self.hop or "0 ns"))
+
+
+def _duration_ps(option: str, text: str) -> int:
+    try:
+        return parse_duration_ns(text) * _PS_PER_NS
+    except BadInputError as error:
+        raise BadInputError(f"{option}: {error.message}", hint=error.hint) from error
 
 
 def _fewer_interrupts(path: PathModel) -> PathModel:

@@ -69,7 +69,10 @@ class Pattern:
             raise BadInputError(said, hint="leave dims out for a grid as cubic as the ranks allow")
         if self.kind == "cg" and self.ranks & (self.ranks - 1):
             raise BadInputError(f"ranks is {self.ranks}; cg needs a power of two", hint=_HINT)
-        parse_duration_ns(self.compute)
+        try:
+            parse_duration_ns(self.compute)
+        except BadInputError as error:
+            raise BadInputError(f"compute: {error.message}", hint=error.hint) from error
 
     def at(self, ranks: int) -> Pattern:
         """Return the same pattern at another number of ranks, on a grid of as many dimensions, as cubic as can be."""
@@ -96,7 +99,12 @@ def parse_pattern(data: dict[str, object], name: str = "pattern") -> Pattern:
     if set(data) != {"pattern"}:
         has = f"the tables {', '.join(sorted(data))}" if data else "no table"
         raise BadInputError(f"{name} has {has}", hint=f"a pattern is one table, [pattern]: {_HINT}")
-    return read_table(Pattern, data["pattern"], name, _HINT)
+    try:
+        return read_table(Pattern, data["pattern"], name, _HINT)
+    except BadInputError as error:
+        if error.message.startswith(name):
+            raise
+        raise BadInputError(f"{name}: {error.message}", hint=error.hint) from error
 
 
 def cubic_dims(ranks: int, dimensions: int = 3) -> tuple[int, ...]:
