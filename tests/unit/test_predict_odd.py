@@ -12,7 +12,7 @@ import pytest
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.doubts import Doubt, find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -239,6 +239,16 @@ def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch
     time_ms, doubted = took_ms(host="ssh")  # bare nodes: a host has as many as one of them
     assert time_ms > 35
     assert not doubted
+
+
+@pytest.mark.parametrize(("cores", "told"), [(None, False), (1, False), (16, True)])
+def test_turns_of_a_shared_processor_are_told_where_there_are_more(cores: int | None, told: bool) -> None:
+    """With --cores 16 messages inside nodes took as long as between ranks that shared one processor, unsaid."""
+    shared = Machine(replace(path(1), one_processor=True), path(5), cores=Cores(1))
+    changed = Changes(cores=cores).apply(replace(NAMED, machine=shared))
+    for per_host, inside in ((2, told), (1, False)):
+        doubts = find_doubts([ping(8)], changed, Placement.block(2, per_host))
+        assert any("measured between ranks that shared one" in one.said for one in doubts) is inside
 
 
 def test_as_many_processors_as_measured_are_those_that_were_measured() -> None:

@@ -81,6 +81,11 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     if machine.intra is None and own.any():
         said = f"{share(own):.0%} of messages are of ranks to themselves: taken as a copy in memory, which is assumed"
         found.append(Doubt(said, "measure the path `shm` in the same run", share(own)))
+    cores = machine.cores.count if machine.cores else 0
+    if machine.intra is not None and machine.intra.one_processor and cores != 1 and same.any():
+        said = f"{share(same):.0%} of messages are inside a node of {cores or 'more'} processors: they were measured "
+        said += "between ranks that shared one, and contain its turns"
+        found.append(Doubt(said, "measure `shm` on nodes with as many processors", share(same)))
     if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
         said = f"{share(apart):.0%} of messages are between nodes: {named.path} was measured inside one"
         found.append(Doubt(said, "name the paths between nodes with --path", share(apart), refuse=True))

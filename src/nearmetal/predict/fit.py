@@ -141,6 +141,7 @@ def fit_path(
         fit=quality,
         measured_bytes=tuple(sorted(merged)),
         fetched=fetched,
+        one_processor=one_processor,
     )
 
 

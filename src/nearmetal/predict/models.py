@@ -117,7 +117,8 @@ class PathModel:
     version and where an interrupt stage is added. `fetched`: inside a node, the receiver alone copies messages above
     the eager limit and does the work of both ends, while the sender has only to ask. `crossing_ps` is what it takes a
     receiver beyond that of a message that crosses one of its own on the way, whose acknowledgements have nothing to
-    ride on: (bytes, ps), sizes rising, on lines and constant beyond the ends; () where not measured.
+    ride on: (bytes, ps), sizes rising, on lines and constant beyond the ends; () where not measured. `one_processor`:
+    both ends shared a single one when it was measured.
     """
 
     segments: tuple[Segment, ...]
@@ -130,6 +131,7 @@ class PathModel:
     work_ps: tuple[tuple[int, int], ...] = ()
     fetched: bool = False
     crossing_ps: tuple[tuple[int, int], ...] = ()
+    one_processor: bool = False
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
