@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from nearmetal.errors import BadInputError, ForeignFileError
@@ -107,7 +108,7 @@ def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedF
     known: dict[tuple[object, ...], AdoptedFile] = {}
     for one in adopted:
         cells = one.found.cells
-        figures = tuple((cell.operation, cell.message_bytes, cell.ns.tobytes()) for cell in cells)
+        figures = tuple((cell.operation, cell.message_bytes, sha256(cell.ns.tobytes()).digest()) for cell in cells)
         first = known.setdefault((one.found.workload, *figures), one)
         digits = sum(len(str(ns).rstrip("0")) for cell in cells for ns in cell.ns.flat) if first is not one else 0
         if digits >= _DIGITS_BY_CHANCE:
