@@ -108,8 +108,19 @@ def test_it_says_what_it_is(host: Host) -> None:
     assert host.slots >= 1
 
 
+def measured(host: Host, wanted: Order) -> Outcome:
+    """Carry an order out, and again where Open MPI crashed in MPI_Init, as a run would.
+
+    A rank of Open MPI 5 that leaves the fence of MPI_Init late can get a message before its communicator stands
+    (https://github.com/open-mpi/ompi/issues/12495). Seen once, under srun.
+    """
+    outcome = host.carry_out(wanted, carry_out)
+    crashed = all(word in outcome.reason for word in ("(MPI_Init+", "Segmentation fault"))
+    return host.carry_out(wanted, carry_out) if crashed else outcome
+
+
 def test_a_trial_gives_samples_facts_and_counters(host: Host, order) -> None:
-    outcome = host.carry_out(order(), carry_out)
+    outcome = measured(host, order())
     assert outcome.status is TrialStatus.VALID, outcome.reason
     cells = decode(outcome)
     assert [cell.message_bytes for cell in cells] == [8, 1024]
@@ -126,7 +137,7 @@ def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
     if host.kind == "fake" or (host.kind == "lab" and not labs.WHOLE):
         pytest.skip("the fake host has no nodes; those of the lab take half a minute: `make verify-lab`")
     options = {"latency_iterations": 20, "bandwidth_bytes": 1024, "bandwidth_iterations": 3}
-    outcome = host.carry_out(order(workload=WorkloadOrder("fabric", "fabric", options)), carry_out)
+    outcome = measured(host, order(workload=WorkloadOrder("fabric", "fabric", options)))
     assert outcome.status is TrialStatus.VALID, outcome.reason
     latency, bandwidth = decode(outcome)
     assert (latency.operation, latency.ns.shape) == ("fabric.latency", (1, 1))
