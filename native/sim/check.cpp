@@ -108,9 +108,9 @@ void check_program(const Job &job, const Program &p, bool shared) {
         };
         require(op.bytes <= kMostBytes, "program: a message of more than a petabyte");
         require(fits(op.rule, op.peer) && fits(op.recv_rule, op.recv_peer), "program: a peer outside its communicator");
-        const auto list_fits = [&](std::uint32_t list) {
-            return list == kNone || p.size_lists[list].size() == static_cast<std::size_t>(size);
-        };
+        const bool neighbors = op.collective >= Collective::kNeighborAllgather;
+        const std::size_t peers = neighbors ? 2 * c.dims.size() : static_cast<std::size_t>(size);
+        const auto list_fits = [&](std::uint32_t list) { return list == kNone || p.size_lists[list].size() == peers; };
         require(list_fits(op.sizes) && list_fits(op.recv_sizes), "program: a size list of another length");
     }
 }

@@ -1,5 +1,5 @@
-// Decision rules: ompi/mca/coll/tuned (fixed decisions) and MPICH's src/mpi/coll, simplified where said.
-// Algorithms: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH (2005);
+// What each algorithm does in each round; collective_rules.cpp tells which is chosen.
+// Sources: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH (2005);
 // Bruck et al. (1997) for the logarithmic all-to-all.
 #include "collective.hpp"
 
@@ -17,155 +17,6 @@ std::uint32_t rounds_log2(std::uint32_t size) {
 }
 std::int32_t as_rank(std::uint64_t rank) { return static_cast<std::int32_t>(rank); }
 std::uint64_t block_of(std::uint64_t bytes, std::uint32_t size) { return (bytes + size - 1) / size; }
-
-// Of fewer than so many ranks, with fewer than so many bytes: the first row that holds.
-struct Rule {
-    std::uint32_t ranks;
-    std::uint64_t bytes;
-    Algorithm algorithm;
-};
-constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
-constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0}, kKi = 1024;
-
-// As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules. Algorithms that are not
-// played stand as the nearest that is: linear_sync, which sends all at once unless told a limit, as linear; trees of
-// other widths as binomial; neighbour exchange and segmented rings as rings; a ring of fewer elements than ranks, and a
-// reduction with a broadcast behind it, as recursive doubling.
-constexpr Rule kAlltoallRules[] = {
-    {3, kAnyBytes, Algorithm::kPairwiseAlltoall},      {8, 512 * kKi, Algorithm::kLinearAlltoall},
-    {8, 1024 * kKi, Algorithm::kPairwiseAlltoall},     {16, kAnyBytes, Algorithm::kLinearAlltoall},
-    {32, 4, Algorithm::kLinearAlltoall},               {64, 512, Algorithm::kBruckAlltoall},
-    {64, kAnyBytes, Algorithm::kLinearAlltoall},       {512, kKi, Algorithm::kBruckAlltoall},
-    {1024, 512, Algorithm::kBruckAlltoall},            {256, 256 * kKi, Algorithm::kLinearAlltoall},
-    {512, 32 * kKi, Algorithm::kLinearAlltoall},       {512, kAnyBytes, Algorithm::kPairwiseAlltoall},
-    {1024, 256 * kKi, Algorithm::kLinearAlltoall},     {1024, kAnyBytes, Algorithm::kPairwiseAlltoall},
-    {2048, 512, Algorithm::kBruckAlltoall},            {2048, kAnyBytes, Algorithm::kLinearAlltoall},
-    {4096, kKi, Algorithm::kBruckAlltoall},            {4096, kAnyBytes, Algorithm::kLinearAlltoall},
-    {kAnyRanks, 2 * kKi, Algorithm::kBruckAlltoall},   {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
-};
-constexpr Rule kAlltoallvRules[] = {
-    {4, kAnyBytes, Algorithm::kPairwiseAlltoall},    {64, kAnyBytes, Algorithm::kLinearAlltoall},
-    {128, kAnyBytes, Algorithm::kPairwiseAlltoall},  {256, kAnyBytes, Algorithm::kLinearAlltoall},
-    {1024, kAnyBytes, Algorithm::kPairwiseAlltoall}, {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
-};
-constexpr Rule kAllreduceRules[] = {
-    {4, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4, 8 * kKi, Algorithm::kRingAllreduce},
-    {4, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4, 256 * kKi, Algorithm::kRingAllreduce},
-    {16, 8 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {32, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {64, 128, Algorithm::kRecursiveDoublingAllreduce},
-    {64, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {256, 256 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {512, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {512, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {2048, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {2048, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {kAnyRanks, 2 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4096, 4 * kKi, Algorithm::kRingAllreduce},
-    {4096, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4096, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {kAnyRanks, 16 * kKi, Algorithm::kRingAllreduce},
-    {kAnyRanks, 32 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {kAnyRanks, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-};
-constexpr Rule kAllgatherRules[] = {
-    {32, kAnyBytes, Algorithm::kRecursiveDoublingAllgather}, {64, kKi, Algorithm::kRecursiveDoublingAllgather},
-    {256, 512, Algorithm::kRecursiveDoublingAllgather},      {256, kAnyBytes, Algorithm::kRingAllgather},
-    {512, kKi, Algorithm::kRecursiveDoublingAllgather},      {512, kAnyBytes, Algorithm::kRingAllgather},
-    {1024, 2 * kKi, Algorithm::kRecursiveDoublingAllgather}, {1024, kAnyBytes, Algorithm::kRingAllgather},
-    {kAnyRanks, 4 * kKi, Algorithm::kRecursiveDoublingAllgather}, {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
-};
-constexpr Rule kBcastRules[] = {
-    {4, kKi, Algorithm::kBinomialBcast},
-    {4, 32 * kKi, Algorithm::kLinearBcast},
-    {4, 128 * kKi, Algorithm::kBinomialBcast},
-    {4, 256 * kKi, Algorithm::kChainBcast},
-    {4, 512 * kKi, Algorithm::kLinearBcast},
-    {4, kAnyBytes, Algorithm::kBinomialBcast},
-    {8, 8 * kKi, Algorithm::kBinomialBcast},
-    {8, 1024 * kKi, Algorithm::kLinearBcast},
-    {8, kAnyBytes, Algorithm::kChainBcast},
-    {16, 32 * kKi, Algorithm::kBinomialBcast},
-    {16, kAnyBytes, Algorithm::kLinearBcast},
-    {32, 1024 * kKi, Algorithm::kBinomialBcast},
-    {32, kAnyBytes, Algorithm::kScatterAllgatherBcast},
-    {1024, kAnyBytes, Algorithm::kBinomialBcast},
-    {2048, 512 * kKi, Algorithm::kBinomialBcast},
-    {kAnyRanks, 256 * kKi, Algorithm::kBinomialBcast},
-    {kAnyRanks, kAnyBytes, Algorithm::kScatterAllgatherBcast},
-};
-
-template <std::size_t kRows>
-Algorithm by_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint64_t bytes) {
-    for (const Rule &rule : rules)
-        if (size < rule.ranks && bytes < rule.bytes)
-            return rule.algorithm;
-    return rules[kRows - 1].algorithm;
-}
-
-Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    switch (collective) {
-    case Collective::kBarrier:
-        return size >= 4 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
-    case Collective::kBcast:
-        return by_rules(kBcastRules, size, bytes);
-    case Collective::kReduce:
-        return Algorithm::kBinomialReduce;
-    case Collective::kAllreduce:
-        return by_rules(kAllreduceRules, size, bytes);
-    case Collective::kGather:
-        return !vector && bytes < 6000 ? Algorithm::kBinomialGather : Algorithm::kLinearGather;
-    case Collective::kScatter:
-        return !vector && bytes < 300 && size > 10 ? Algorithm::kBinomialScatter : Algorithm::kLinearScatter;
-    case Collective::kAllgather: {
-        const Algorithm chosen = vector ? Algorithm::kRingAllgather : by_rules(kAllgatherRules, size, bytes);
-        const bool doubling = chosen == Algorithm::kRecursiveDoublingAllgather;
-        return doubling && !std::has_single_bit(size) ? Algorithm::kBruckAllgather : chosen;
-    }
-    case Collective::kAlltoall:
-        return vector ? by_rules(kAlltoallvRules, size, bytes) : by_rules(kAlltoallRules, size, bytes);
-    case Collective::kReduceScatter:
-        return Algorithm::kRingReduceScatter;
-    case Collective::kScan:
-    case Collective::kExscan:
-        return Algorithm::kLinearScan;
-    case Collective::kNeighborAllgather:
-    case Collective::kNeighborAlltoall:
-        return Algorithm::kNeighbors;
-    }
-    return Algorithm::kDissemination;
-}
-
-Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    const bool power = std::has_single_bit(size);
-    switch (collective) {
-    case Collective::kBarrier:
-        return Algorithm::kDissemination;
-    case Collective::kBcast:
-        return bytes < 12288 || size < 8 ? Algorithm::kBinomialBcast : Algorithm::kScatterAllgatherBcast;
-    case Collective::kAllreduce:
-        return bytes <= 2048 ? Algorithm::kRecursiveDoublingAllreduce : Algorithm::kRabenseifnerAllreduce;
-    case Collective::kGather:
-        return vector ? Algorithm::kLinearGather : Algorithm::kBinomialGather;
-    case Collective::kScatter:
-        return vector ? Algorithm::kLinearScatter : Algorithm::kBinomialScatter;
-    case Collective::kAllgather:
-        if (vector || bytes * size >= 524288 || (!power && bytes * size >= 81920))
-            return Algorithm::kRingAllgather;
-        return power ? Algorithm::kRecursiveDoublingAllgather : Algorithm::kBruckAllgather;
-    case Collective::kAlltoall:
-        if (!vector && bytes <= 256 && size >= 8)
-            return Algorithm::kBruckAlltoall;
-        return vector || bytes <= 32768 ? Algorithm::kLinearAlltoall : Algorithm::kPairwiseAlltoall;
-    case Collective::kScan:
-    case Collective::kExscan:
-        return Algorithm::kRecursiveDoublingScan;
-    default:
-        return choose_openmpi(collective, size, bytes, vector);
-    }
-}
 
 // Ranks beyond the largest power of two hand their part to a neighbour first and get the result at the end.
 struct Folded {
@@ -283,13 +134,23 @@ Round chain(const CollectiveCall &c, std::uint32_t round) {
     return r;
 }
 
+// What `count` ranks contribute, from `first` on around the end.
+std::uint64_t contributed(const CollectiveCall &c, std::uint32_t first, std::uint64_t count) {
+    if (c.recv_sizes.empty())
+        return c.bytes * count;
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < count; ++i)
+        sum += c.recv_sizes[(first + i) % c.size];
+    return sum;
+}
+
 Round bruck_allgather(const CollectiveCall &c, std::uint32_t round) {
     const std::uint64_t distance = std::uint64_t{1} << round;
     if (distance >= c.size)
         return {.last = true};
     return {.send_to = as_rank((c.rank + c.size - distance) % c.size),
             .recv_from = as_rank((c.rank + distance) % c.size),
-            .send_bytes = c.bytes * std::min<std::uint64_t>(distance, c.size - distance)};
+            .send_bytes = contributed(c, c.rank, std::min<std::uint64_t>(distance, c.size - distance))};
 }
 
 Round bruck_alltoall(const CollectiveCall &c, std::uint32_t round) {
@@ -338,8 +199,41 @@ Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
     if (c.rank != 0)
         return round == 0 ? Round{.send_to = 0} : Round{.recv_from = 0};
     const std::int32_t peer = as_rank(1 + round % others);
-    return round < others ? Round{.recv_from = peer, .open = round + 1 < others}
-                          : Round{.send_to = peer, .open = true};
+    return round < others ? Round{.recv_from = peer, .open = round + 1 < others} : Round{.send_to = peer, .open = true};
+}
+
+// To rank 0, one after the other, and all of it from there in a broadcast.
+Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t others = c.size - 1, gathering = c.rank == 0 ? others : 1;
+    if (round < gathering)
+        return c.rank == 0 ? Round{.recv_from = as_rank(round + 1), .open = round + 1 < others}
+                           : Round{.send_to = 0, .send_bytes = contributed(c, c.rank, 1)};
+    CollectiveCall all{c};
+    all.root = 0;
+    all.sizes = all.recv_sizes = {};
+    all.bytes = contributed(c, 0, c.size);
+    all.algorithm = choose_algorithm(CollectiveChoice::kOpenMpi, Collective::kBcast, c.size, all.bytes, false);
+    return collective_round(all, round - gathering);
+}
+
+// Halves of what is left to partners, the widest apart first; the blocks are taken to be alike.
+Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
+    const Folded f(c.size, c.rank);
+    const std::uint64_t whole = c.bytes * c.size;
+    if (round == 0) {
+        CollectiveCall all{c};
+        all.bytes = whole;
+        return fold_first(all, f);
+    }
+    if (round == f.log2 + 1)
+        return fold_last(c, f);
+    if (round > f.log2 + 1)
+        return {.last = true};
+    if (f.rank == kAny)
+        return {};
+    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (f.power >> round));
+    const std::uint64_t bytes = whole >> round;
+    return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = bytes};
 }
 
 Round linear_scan(const CollectiveCall &c, std::uint32_t round) {
@@ -375,7 +269,12 @@ Round neighbors(const CollectiveCall &c, std::uint32_t round) {
     if (round >= 2 * dims.size())
         return {.last = true};
     const std::int32_t peer = grid_neighbor(dims, c.comm->periods, c.rank, round);
-    return {.send_to = peer, .recv_from = peer, .send_bytes = peer == kAny ? 0 : c.bytes, .open = true};
+    return {.send_to = peer,
+            .recv_from = peer,
+            .send_bytes = peer == kAny      ? 0
+                          : c.sizes.empty() ? c.bytes
+                                            : c.sizes[round],
+            .open = true};
 }
 
 } // namespace
@@ -395,12 +294,6 @@ std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::ve
     if (at > 0)
         return as_rank(rank - stride);
     return periods[dimension] ? as_rank(rank + (extent - 1) * stride) : kAny;
-}
-
-Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
-                           bool vector) {
-    return choice == CollectiveChoice::kMpich ? choose_mpich(collective, size, bytes, vector)
-                                              : choose_openmpi(collective, size, bytes, vector);
 }
 
 Round collective_round(const CollectiveCall &c, std::uint32_t round) {
@@ -448,6 +341,10 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return linear_rooted(c, round, true);
     case Algorithm::kLinearScatter:
         return linear_rooted(c, round, false);
+    case Algorithm::kGatherBcast:
+        return gather_bcast(c, round);
+    case Algorithm::kHalvingReduceScatter:
+        return halving_reduce_scatter(c, round);
     case Algorithm::kRingReduceScatter:
         return ring(c, round, c.size - 1, c.bytes, true);
     case Algorithm::kLinearScan:

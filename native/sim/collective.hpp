@@ -27,6 +27,7 @@ enum class Algorithm : std::uint8_t {
     kRecursiveDoublingAllgather,
     kBruckAllgather,
     kRingAllgather,
+    kGatherBcast,
     kBruckAlltoall,
     kPairwiseAlltoall,
     kLinearAlltoall,
@@ -35,6 +36,7 @@ enum class Algorithm : std::uint8_t {
     kLinearGather,
     kLinearScatter,
     kRingReduceScatter,
+    kHalvingReduceScatter,
     kLinearScan,
     kRecursiveDoublingScan,
     kNeighbors,
@@ -44,7 +46,8 @@ struct CollectiveCall {
     Algorithm algorithm;
     std::uint32_t size, rank, root;
     std::uint64_t bytes;                              // as in the trace format: whole buffer, or block of one rank
-    std::span<const std::uint64_t> sizes, recv_sizes; // vector variants: bytes for each peer; else empty
+    // Vector variants: bytes for each peer, in neighbour collectives for each direction, and `bytes` are their mean.
+    std::span<const std::uint64_t> sizes, recv_sizes;
     const Comm *comm;                                 // neighbour collectives: the grid
 };
 

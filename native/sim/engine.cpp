@@ -411,7 +411,7 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     c.op = op_index;
     c.seq = seq;
     c.slot = blocking ? p.slots + kCollectiveSlot : op.slot;
-    c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.sizes != kNone);
+    c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector);
     detach(rank, c.slot);
     slot(r, c.slot) = {.time = index, .state = SlotState::kCollective};
     if (!blocking) {

@@ -96,8 +96,8 @@ Ps Engine::awake(std::uint32_t rank, Ps time) {
 
 // Whether a collective takes the time that it was measured to take among all ranks.
 bool Engine::as_measured(const Op &op, const Comm &comm) const {
-    return machine_->was_measured(op.collective, op.bytes) && (op.flags & kNonblocking) == 0 && op.sizes == kNone &&
-           op.recv_sizes == kNone && comm.members.empty() && comm.size == job_->ranks;
+    return machine_->was_measured(op.collective, op.bytes) && (op.flags & (kNonblocking | kVector)) == 0 &&
+           comm.members.empty() && comm.size == job_->ranks;
 }
 
 // All leave together, the measured time after the last one called. What computing adds to a message comes on top: to

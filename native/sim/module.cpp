@@ -178,11 +178,22 @@ run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &
 
 using RoundTuple = std::tuple<std::int32_t, std::uint64_t, std::int32_t, bool>;
 
+using Sizes = std::vector<std::uint64_t>;
+
 std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint32_t rank,
-                               std::uint32_t root, std::uint64_t bytes) {
-    require(rank < size && root < size && collective < Collective::kNeighborAllgather, "expand: outside the world");
+                               std::uint32_t root, std::uint64_t bytes, bool vector, const Sizes &sizes,
+                               const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
+                               const std::vector<std::uint32_t> &periods) {
+    const bool neighbors = collective >= Collective::kNeighborAllgather;
+    const std::size_t peers = neighbors ? 2 * dims.size() : size;
+    const auto fits = [&](const Sizes &list) { return list.empty() || list.size() == peers; };
+    require(rank < size && root < size && dims.size() == periods.size() && fits(sizes) && fits(recv_sizes),
+            "expand: outside the world");
+    Comm comm;
+    comm.dims = dims;
+    comm.periods = periods;
     const CollectiveCall call{
-        choose_algorithm(choice, collective, size, bytes, false), size, rank, root, bytes, {}, {}, nullptr};
+        choose_algorithm(choice, collective, size, bytes, vector), size, rank, root, bytes, sizes, recv_sizes, &comm};
     std::vector<RoundTuple> rounds;
     for (std::uint32_t i = 0;; ++i) {
         const Round round = collective_round(call, i);
@@ -305,7 +316,7 @@ void bind_machine(nb::module_ &m) {
         .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
             require(collective < kCollectives, "machine: no such collective");
             s.measured[collective].push_back({bytes, table});
-        });
+             });
 }
 
 void bind_program(nb::module_ &m) {
@@ -432,11 +443,14 @@ NB_MODULE(_sim, m) {
     m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"));
     m.def(
         "expand_collective",
-        [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root,
-           std::uint64_t bytes) {
+        [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root, std::uint64_t bytes,
+           bool vector, const Sizes &sizes, const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
+           const std::vector<std::uint32_t> &periods) {
             return expand(static_cast<CollectiveChoice>(choice), static_cast<Collective>(collective), size, rank, root,
-                          bytes);
+                          bytes, vector, sizes, recv_sizes, dims, periods);
         },
-        nb::arg("choice"), nb::arg("collective"), nb::arg("size"), nb::arg("rank"), nb::arg("root"), nb::arg("bytes"));
+        nb::arg("choice"), nb::arg("collective"), nb::arg("size"), nb::arg("rank"), nb::arg("root"), nb::arg("bytes"),
+        nb::arg("vector") = false, nb::arg("sizes") = Sizes{}, nb::arg("recv_sizes") = Sizes{},
+        nb::arg("dims") = std::vector<std::uint32_t>{}, nb::arg("periods") = std::vector<std::uint32_t>{});
     m.def("philox", &philox, nb::arg("counter"), nb::arg("key"));
 }

@@ -8,7 +8,7 @@ namespace {
 
 bool op_is_sound(const Program &p, const Op &op) {
     if (op.comm >= p.comms.size() || ((op.flags & kNonblocking) != 0 && op.slot >= p.slots) ||
-        (op.flags & ~(kNonblocking | kSynchronous)) != 0 ||
+        (op.flags & ~(kNonblocking | kSynchronous | kVector)) != 0 ||
         (op.kind == OpKind::kWait && op.slots >= p.slot_sets.size()))
         return false;
     const auto known = [&](std::uint32_t list) { return list == kNone || list < p.size_lists.size(); };

@@ -42,7 +42,7 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr std::size_t kCollectives = static_cast<std::size_t>(Collective::kNeighborAlltoall) + 1;
 
-inline constexpr std::uint8_t kNonblocking = 1, kSynchronous = 2;
+inline constexpr std::uint8_t kNonblocking = 1, kSynchronous = 2, kVector = 4;
 
 struct Op {
     OpKind kind = OpKind::kSend;
@@ -55,7 +55,7 @@ struct Op {
     std::uint64_t bytes = 0;
     std::uint32_t slot = 0;                          // non-blocking calls
     std::uint32_t slots = 0;                         // wait: position in Program::slot_sets
-    std::uint32_t sizes = kNone, recv_sizes = kNone; // vector collectives: positions in Program::size_lists
+    std::uint32_t sizes = kNone, recv_sizes = kNone; // vector collectives that know them: positions in Program::size_lists
 };
 
 struct Comm {

@@ -27,6 +27,7 @@ from nearmetal.workloads.apps import build_apps
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
 from tests.mpi_bench import mpi_of as installed_mpi
 from tests.trace_recorder import expand
+from tests.unit.simulated import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -392,7 +393,7 @@ def test_a_trace_scaled_to_more_ranks_sends_what_the_program_sends_there(tmp_pat
         words = ("advection", "--grid", f"{ranks}x1x1", "--size", "20x8x8", "--steps", "6")
         launched, _ = run_traced(launch_line(mpi, ranks, program, *words), tmp_path / str(ranks))
         schedules[ranks] = schedule_from_trace(launched)
-    scaled, truth = messages_of(scale(schedules[few], many)), messages_of(schedules[many])
+    scaled, truth = (messages_of(one, MACHINE) for one in (scale(schedules[few], many), schedules[many]))
 
     def sent(messages: Messages) -> Counter[tuple[int, int, int]]:
         found: Counter[tuple[int, int, int]] = Counter()

@@ -37,7 +37,7 @@ std::int32_t less_one(std::int32_t value) { return static_cast<std::int32_t>(sta
 
 Op operation(Bytes &in) {
     return {.kind = static_cast<OpKind>(in.take<std::uint8_t>() % (static_cast<int>(OpKind::kMark) + 1)),
-            .flags = static_cast<std::uint8_t>(in.take<std::uint8_t>() % 4),
+            .flags = static_cast<std::uint8_t>(in.take<std::uint8_t>() % 8),
             .rule = static_cast<Peer>(in.take<std::uint8_t>() % 5),
             .recv_rule = static_cast<Peer>(in.take<std::uint8_t>() % 5),
             .collective =
@@ -75,7 +75,7 @@ Program program(Bytes &in, std::uint32_t ranks) {
         p.ops.push_back(operation(in));
     const std::uint32_t words = in.take<std::uint8_t>() % 24;
     for (std::uint32_t i = 0; i < words; ++i)
-        p.code.push_back(in.number<std::uint32_t>(8) << 2 | in.take<std::uint8_t>() % 4);
+        p.code.push_back(in.number<std::uint32_t>(8) << 2 | in.take<std::uint8_t>() % 8);
     return p;
 }
 

@@ -85,7 +85,7 @@ def test_a_barrier_of_a_few_ranks_goes_through_the_first() -> None:
 def took_ns(collective: Collective, ranks: int, size: int, *, vector: bool = False) -> int:
     op = Op(OpKind.COLLECTIVE, collective=collective, message_bytes=size, peer=0)
     if vector:
-        op = replace(op, sizes=0, recv_sizes=0)
+        op = replace(op, vector=True, sizes=0, recv_sizes=0)
     own = Program((DoCall(0),), (op,), (Comm(0, size=ranks),), size_lists=((size,) * ranks,) if vector else ())
     return run_ns(Schedule(ranks, (own,) * ranks))
 

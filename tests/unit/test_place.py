@@ -66,7 +66,7 @@ def halo(ranks: int, dims: tuple[int, ...], **rest: object) -> Schedule:
 
 def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
     schedule = halo(512, (8, 8, 8))
-    sent = messages_of(schedule)
+    sent = messages_of(schedule, MACHINE)
     blocks = geometric((8, 8, 8), hosts(32, 16))
     assert blocks is not None
     assert block_shape((8, 8, 8), 16) in {(2, 2, 4), (2, 4, 2), (4, 2, 2)}
@@ -79,7 +79,7 @@ def test_a_sample_of_ranks_tells_the_sizes_of_all() -> None:
     shared = halo(64, (4, 4, 4))
     traced = Schedule(64, (shared.programs[0],) * 64)
     for schedule in (shared, traced):
-        whole, sample = messages_of(schedule), messages_of(schedule, max_ranks=16)
+        whole, sample = messages_of(schedule, MACHINE), messages_of(schedule, MACHINE, max_ranks=16)
         assert np.unique(whole.source).size == 64
         assert np.unique(sample.source).tolist() == list(range(0, 64, 4))
         assert set(whole.message_bytes) == set(sample.message_bytes) == {8192}
@@ -93,7 +93,8 @@ def test_no_block_fits_a_prime_grid() -> None:
 
 def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
     schedule = halo(64, (8, 8))
-    graph, sent = traffic(schedule), messages_of(schedule)
+    sent = messages_of(schedule, MACHINE)
+    graph = traffic(sent, 64)
     slots = Slots(("a", "b", "c", "d"), (16, 20, 12, 16))
     host_of = partition(graph, slots)
     assert np.bincount(host_of).tolist() == [16, 20, 12, 16]
@@ -101,16 +102,18 @@ def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
 
 
 def test_traffic_counts_every_message_once() -> None:
-    graph = traffic(halo(8, (2, 2, 2)))
+    graph = traffic(messages_of(halo(8, (2, 2, 2)), MACHINE), 8)
     assert graph.sum() == 8 * 6 * 3 * (8192 + 4096)
-    cg = traffic(schedule_from_pattern(Pattern(kind="cg", ranks=16, steps=1, message_bytes=1000)))
+    pattern = Pattern(kind="cg", ranks=16, steps=1, message_bytes=1000)
+    cg = traffic(messages_of(schedule_from_pattern(pattern), MACHINE), 16)
     assert (cg != cg.T).nnz == 0
     assert cg[1, 4] > 0  # the transpose of a 4 x 4 grid
 
 
 def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
     barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
-    graph = traffic(Schedule(8, (Program((DoCall(0),), (barrier,), (Comm(0, size=8),)),)))
+    schedule = Schedule(8, (Program((DoCall(0),), (barrier,), (Comm(0, size=8),)),))
+    graph = traffic(messages_of(schedule, MACHINE), 8)
     assert graph.nnz == 8 * 3
     assert graph[0, 1] == graph[7, 1] == graph[5, 1] == 4096
 

@@ -114,7 +114,7 @@ def calls(**changed: object) -> Callable[[int, int], list[Op]]:
         (6, one_longer, "rank 2 makes other calls than rank 1"),
         (4, calls(collective=Collective.ALLTOALL), "alltoall of rank 0 of 16 B changes its size"),
         (4, calls(collective=Collective.ALLGATHER), "allgather of rank 0 of 16 B changes its size"),
-        (4, calls(sizes=0), "allreduce of rank 0 of 16 B changes its size"),
+        (4, calls(vector=True), "allreduce of rank 0 of 16 B changes its size"),
         (4, calls(collective=Collective.BCAST, peer=3), "bcast of rank 0 has rank 3 as its root"),
         (4, calls(comm=1), "allreduce of rank 0 is on a communicator of a part of the ranks"),
     ],

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from numpy import int64, uint32
 from numpy.typing import NDArray
 
@@ -175,5 +177,10 @@ def expand_collective(
     rank: int,
     root: int,
     bytes: int,  # noqa: A002
+    vector: bool = False,
+    sizes: Sequence[int] = (),
+    recv_sizes: Sequence[int] = (),
+    dims: Sequence[int] = (),
+    periods: Sequence[int] = (),
 ) -> list[tuple[int, int, int, bool]]: ...
 def philox(counter: list[int], key: int) -> list[int]: ...

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.in_a_row import share_in_a_row
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, VIRTUAL_ANYWAY, NamedMachine, PathModel
+from nearmetal.predict.models import (
+    INTRA_KIND,
+    SMALL_BYTES,
+    UNBOUNDED,
+    VIRTUAL_ANYWAY,
+    Machine,
+    NamedMachine,
+    PathModel,
+)
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
@@ -39,7 +47,7 @@ FEW = 0.01
 ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
-"""The version since which Open MPI has the rules by which collectives are replayed (`native/sim/collective.cpp`)."""
+"""The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -67,8 +75,8 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         *_of_opaque_calls(schedules[0]),
     ]
     found += _of_scaling(schedules[0])
-    found += [*_of_several_programs(schedules), *_of_processors(named, placement)]
-    sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
+    found += [*_of_several_programs(schedules, named.machine), *_of_processors(named, placement)]
+    sent = messages_of(schedules[0], named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
     beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same
@@ -299,12 +307,12 @@ def _of_launches(named: NamedMachine) -> list[Doubt]:
     return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
 
 
-def _of_several_programs(schedules: Sequence[Schedule]) -> list[Doubt]:
+def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> list[Doubt]:
     """Return that the traces are of several programs: replayed in turn, they give the time of none."""
     commands = sorted({" ".join(one.command) for one in schedules if one.command})
     if len(commands) < 2:
         return []
-    sent = [messages_of(one, MAX_SAMPLED_RANKS) for one in schedules]
+    sent = [messages_of(one, machine, MAX_SAMPLED_RANKS) for one in schedules]
     counts = [int(one.count.sum()) for one in sent]
     said = f"the traces are of {len(commands)} command lines ({commands[0]!r:.60}, {commands[1]!r:.60})"
     said += f" with {min(counts)} to {max(counts)} messages: their times are mixed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from nearmetal.predict.models import (
     MeasuredCollective,
     MeasuredName,
     ModelFile,
+    MpiName,
     NamedMachine,
     PathModel,
 )
@@ -291,7 +292,7 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
-    collectives: Literal["openmpi", "mpich"] = "mpich" if samples.mpi == "mpich" else "openmpi"
+    collectives: MpiName = "mpich" if samples.mpi == "mpich" else "openmpi"
     measured = _measured(samples)
     if samples.kind == INTRA_KIND:
         return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives, measured=measured)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,6 +215,9 @@ class Cores:
     lead_ps: int | None = None
 
 
+MpiName = Literal["openmpi", "mpich"]
+MPIS: tuple[MpiName, ...] = get_args(MpiName)
+"""MPIs whose rules for collectives are known; positions are the numbers of the C++ `CollectiveChoice`."""
 MeasuredName = Literal["barrier", "allreduce", "allgather", "alltoall"]
 
 
@@ -254,7 +257,7 @@ class Machine:
     receive_queue: SharedReceiveQueue | None = None
     progress: Progress = field(default_factory=Progress)
     reduce_fs_per_byte: int = 0
-    collectives: Literal["openmpi", "mpich"] = "openmpi"
+    collectives: MpiName = "openmpi"
     compute_scale: float = 1.0
     cores: Cores | None = None
     measured: tuple[MeasuredCollective, ...] = ()

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, MeasuredCollective, PathModel, Recorded, Segment
+from nearmetal.predict.models import (
+    MPIS,
+    UNBOUNDED,
+    Distribution,
+    Machine,
+    MeasuredCollective,
+    PathModel,
+    Recorded,
+    Segment,
+)
 from nearmetal.predict.moderation import ModerationSetting, StageSetting
 from nearmetal.predict.schedule import Collective, Op, Program, Schedule, encode_steps
 
@@ -168,7 +177,7 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
         if machine.cores.lead_ps is not None:
             native.lead_ps = machine.cores.lead_ps
-    native.collectives = ("openmpi", "mpich").index(machine.collectives)
+    native.collectives = MPIS.index(machine.collectives)
     return native
 
 
@@ -222,7 +231,7 @@ def _program(program: Program, tables: list[int]) -> _sim.Program:
 def _op(native: _sim.Program, op: Op) -> None:
     native.add_op(
         int(op.kind),
-        flags=int(op.nonblocking) | int(op.synchronous) << 1,
+        flags=int(op.nonblocking) | int(op.synchronous) << 1 | int(op.vector) << 2,
         comm=op.comm,
         rule=int(op.rule),
         peer=op.peer,

@@ -243,7 +243,8 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     """
     schedule = judge.schedules[0]
     grid = tuple(dims) or schedule.programs[0].dims
-    graph, sent = traffic(schedule), messages_of(schedule)
+    sent = messages_of(schedule, judge.machines[0])
+    graph = traffic(sent, schedule.ranks)
     made = {"in-order": in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
         made["geometric"] = blocks

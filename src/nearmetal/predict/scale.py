@@ -21,7 +21,7 @@ from nearmetal.predict.models import Machine
 from nearmetal.predict.native import TO_ONESELF, Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.simulate import simulate
-from nearmetal.predict.trace import NONE, WORLD
+from nearmetal.predict.trace import WORLD
 
 CHAIN_RANKS = 4
 """So many ranks have two between the ends: with fewer, neighbours cannot be told from other partners."""
@@ -153,7 +153,7 @@ class _RelativeProgram:
 
     def _collective(self, op: Op) -> Op:
         of_one_size = op.collective in _ANY_RANKS or (op.collective in _GATHERS and op.message_bytes <= ELEMENT_BYTES)
-        if not (of_one_size or self.any_size) or not op.sizes == op.recv_sizes == NONE:
+        if not (of_one_size or self.any_size) or op.vector:
             self._refuse(op, f"of {op.message_bytes} B changes its size with the number of ranks, in a way not traced")
         if op.peer > 0:
             self._refuse(op, f"has rank {op.peer} as its root")

@@ -82,7 +82,11 @@ class Collective(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation. `slot` is the request of a non-blocking one, `slots` what a wait waits for."""
+    """One operation. `slot` is the request of a non-blocking one, `slots` what a wait waits for.
+
+    `vector`: a collective whose blocks may differ, with `message_bytes` as their mean. `sizes` (what goes to each rank,
+    or in each direction of a grid) and `recv_sizes` are positions in `Program.size_lists`, NONE where it knows none.
+    """
 
     kind: OpKind
     nonblocking: bool = False
@@ -98,6 +102,7 @@ class Op:
     slot: int = 0
     slots: int = 0
     collective: Collective = Collective.BARRIER
+    vector: bool = False
     sizes: int = NONE
     recv_sizes: int = NONE
 
@@ -310,15 +315,18 @@ class _RankReader:
 
     def _collective(self, call: Call) -> Op:
         creates = CallKind.COMM_DUP <= call.kind <= CallKind.CART_CREATE
-        size = len(self.trace.communicators[call.comm].members)
-        listed = call.flags & CallFlag.VECTOR
+        comm = self.trace.communicators[call.comm]
+        of_neighbours = call.kind in {CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL}
+        peers = 2 * len(comm.dims) if of_neighbours else len(comm.members)
+        vector = bool(call.flags & CallFlag.VECTOR)
 
         def sizes(index: int) -> int:
-            return index if listed and index != NONE and len(self.trace.lists[index]) == size else NONE
+            return index if vector and index != NONE and len(self.trace.lists[index]) == peers else NONE
 
-        each = call.message_bytes
-        if listed and sizes(call.list_a) == NONE and call.kind in {CallKind.ALLTOALL, CallKind.SCATTER}:
-            each //= size  # only the total is known
+        # The trace has the total; of a gather a rank beside the root has what it gives itself.
+        each = (
+            call.message_bytes // max(1, peers) if vector and call.kind is not CallKind.GATHER else call.message_bytes
+        )
         return Op(
             OpKind.COLLECTIVE,
             nonblocking=bool(call.flags & CallFlag.NONBLOCKING),
@@ -327,6 +335,7 @@ class _RankReader:
             message_bytes=NEW_COMMUNICATOR_BYTES if creates else each,
             slot=self.slots[call.request] if call.flags & CallFlag.NONBLOCKING else 0,
             collective=Collective.ALLGATHER if creates else Collective[call.kind.name],
+            vector=vector,
             sizes=sizes(call.list_a),
             recv_sizes=sizes(call.list_b),
         )

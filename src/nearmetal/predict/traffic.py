@@ -11,8 +11,8 @@ from scipy import sparse
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.models import MeasuredCollective
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.models import MPIS, Machine, MeasuredCollective
+from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import NONE, DoCall, walk
 
 Ranks = NDArray[np.int64]
@@ -39,11 +39,11 @@ class Messages:
 
 
 def messages_of(
-    schedule: Schedule, max_ranks: int | None = None, measured: Sequence[MeasuredCollective] = ()
+    schedule: Schedule, machine: Machine, max_ranks: int | None = None, measured: Sequence[MeasuredCollective] = ()
 ) -> Messages:
-    """Return the messages that ranks send, rounds of collectives among them; of all, or of about `max_ranks`.
+    """Return the messages that ranks send, of all, or of about `max_ranks`.
 
-    Collectives that take the time `measured` of them send none.
+    Rounds of collectives are among them, as the machine's MPI chooses; those that take the time `measured` send none.
     """
     senders = np.arange(0, schedule.ranks, 1 if max_ranks is None else max(1, schedule.ranks // max_ranks))
     groups = (
@@ -55,18 +55,16 @@ def messages_of(
     for ranks, program in groups:
         for step, times in walk(program.steps):
             if isinstance(step, DoCall) and not _as_measured(program, program.ops[step.index], schedule, measured):
-                rows += _of_op(ranks, program, program.ops[step.index], times)
+                rows += _of_op(ranks, program, program.ops[step.index], times, MPIS.index(machine.collectives))
     joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
     return Messages(*joined)
 
 
-def traffic(schedule: Schedule) -> sparse.csr_array:
-    """Return the weight of traffic from each rank to each other, shape (ranks, ranks), bytes-like.
+def traffic(sent: Messages, n: int) -> sparse.csr_array:
+    """Return the weight of traffic from each of `n` ranks to each other, shape (n, n), bytes-like.
 
     A message weighs its bytes and MESSAGE_WEIGHT_BYTES. Wildcards cost nothing here: only senders are counted.
     """
-    n = schedule.ranks
-    sent = messages_of(schedule)
     weights = sent.count * (sent.message_bytes + MESSAGE_WEIGHT_BYTES).astype(np.float64)
     total = sparse.coo_array((weights, (sent.source, sent.target)), shape=(n, n)).tocsr()
     total.setdiag(0)
@@ -76,7 +74,7 @@ def traffic(schedule: Schedule) -> sparse.csr_array:
 
 def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequence[MeasuredCollective]) -> bool:
     """Return whether a replay takes the measured time of a call: `Engine::as_measured`."""
-    if op.kind is not OpKind.COLLECTIVE or op.nonblocking or not op.sizes == op.recv_sizes == NONE:
+    if op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector:
         return False
     comm = program.comms[op.comm]
     return (not comm.members and comm.size == schedule.ranks) and any(
@@ -85,23 +83,37 @@ def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequenc
     )
 
 
-def _of_op(ranks: Ranks, program: Program, op: Op, times: int) -> list[_Rows]:
+def _of_op(ranks: Ranks, program: Program, op: Op, times: int, mpi: int) -> list[_Rows]:
     comm = program.comms[op.comm]
     if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
         peers = peers_of(ranks, program, comm, op.rule, op.peer)
         there = peers >= 0
         count = int(there.sum())
         return [(ranks[there], peers[there], np.full(count, op.message_bytes), np.full(count, times))]
-    return _of_collective(ranks, comm, op, times) if op.kind is OpKind.COLLECTIVE else []
+    return _of_collective(ranks, program, op, times, mpi) if op.kind is OpKind.COLLECTIVE else []
 
 
-def _of_collective(ranks: Ranks, comm: Comm, op: Op, times: int) -> list[_Rows]:
+def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, mpi: int) -> list[_Rows]:
+    comm = program.comms[op.comm]
     size = len(comm.members) or comm.size
-    if size > MAX_EXPANDED_RANKS or op.collective >= Collective.NEIGHBOR_ALLGATHER:
+    if size > MAX_EXPANDED_RANKS:
         return []
+    out, back = (program.size_lists[one] if one != NONE else () for one in (op.sizes, op.recv_sizes))
     rows: list[_Rows] = []
     for rank, mine, row in zip(ranks, _comm_ranks(ranks, comm), _members(ranks, comm), strict=True):
-        rounds = _sim.expand_collective(0, int(op.collective), size, int(mine), max(op.peer, 0), op.message_bytes)
+        rounds = _sim.expand_collective(
+            mpi,
+            int(op.collective),
+            size,
+            int(mine),
+            max(op.peer, 0),
+            op.message_bytes,
+            op.vector,
+            out,
+            back,
+            comm.dims,
+            comm.periods,
+        )
         sends = [(to, size_bytes) for to, size_bytes, _, _ in rounds if to >= 0]
         if sends:
             to, sizes = (np.array(column, dtype=np.int64) for column in zip(*sends, strict=True))

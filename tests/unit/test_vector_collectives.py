@@ -1,0 +1,145 @@
+"""Collectives of blocks that may differ, from what the profiler records of them to the messages that are replayed.
+
+The figures are those that Open MPI 5.0.11 counts itself (its monitoring component) for 12 ranks, whatever they send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nearmetal.predict.models import Distribution, MeasuredCollective
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import (
+    NONE,
+    Call,
+    CallFlag,
+    CallKind,
+    CallTime,
+    CommKind,
+    Communicator,
+    DoCall,
+    RankTrace,
+    Trace,
+)
+from nearmetal.predict.traffic import messages_of
+
+from .simulated import MACHINE, US
+
+RANKS = 12
+ROOTED = (CallKind.GATHER, CallKind.SCATTER)
+
+
+def recorded(kind: CallKind, each: int, rank: int, dims: tuple[int, ...] = ()) -> Call:
+    """Return a call of equal blocks as the profiler records it: list a what is sent, list b what is received."""
+    peers = 2 * len(dims) or RANKS
+    whole = Call(kind, CallFlag.VECTOR, comm=2 if dims else 0, message_bytes=peers * each)
+    if kind in ROOTED:
+        knows = replace(whole, peer=0, **{"list_a" if kind is CallKind.SCATTER else "list_b": 0})  # type: ignore[arg-type]
+        return knows if rank == 0 else replace(whole, peer=0, message_bytes=each)
+    if kind in {CallKind.ALLTOALL, CallKind.NEIGHBOR_ALLTOALL}:
+        return replace(whole, list_a=0, list_b=0)
+    return replace(whole, list_b=0)
+
+
+def traced(kind: CallKind, each: int, *, listed: bool = True, dims: tuple[int, ...] = ()) -> Schedule:
+    everyone = tuple(range(RANKS))
+
+    def of_rank(rank: int) -> RankTrace:
+        comms = [
+            Communicator(1, CommKind.WORLD, NONE, everyone, rank),
+            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
+            Communicator(99, CommKind.CART, 0, everyone, rank, dims, (1,) * len(dims)),
+        ]
+        call = recorded(kind, each, rank, dims)
+        if not listed:
+            call = replace(call, list_a=NONE, list_b=NONE)
+        sizes = ((each,) * (2 * len(dims) or RANKS),)
+        return RankTrace(
+            rank, RANKS, 7, 1, {}, sizes, tuple(comms[: 3 if dims else 2]), (call,), (CallTime(),), (0.0, 1.0), (),
+            (DoCall(0),),
+        )  # fmt: skip
+
+    return schedule_from_trace(Trace(tuple(map(of_rank, range(RANKS)))))
+
+
+def sent(schedule: Schedule) -> tuple[int, int]:
+    """Return messages and bytes of a replay, which are those that the traffic tells."""
+    found = simulate(schedule, MACHINE, Placement.block(schedule.ranks, 1), threads=1)
+    told = messages_of(schedule, MACHINE)
+    assert (int(told.count.sum()), int((told.message_bytes * told.count).sum())) == (
+        found.messages,
+        found.message_bytes,
+    )
+    return found.messages, found.message_bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "each", "counted"),
+    [
+        (CallKind.GATHER, 100, (11, 1100)),  # was a tree, 2000 B; that of a root with 6000 B and more never ended
+        (CallKind.GATHER, 8192, (11, 90_112)),
+        (CallKind.SCATTER, 100, (11, 1100)),  # had messages that nobody received
+        (CallKind.SCATTER, 8192, (11, 90_112)),
+        (CallKind.ALLGATHER, 100, (22, 14_300)),  # was 48 messages of 158,400 B
+        (CallKind.ALLGATHER, 8192, (48, 1_081_344)),  # was 12 times as many bytes
+        (CallKind.ALLTOALL, 100, (132, 13_200)),
+        (CallKind.REDUCE_SCATTER, 100, (32, 13_600)),  # was 132 messages of 158,400 B
+        (CallKind.REDUCE_SCATTER, 8192, (32, 1_114_112)),
+    ],
+)
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_is_sent_is_what_open_mpi_counts(
+    kind: CallKind, each: int, counted: tuple[int, int], listed: bool
+) -> None:
+    assert sent(traced(kind, each, listed=listed)) == counted
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "each", "counted"),
+    [
+        (Collective.GATHER, 12, 8192, (11, 163_840)),  # was linear, 90,112 B
+        (Collective.GATHER, 5, 3000, (4, 12_000)),
+        (Collective.GATHER, 5, 20_000, (4, 100_000)),
+        (Collective.SCATTER, 12, 8192, (11, 163_840)),
+        (Collective.SCATTER, 16, 20_000, (15, 300_000)),
+        (Collective.REDUCE_SCATTER, 5, 3000, (10, 63_000)),  # of one block size; was a ring of 20 messages
+        (Collective.REDUCE_SCATTER, 16, 300_000, (64, 72_000_000)),
+    ],
+)
+def test_blocks_alike_go_as_open_mpi_counts(
+    collective: Collective, ranks: int, each: int, counted: tuple[int, int]
+) -> None:
+    op = Op(OpKind.COLLECTIVE, collective=collective, message_bytes=each, peer=0)
+    program = Program((DoCall(0),), (op,), (Comm(0, size=ranks),))
+    assert sent(Schedule(ranks, (program,))) == counted
+
+
+@pytest.mark.parametrize("kind", [CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_neighbour_gets_what_is_for_it(kind: CallKind, listed: bool) -> None:
+    """Each got what was for all of them, and no traffic told of them."""
+    assert sent(traced(kind, 100, listed=listed, dims=(3, 4))) == (48, 4800)
+
+
+def test_blocks_that_differ_go_as_they_are() -> None:
+    schedule = traced(CallKind.ALLGATHER, 8192)
+    sizes = tuple(1000 * rank + 4096 for rank in range(RANKS))
+    uneven = [
+        replace(program, ops=(replace(program.ops[0], message_bytes=sum(sizes) // RANKS),), size_lists=(sizes,))
+        for program in schedule.programs
+    ]
+    assert sent(replace(schedule, programs=tuple(uneven))) == (48, (RANKS - 1) * sum(sizes))
+
+
+def test_a_measured_allgather_is_none_of_blocks_that_differ() -> None:
+    """Without lists, as in a trace of very many distinct calls, it took the time of one of equal blocks."""
+    took = Distribution((0.0,), (9 * US,))
+    measured = MeasuredCollective("allgather", tuple(range(RANKS)), ((1, took), (1 << 20, took)))
+    schedule = traced(CallKind.ALLGATHER, 100, listed=False)
+    found = simulate(schedule, replace(MACHINE, measured=(measured,)), Placement.block(RANKS, 1), threads=1)
+    assert (found.collectives_as_measured, found.messages) == (0, 22)
+    assert messages_of(schedule, MACHINE, measured=(measured,)).count.sum() == 22
