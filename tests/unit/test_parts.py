@@ -11,6 +11,7 @@ from nearmetal.report.words import noise_sentence
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
 from nearmetal.results.stopping import decided
+from nearmetal.run.schedule import open_combinations
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
@@ -74,10 +75,10 @@ def launch(order: Order, loud: str) -> list[CellSamples]:
     ]
 
 
-def measured(folder: Path, loud: str) -> RunDir:
-    study = parse_study(STUDY, "study.toml")
-    info = RunInfo(study.name, digest(STUDY), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
-    with RunDir.create(folder, info, STUDY) as run:
+def measured(folder: Path, loud: str, text: str = STUDY) -> RunDir:
+    study = parse_study(text, "study.toml")
+    info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    with RunDir.create(folder, info, text) as run:
         for order in (one for number in range(len(LOUD)) for one in plan.block(study, number)):
             run.append(order, Outcome(TrialStatus.VALID), launch(order, loud), attempt=1, started_utc=info.created_utc)
     return RunDir.open(folder)
@@ -88,6 +89,15 @@ def test_a_study_goes_on_for_the_noise_of_a_program_and_not_of_its_parts(tmp_pat
     with measured(tmp_path / "run", loud) as run:
         found = decided(parse_study(STUDY, "study.toml"), run, run.trials())
     assert found == ({("tap", "turbulence", "as-found")} if ends else set())
+
+
+@pytest.mark.parametrize(("loud", "ends"), [("ft.W", True), ("ft.W.total", False)])
+def test_a_baseline_that_stands_alone_goes_on_until_it_is_quiet(tmp_path: Path, loud: str, ends: bool) -> None:
+    text = STUDY.replace('[[path]]\nname = "tap"\n', "")
+    with measured(tmp_path / "run", loud, text) as run:
+        found = open_combinations(parse_study(text, "study.toml"), run, run.trials(), before_block=5)
+    names = () if ends else ("veth", "veth" + AGAIN)
+    assert found == {(name, "turbulence", "as-found") for name in names}
 
 
 def test_the_noise_of_parts_is_told_beside_that_of_programs(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def stopping_plan(study: Study) -> StoppingPlan:
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:
     """Return the combinations whose comparison with the baseline (both its names count) may stop in every cell.
 
-    Where the study asks for a noise floor, all paths go on in a workload and setting in which a cell is above it.
+    Where the study asks for a noise floor, all paths go on in a workload and setting in which a cell is above it, and
+    a baseline that stands alone does.
     """
     found = launches(run, records)
     open_, boots, plan = set[Combination](), variants(records), stopping_plan(study)
@@ -45,7 +46,7 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
         figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), plan):
             open_.add(cell.combination)
-    return {one for cell in compared if (one := cell.combination)[1:] not in loud} - open_
+    return {one for cell in compared or found if (one := cell.combination)[1:] not in loud} - open_
 
 
 def _loud(

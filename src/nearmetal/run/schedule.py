@@ -131,14 +131,15 @@ def open_combinations(
 ) -> set[Combination]:
     """Return what block `before_block` must measure, judged by the blocks before it alone.
 
-    The baseline is measured, under both its names, as long as anything is compared with it.
+    The baseline is measured, under both its names, as long as anything is compared with it, or by itself.
     """
     past = [record for record in records if record.order.block < before_block]
     hopeless = set(given_up(past))
     everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
     baseline = {study.baseline, study.baseline + AGAIN}
     settled = hopeless | decided(study, run, past)
-    wanted = {combination for combination in everything - settled if combination[0] not in baseline}
+    asked = {combination for combination in everything if combination[0] not in baseline} or everything
+    wanted = asked - settled
     pairs = {(workload, setting) for _, workload, setting in wanted}
     if not wanted and before_block % study.trials.max_blocks < study.trials.min_blocks:
         pairs = {(workload, setting) for _, workload, setting in everything}
