@@ -197,6 +197,20 @@ def test_launches_on_one_path_share_machines_and_a_failure_is_the_last_of_them(
     assert "status -9" in outcomes[1].reason
 
 
+def test_warm_machines_carry_out_a_launch_before_that_nobody_sees(
+    cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(lab.open_lab({"nodes": 2, "warm_machines": True}, lambda _: None)) as opened:
+        outcomes = list(opened.carry_out_together(launches("a", "b")))
+        assert [(one.said, one.facts["lab.launch"]) for one in outcomes] == [("a", 2), ("b", 3)]
+        monkeypatch.setenv("LAB_EMULATOR_0", "dies-late")
+        outcomes = list(opened.carry_out_together(launches("a", "b")))
+        assert [(one.status, one.facts["lab.launch"]) for one in outcomes] == [(TrialStatus.FAILED, 2)] * 2
+        monkeypatch.setenv("LAB_EMULATOR_0", "dies")
+        (outcome,) = opened.carry_out_together(launches("a"))
+        assert (outcome.status, outcome.facts["lab.launch"]) == (TrialStatus.FAILED, 1)
+
+
 def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(cluster: lab.LabHost) -> None:
     other = replace(ORDER, path=PathOrder("other", "native"))
     assert [len(life) for life in cluster.together([ORDER, other, ORDER])] == [1, 1, 1]
@@ -207,6 +221,8 @@ def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(clust
         assert opened.together([ORDER, wide, ORDER, wide]) == [[ORDER, ORDER], [wide, wide]]
     with pytest.raises(BadInputError, match="'launches' is for machines of their own"):
         lab.open_lab({"launches": 2}, lambda _: None)
+    with pytest.raises(BadInputError, match="'warm_machines' is for machines of their own"):
+        lab.open_lab({"warm_machines": True}, lambda _: None)
 
 
 def test_lives_with_guests_come_first(cluster: lab.LabHost) -> None:

@@ -152,9 +152,7 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
     Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory.
     """
     nodes, asked = nodes_of(options), {name: value for name, value in options.items() if name in WIRE}
-    standing = options.get("standing_guests", True)
-    if not isinstance(standing, bool):
-        raise BadInputError(f"the lab's option 'standing_guests' is true or false, not {standing!r}")
+    standing = is_on(options, "standing_guests", default=True)
     if asked and not nodes:
         raise BadInputError(
             f"the lab's option {next(iter(asked))!r} is for machines of their own",
@@ -172,6 +170,14 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
             hint="ask for fewer `nodes` or `slots` in [host.options]",
         )
     return Cluster(nodes, {name: float(value) for name, value in asked.items()}, standing)
+
+
+def is_on(options: Mapping[str, Scalar], name: str, *, default: bool) -> bool:
+    """Return what an option that is true or false says; raise BadInputError where it says something else."""
+    said = options.get(name, default)
+    if not isinstance(said, bool):
+        raise BadInputError(f"the lab's option {name!r} is true or false, not {said!r}")
+    return said
 
 
 def slots_in_memory(nodes: int, machine: LabMachine) -> int:

@@ -22,7 +22,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, Tr
 from nearmetal.hosts.host import ClockProgress, Shell, at_once
 from nearmetal.hosts.kind import Pace
 from nearmetal.hosts.lab import image, wire, wirecheck
-from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
+from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, is_on, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import LabMachine, machine_named
@@ -44,6 +44,7 @@ OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
     "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
     "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
+    "warm_machines": "with `nodes`: machines carry out the first of them once before, unrecorded (false)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
     "slots": "trials side by side (2 where cores and memory allow, 1 of more than two nodes)",
@@ -110,15 +111,17 @@ class LabHost:
         variants: int = 1,
         cluster: Cluster | None = None,
         launches: int = 1,
+        warm: bool = False,
     ) -> None:
         """Check that an emulator and an image are here; raise UnavailableError otherwise.
 
         Both are verified, and the machine is booted to its snapshot, when the first trial comes. Block k is carried
         out in snapshot k modulo `variants`. In a `cluster` every node is a life of that one snapshot, which carries out
-        up to so many `launches` of a block on one path.
+        up to so many `launches` of a block on one path, after one that nobody sees where they shall be `warm`.
         """
         self._cluster = cluster
         self._launches = launches
+        self._warm = warm
         self._machine = replace(machine, node=True) if cluster else machine
         self._slots = slots
         self._say = say
@@ -174,19 +177,21 @@ class LabHost:
             del left[: len(outcomes)]
 
     def _life(self, orders: Sequence[Order]) -> list[Outcome]:
-        """Return the outcomes of a life's orders: of all, or up to the first that failed."""
+        """Return the outcomes of a life's orders: of all, or up to the first that failed, be it the unseen one."""
+        ahead = orders[:1] if self._warm else []
         ready = self._prepared(self._which(orders[0]))
         ready = replace(ready, boot=replace(ready.boot, terminal=self.terminal))
         outcomes: list[Outcome] = []
         try:
-            outcomes += map(_outcome, self._live(ready, orders))
+            outcomes += map(_outcome, self._live(ready, [*ahead, *orders]))
         except (TrialError, ForeignFileError) as error:
             outcomes.append(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
         facts = self._facts(ready, orders[0])
-        return [
+        numbered = [
             replace(outcome, facts={**outcome.facts, **facts, "lab.launch": number})
             for number, outcome in enumerate(outcomes, start=1)
         ]
+        return numbered[len(ahead) :] or numbered
 
     @property
     def kernel_release(self) -> str:
@@ -341,9 +346,11 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=meant(unknown[0], OPTIONS))
     machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
     cluster, launches = cluster_of(options, machine, slots), at_once(options, "launches", 1)
-    if launches > 1 and not cluster:
-        raise BadInputError("the lab's option 'launches' is for machines of their own", hint="give `nodes` too")
-    return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster, launches=launches)
+    warm = is_on(options, "warm_machines", default=False)
+    if (launches > 1 or warm) and not cluster:
+        named = "warm_machines" if warm else "launches"
+        raise BadInputError(f"the lab's option {named!r} is for machines of their own", hint="give `nodes` too")
+    return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster, launches=launches, warm=warm)
 
 
 def machine_of(options: Mapping[str, Scalar]) -> LabMachine:
@@ -363,7 +370,8 @@ def pace_of(host: HostSpec) -> Pace:
     """Return what trials cost in the lab of a study."""
     machine = machine_of(host.options)
     machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
-    shared = _MACHINES_SHARE / at_once(host.options, "launches", 1) + 1 - _MACHINES_SHARE
+    launches, unseen = at_once(host.options, "launches", 1), int(is_on(host.options, "warm_machines", default=False))
+    shared = _MACHINES_SHARE / launches + (1 - _MACHINES_SHARE) * (1 + unseen / launches)
     return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
 
 
