@@ -173,7 +173,7 @@ def test_knobs_lists_as_json(tmp_path: Path) -> None:
     assert rows["nic.mtu"]["value"] == "1500"
     assert rows["nic.rx-usecs"]["value"] is None
     assert "not supported" in rows["nic.rx-usecs"]["reason"]
-    assert rows["nic.channels-rx"]["takes"] == "0 to 1" or rows["nic.channels-rx"]["value"] is not None
+    assert rows["nic.channels-rx"]["takes"] == "0 to 1 queues" or rows["nic.channels-rx"]["value"] is not None
 
 
 def test_tune_of_a_flat_world_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

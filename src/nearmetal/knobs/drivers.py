@@ -58,12 +58,12 @@ class Range:
         }
         return rounded.get(self.rounding, value)
 
-    def about(self) -> str:
+    def about(self, unit: str = "") -> str:
         """Return the range for people."""
         extra = "".join(f"{value}, " for value in sorted(self.also))
         steps = f" in steps of {self.step}" if self.step > 1 else ""
         steps = ", powers of two" if self.rounding == "power of two" else steps
-        return f"{extra}{self.lowest} to {self.highest}{steps}"
+        return f"{extra}{self.lowest} to {self.highest} {unit}".rstrip() + steps
 
 
 VIRTIO_PLAIN = "virtio_net without NOTF_COAL"
@@ -351,10 +351,10 @@ def reads_back(driver: str, name: str, value: str) -> str:
     return str(one.reads_back(int(value))) if one else value
 
 
-def range_about(driver: str, name: str, highest: int | None = None) -> str:
+def range_about(driver: str, name: str, unit: str, highest: int | None = None) -> str:
     """Return the driver's range for people, or an empty text; `highest` is what the machine itself takes at most."""
     one = _range(driver, name)
-    return replace(one, highest=one.highest if highest is None else highest).about() if one else ""
+    return replace(one, highest=one.highest if highest is None else highest).about(unit) if one else ""
 
 
 def readback_doubt(driver: str, name: str) -> str:

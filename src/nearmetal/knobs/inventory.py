@@ -9,7 +9,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import coalesce, drivers, mpi
 from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify
-from nearmetal.knobs.knob import Knob, Target, joined, targets_of
+from nearmetal.knobs.knob import Knob, Target, WholeNumber, joined, targets_of
 from nearmetal.knobs.nic import listing
 from nearmetal.knobs.table import FAMILIES, find
 
@@ -86,8 +86,9 @@ def _takes(knob: Knob, reading: Reading, driver: str) -> str:
     """Return what the machine takes, else the driver up to the machine's limit, else what the knob takes anywhere."""
     if reading.choices:
         return " | ".join(reading.choices)
+    unit = knob.kind.unit if isinstance(knob.kind, WholeNumber) else ""
     if reading.highest is not None and reading.lowest is not None:
-        return f"{reading.lowest} to {reading.highest}"
-    if told := drivers.range_about(driver, knob.name, reading.highest):
+        return WholeNumber(reading.lowest, reading.highest, unit).about()
+    if told := drivers.range_about(driver, knob.name, unit, reading.highest):
         return told
-    return knob.kind.about() if reading.highest is None else f"0 to {reading.highest}"
+    return knob.kind.about() if reading.highest is None else WholeNumber(0, reading.highest, unit).about()
