@@ -33,6 +33,7 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli(["import", *map(str, files), "--out", str(root)]) == 0
     said = capsys.readouterr()
     assert "no percentiles" in said.err
+    assert "10 valid trials in 5 blocks, one occasion" in said.out, "nothing was planned"
     view = build_view(RunDir.open(root))
     assert (view.baseline, view.blocks, view.host_kind) == ("native", 5, "import")
     (verdict,) = view.verdicts
@@ -59,7 +60,9 @@ def test_what_needs_a_measurement_is_refused_for_imported_figures(
     old, new = str(tmp_path / "run-old"), str(tmp_path / "run-new")
     assert cli(["gate", new, "--against", old, "--no-remeasure"]) == 1
     assert cli(["gate", new, "--against", old]) == 2
-    assert "not measured again: this run was imported from files" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not measured again: this run was imported from files" in said
+    assert "hint: --no-remeasure judges only the recorded blocks" in said
     assert cli(["plan", f"{new}/study.toml"]) == 3
     assert "imported from files" in capsys.readouterr().err
     assert cli(["advise", new]) == 2

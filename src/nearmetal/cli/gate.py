@@ -176,7 +176,10 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
                 measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
             measured = read_figures(opened, pair.question)
     except UnavailableError as error:
-        console.print(f"not measured again: {error.message}\nhint: {error.hint}")
+        console.print(
+            f"not measured again: {error.message}\nhint: {error.hint}\n"
+            "hint: --no-remeasure judges only the recorded blocks",
+        )
         return unconfirmed(gate, cells, error.message)
     except KeyboardInterrupt:
         console.print(f"interrupted; the same command with --out {root} goes on")

@@ -72,5 +72,5 @@ def _refuse_another_state(series: RunSeries, records: Sequence[TrialRecord]) -> 
         lines = "\n  ".join(f"{one.fact}: {one.values[0]} in the run, {', '.join(one.values[1:])} now" for one in found)
         raise UnavailableError(
             f"this machine is no longer in the state that {series.run.root} measured:\n  {lines}",
-            hint="restore that state, or use --no-remeasure to judge only the recorded blocks",
+            hint="restore that state",
         )

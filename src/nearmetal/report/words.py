@@ -223,7 +223,7 @@ def launches_sentence(view: View) -> str:
 
 
 def blocks_sentence(view: View) -> str:
-    """Return how much was measured, and what was planned."""
+    """Return how much was measured, and what was planned; nothing is where figures were read from files."""
     least, most = view.planned_blocks
     planned = (f"{least}" if least == most else f"{least} to {most}") + " planned"
     cautions = "".join(f" CAUTION: {one}." for one in view.cautions)
@@ -233,7 +233,8 @@ def blocks_sentence(view: View) -> str:
         occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
         planned += " at each"
     blocks, trials = counted(view.blocks, "block"), counted(view.valid_trials, "valid trial")
-    return f"{trials} in {blocks} ({planned}), {occasion}.{cautions}"
+    plan = "" if view.host_kind == "import" else f" ({planned})"
+    return f"{trials} in {blocks}{plan}, {occasion}.{cautions}"
 
 
 def method_sentence(view: View) -> str:
