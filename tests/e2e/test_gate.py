@@ -80,9 +80,8 @@ def test_another_run_of_the_same_is_within(made: Callable[..., str], capsys: pyt
 
 
 def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(made("old"), "copy")
-    assert gate("copy", "--against", "old") == 64
-    assert "copy and old are one run: they hold the same trials" in capsys.readouterr().err
+    assert gate(shutil.copytree(made("old"), "copy"), "--against", "old") == 64
+    assert "copy and old are copies of one run: they share 30 trials of 30 and 30" in capsys.readouterr().err
     for record in Path("copy", "trials").iterdir():
         rewrite(record, lambda raw: raw["outcome"].update(status="failed"))
     assert gate("copy", "--against", "old") == 64

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +197,17 @@ def test_blocks_in_parts_are_the_blocks_of_one_call(tmp_path: Path, capsys: pyte
     whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
     del whole["report.html"], parts["report.html"]
     assert whole == parts
+
+
+def test_copies_that_were_resumed_apart_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", one, "--blocks", "3"]) == 0
+    for copy in (one, shutil.copytree(one, other)):
+        assert nearmetal(["run", "--resume", copy]) == 0
+    capsys.readouterr()
+    assert nearmetal(["gate", one, "--against", other]) == 64
+    assert f"{one} and {other} are copies of one run: they share 18 trials of" in capsys.readouterr().err
 
 
 def test_a_path_that_always_fails_is_given_up_and_the_others_go_on(

@@ -17,6 +17,7 @@ from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,12 @@ def read_figures(run: RunDir, question: Question) -> dict[Metric, RunSeries]:
 
 
 def _refuse_itself(pair: RunPair) -> None:
-    """Raise BadInputError where one run holds the other's trials alone: compared with itself, nothing is worse."""
-    ours, theirs = ({one.seal for one in side.records} for side in (pair.run, pair.base))
-    if ours and "" not in ours | theirs and (ours <= theirs or theirs <= ours):
+    """Raise BadInputError where both runs hold a trial: compared with itself, nothing is worse."""
+    ours, theirs = ({one.seal for one in side.records if one.seal} for side in (pair.run, pair.base))
+    if shared := ours & theirs:
         raise BadInputError(
-            f"{pair.run.run.root} and {pair.base.run.root} are one run: they hold the same trials",
+            f"{pair.run.run.root} and {pair.base.run.root} are copies of one run: "
+            f"they share {counted(len(shared), 'trial')} of {len(ours)} and {len(theirs)}",
             hint="measure the study again, and compare that run with this one",
         )
 

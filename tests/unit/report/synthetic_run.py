@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 
@@ -108,8 +109,9 @@ def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
 
 
 def _append(run: RunDir, order: Order, recipe: Recipe) -> None:
+    moment = crc32(run.root.name.encode()) % 10**6  # no trial of one run begins with that of another
     for attempt in (1, 2):
-        minute = f"2026-11-21T09:{order.block:02d}:{order.trial % 60:02d}+00:00"
+        minute = f"2026-11-21T09:{order.block:02d}:{order.trial % 60:02d}.{moment:06d}+00:00"
         if not recipe.fails(order, attempt):
             run.append(order, _outcome(order, recipe), _cells(order, recipe), attempt=attempt, started_utc=minute)
             return
