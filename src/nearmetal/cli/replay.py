@@ -41,7 +41,8 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
         if scaling:
             raise BadInputError("--scaling is for traces", hint=f"write scaling = {scaling!r} into {program}")
         pattern = read_pattern(program)
-        return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
+        asked = pattern.at(ranks) if ranks else pattern
+        return [replace(schedule_from_pattern(asked), given_dims=pattern.dims if asked.dims != pattern.dims else ())]
     if traced_by_run(program):
         run, _, workload = str(program).rpartition(":")
         return traced_launches(RunDir.open(Path(run)), workload)

@@ -6,7 +6,7 @@ A prediction beyond what was measured is refused where it would decide the answe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
-from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source
 from nearmetal.predict.wire import PACKET_BYTES
 from nearmetal.units import counted, format_size
 
@@ -48,6 +48,9 @@ ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
 """The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
+SURELY_EAGER_BYTES = 4096
+"""No MPI that is known lets the sender of a message up to here wait for its receiver."""
+Sizes = NDArray[np.int64]
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -66,16 +69,19 @@ class Doubt:
 
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
-    found = [*_of_computing(schedules[0], named), *_of_crowd(schedules[0]), *_of_launches(named)]
-    found += _of_older_rules(schedules[0], named)
-    found += [
-        *_of_mpi(schedules[0], named),
-        *_of_guests(named),
-        *_of_virtual_nodes(named),
-        *_of_opaque_calls(schedules[0]),
-    ]
-    found += _of_scaling(schedules[0])
+    found = [*_of_launches(named), *_of_guests(named), *_of_virtual_nodes(named)]
     found += [*_of_several_programs(schedules, named.machine), *_of_processors(named, placement)]
+    found += [
+        *_worst(_of_computing(one, named) for one in schedules),
+        *_worst(_of_crowd(one) for one in schedules),
+        *_worst(_of_mpi(one, named) for one in schedules),
+        *_worst(_of_older_rules(one, named) for one in schedules),
+        *_worst(_of_opaque_calls(one) for one in schedules),
+        *_worst(_of_rounding(one) for one in schedules),
+        *_worst(_of_any_source(one) for one in schedules),
+        *_worst(_of_scaling(one) for one in schedules),
+        *_of_grid(schedules[0]),
+    ]
     sent = messages_of(schedules[0], named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
@@ -115,7 +121,14 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     ):
         if path is not None and chosen.any():
             found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
     return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
+
+
+def _worst(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+    """Return the doubt of the launch that it concerns most; the others' say the same in other figures."""
+    told = [doubt for several in found for doubt in several]
+    return [max(told, key=lambda doubt: doubt.share)] if told else []
 
 
 def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
@@ -246,7 +259,7 @@ def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> s
 def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     flavour = next((word for name, word in _FLAVOURS.items() if name in schedule.mpi), "")
     version = re.search(r"\d+(?:\.\d+)+", schedule.mpi)
-    traced = f"{flavour} {version[0]}" if flavour and version else flavour
+    traced = f"{flavour} {version[0]}" if flavour and version else flavour or " ".join(schedule.mpi.split())[:40]
     measured = named.mpi or named.machine.collectives
     known = measured.split(" ")
     if not traced or (traced.split(" ")[0] == known[0] and (len(known) == 1 or traced == measured)):
@@ -325,6 +338,42 @@ def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
     share = schedule.opaque_share
     said = f"{share:.1%} of MPI calls are not in the trace (one-sided, MPI-IO): taken as computing, as long as traced"
     return [Doubt(said, "measure the program itself on each path", share)]
+
+
+def _of_rounding(schedule: Schedule) -> list[Doubt]:
+    if not (share := schedule.rounded_share):
+        return []
+    said = f"{share:.0%} of MPI calls are in the trace with rounded sizes, up to a fifth less than was sent, for the "
+    said += "program makes too many distinct calls"
+    return [Doubt(said, "trace fewer steps of the program", share)]
+
+
+def _of_any_source(schedule: Schedule) -> list[Doubt]:
+    """Return that who comes first decides what a program does next, where a receive takes messages of several ranks."""
+    if (share := share_of_any_source(schedule)) < FEW:
+        return []
+    said = f"{share:.0%} of receives take the message of whichever rank comes first: what the program then does is "
+    said += "replayed as traced, though on another path others may come first, as workers that ask for work"
+    return [Doubt(said, "hold it against launches of the program: --validate RUN", share)]
+
+
+def _of_grid(schedule: Schedule) -> list[Doubt]:
+    if not schedule.given_dims:
+        return []
+    grids = ["x".join(map(str, dims)) for dims in (schedule.given_dims, schedule.programs[0].dims)]
+    said = f"the pattern's grid of {grids[0]} is of other ranks than {schedule.ranks}: taken as {grids[1]}"
+    return [Doubt(said, f"write ranks = {schedule.ranks} and its dims into the pattern", 1.0)]
+
+
+def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, counts: Sizes) -> list[Doubt]:
+    """Return that large messages are taken not to wait for their receiver, where it is not known which do."""
+    share = float(counts[sizes > SURELY_EAGER_BYTES].sum()) / max(1.0, float(counts.sum()))
+    if path.fit is None or path.eager_up_to_bytes != UNBOUNDED or share < FEW:
+        return []
+    mpi = named.mpi or "the run's MPI"
+    said = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and from which size on "
+    said += f"{mpi} lets a sender wait for its receiver is not known: never, as taken"
+    return [Doubt(said, "give the eager limit of the MPI, such as --eager '64 KiB'", share)]
 
 
 def _of_scaling(schedule: Schedule) -> list[Doubt]:

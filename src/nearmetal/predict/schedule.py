@@ -165,6 +165,10 @@ class Schedule:
     """By how much computing changes where two traces tell it; the machine applies it."""
     opaque_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls that are not in it (one-sided, MPI-IO): their time is in the gaps, as it was then."""
+    rounded_share: float = field(default=0.0, compare=False)
+    """Share of a trace's calls of which the profiler rounded the sizes."""
+    given_dims: tuple[int, ...] = field(default=(), compare=False)
+    """Of a pattern on other ranks than its own, the process grid that it names for those."""
 
     @property
     def shared(self) -> bool:
@@ -197,7 +201,6 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
     library = trace.ranks[0].meta.get("library", "")
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
-    share = opaque / (opaque + recorded) if opaque else 0.0
     command = words_of(trace.ranks[0].meta.get("command", "").split())
     return Schedule(
         trace.world_ranks,
@@ -208,7 +211,8 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         command,
         processor=trace.processor,
         crowd=trace.crowd,
-        opaque_share=share,
+        opaque_share=opaque / max(1, opaque + recorded),
+        rounded_share=trace.rounded_calls / max(1, recorded),
     )
 
 
@@ -245,7 +249,7 @@ class _RankReader:
             gaps=gaps,
             slot_sets=tuple(self.slot_sets),
             size_lists=trace.lists,
-            slots=len(self.slots),
+            slots=len(self.slots) + 1,
         )
 
     def _steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -286,7 +290,7 @@ class _RankReader:
         if call.kind is CallKind.MARK:
             return Op(OpKind.MARK, tag=call.tag)
         kind = _POINT_TO_POINT[call.kind]
-        nonblocking = bool(call.flags & CallFlag.NONBLOCKING)
+        nonblocking, buffered = bool(call.flags & CallFlag.NONBLOCKING), bool(call.flags & CallFlag.BUFFERED)
         any_tag = bool(call.flags & CallFlag.ANY_TAG)
         if kind is OpKind.WAIT:
             requests = self.trace.lists[call.request] if call.request != NONE else ()
@@ -302,15 +306,17 @@ class _RankReader:
                 recv_peer=-1 if call.flags & CallFlag.ANY_SOURCE else call.recv_peer,
                 recv_tag=-1 if any_tag else call.recv_tag,
             )
+        # A buffered send is over for its rank at once, whatever becomes of it: its request is one nobody waits for.
+        slot = len(self.slots) if buffered else self.slots[call.request] if nonblocking else 0
         return Op(
             kind,
-            nonblocking=nonblocking,
+            nonblocking=nonblocking or buffered,
             synchronous=bool(call.flags & CallFlag.SYNCHRONOUS),
             comm=call.comm,
             peer=-1 if call.flags & CallFlag.ANY_SOURCE else call.peer,
             tag=-1 if any_tag else call.tag,
             message_bytes=call.message_bytes,
-            slot=self.slots[call.request] if nonblocking else 0,
+            slot=slot,
         )
 
     def _collective(self, call: Call) -> Op:

@@ -191,6 +191,11 @@ class RankTrace:
         """Return the host name the rank ran on, empty when the profiler could not tell."""
         return self.meta.get("node", "")
 
+    def number(self, key: str) -> int:
+        """Return a count that the profiler told, 0 where it is absent or none."""
+        text = self.meta.get(key, "0")
+        return int(text) if text.isdecimal() else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -220,8 +225,12 @@ class Trace:
     @property
     def opaque_calls(self) -> int:
         """Return how many calls were seen but not recorded: one-sided, MPI-IO, some on inter-communicators."""
-        said = (rank.meta.get("unsupported", "0") for rank in self.ranks)
-        return sum(int(count) for count in said if count.isdecimal())
+        return sum(rank.number("unsupported") for rank in self.ranks)
+
+    @property
+    def rounded_calls(self) -> int:
+        """Return how many calls have sizes of three significant bits, for there were too many distinct ones."""
+        return sum(rank.number("rounded") for rank in self.ranks)
 
 
 def walk(program: tuple[Step, ...], times: int = 1) -> Iterator[tuple[DoCall | DoGap, int]]:

@@ -140,25 +140,16 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         crossings=tuple(_crossing(pairs, placement) for placement in (traced, *placements)),
         recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
         unsupported_calls=trace.opaque_calls,
-        rounded_calls=_meta_sum(trace, "rounded"),
+        rounded_calls=trace.rounded_calls,
         processor=trace.processor,
         crowd=trace.crowd,
     )
 
 
-def _number(rank: RankTrace, key: str) -> int:
-    text = rank.meta.get(key, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _meta_sum(trace: Trace, key: str) -> int:
-    return sum(_number(rank, key) for rank in trace.ranks)
-
-
 def _rank_times(rank: RankTrace) -> RankTimes:
     inside = sum(time.total_ns for call, time in _timed(rank) if call.kind not in _OUTSIDE)
     compute = sum(gap.total_ns for gap in rank.gaps)
-    return RankTimes(rank.rank, rank.node, rank.elapsed_ns, compute, inside, _number(rank, "profiler_ns"))
+    return RankTimes(rank.rank, rank.node, rank.elapsed_ns, compute, inside, rank.number("profiler_ns"))
 
 
 def _timed(rank: RankTrace) -> Iterator[tuple[Call, CallTime]]:

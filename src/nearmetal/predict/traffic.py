@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -170,6 +170,36 @@ def _grid_neighbor(mine: Ranks, program: Program, direction: int) -> Ranks:
     to = at + (1 if upper else -1)
     moved = mine + (to % extent - at) * stride
     return moved if program.periods[dimension] else np.where((to >= 0) & (to < extent), moved, -1)
+
+
+def share_of_any_source(schedule: Schedule) -> float:
+    """Return the share of receives, of those that are calls, that take a message of any of several ranks."""
+    total, wild = 0, []
+    for rank, program in enumerate(schedule.programs):
+        for step, times in walk(program.steps):
+            if isinstance(step, DoCall) and (op := program.ops[step.index]).kind in {OpKind.RECV, OpKind.SENDRECV}:
+                total += times
+                source, tag = (op.peer, op.tag) if op.kind is OpKind.RECV else (op.recv_peer, op.recv_tag)
+                if source < 0:
+                    wild.append((times, (rank, program.comms[op.comm].context), tag))
+    senders = _senders(schedule) if wild else {}
+    return sum(times for times, at, tag in wild if len(_of_tag(senders.get(at, {}), tag)) > 1) / max(1, total)
+
+
+def _senders(schedule: Schedule) -> dict[tuple[int, int], dict[int, set[int]]]:
+    """Return who sends, by receiver and communicator, and by tag."""
+    found: dict[tuple[int, int], dict[int, set[int]]] = {}
+    for rank, program in enumerate(schedule.programs):
+        for op in program.ops:
+            if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
+                comm = program.comms[op.comm]
+                to = int(peers_of(np.array([rank]), program, comm, op.rule, op.peer)[0])
+                found.setdefault((to, comm.context), {}).setdefault(op.tag, set()).add(rank)
+    return found
+
+
+def _of_tag(by_tag: Mapping[int, set[int]], tag: int) -> set[int]:
+    return set().union(*by_tag.values()) if tag < 0 else by_tag.get(tag, set())
 
 
 def inter_share(sent: Messages, host_of: NDArray[np.uint32]) -> float:
