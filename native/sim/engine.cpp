@@ -193,7 +193,7 @@ void Engine::fetch_ahead() const {
 
 // Where a message goes: to its stage, or to its process.
 void Engine::fetch_way(const Message &m) const {
-    if (machine_->has_stage && m.pair != PairClass::kSameDomain)
+    if (machine_->has_stage && !inside(m))
         fetch(stages_[place_of_target(m).domain], InterruptStage::kOften);
     else
         fetch(ranks_[target(m)], kLine);
@@ -201,7 +201,7 @@ void Engine::fetch_way(const Message &m) const {
 
 // And there: to the end of the stage's ring, or to the receives that its process has posted.
 void Engine::fetch_end(const Message &m) const {
-    if (machine_->has_stage && m.pair != PairClass::kSameDomain)
+    if (machine_->has_stage && !inside(m))
         stages_[place_of_target(m).domain].fetch_end();
     else
         fetch_receiver(target(m));

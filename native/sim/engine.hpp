@@ -306,9 +306,12 @@ class Engine {
             return PairClass::kSameDomain;
         return a.host == b.host ? PairClass::kSameHost : PairClass::kInter;
     }
+    [[nodiscard]] static bool inside(const Message &m) {
+        return m.pair == PairClass::kSameDomain || m.pair == PairClass::kSelf;
+    }
     [[nodiscard]] const PathModel &path(PairClass of) const { return machine_->paths[static_cast<int>(of)]; }
     [[nodiscard]] bool fetched(const Message &m) const {
-        return m.pair == PairClass::kSameDomain && path(m.pair).fetched;
+        return inside(m) && path(m.pair).fetched;
     }
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }

@@ -37,7 +37,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
                        std::uint64_t bytes, bool synchronous, std::uint32_t owner) {
     Rank &r = ranks_[rank];
     const Place to = places_[dst];
-    const PairClass between = pair(r.place, to);
+    const PairClass between = rank == dst ? PairClass::kSelf : pair(r.place, to);
     if ((owner & kContextOwner) == 0)
         detach(rank, owner);
     const std::uint32_t index = messages_.take();
@@ -60,7 +60,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     spend(rank, overhead);
     ++result_.messages;
     result_.bytes += bytes;
-    if (between != PairClass::kSameDomain) {
+    if (!inside(m)) {
         ++result_.inter_messages;
         result_.inter_bytes += bytes;
     }

@@ -94,7 +94,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
-    if (m.pair != PairClass::kSameDomain) {
+    if (!inside(m)) {
         Port &port = ports_[r.place.host];
         start = std::max(start, port.tx_free);
         port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
@@ -106,7 +106,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
     // An interrupt stage takes packets as they come: the first of them, before the last.
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
-    const Ps spread = gap > 0 && m.pair != PairClass::kSameDomain ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
+    const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
     push(arrival - spread, EventKind::kArrive, index);
     return start + wire;
@@ -156,7 +156,7 @@ void Engine::arrive(std::uint32_t index) {
     const std::uint32_t to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
     Ps through = now_;
-    if (m.pair != PairClass::kSameDomain) {
+    if (!inside(m)) {
         Port &port = ports_[place_of_target(m).host];
         through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
     }
@@ -176,7 +176,7 @@ void Engine::arrive(std::uint32_t index) {
 
 void Engine::ready(std::uint32_t index) {
     const Message &m = messages_[index];
-    if (m.pair == PairClass::kSameDomain) {
+    if (inside(m)) {
         deliver(index, now_);
         return;
     }

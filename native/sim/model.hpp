@@ -72,11 +72,12 @@ struct CollectivePoint {
     std::uint32_t table; // position in Job::tables
 };
 
-enum class PairClass : std::uint8_t { kSameDomain = 0, kSameHost = 1, kInter = 2 };
+enum class PairClass : std::uint8_t { kSameDomain = 0, kSameHost = 1, kInter = 2, kSelf = 3 };
+inline constexpr int kPairClasses = 4;
 enum class Topology : std::uint8_t { kFlat, kFatTree, kDragonfly };
 
 struct Machine {
-    PathModel paths[3]; // by PairClass
+    PathModel paths[kPairClasses]; // by PairClass
     // The port that all virtual functions of a host share, in each direction.
     std::uint64_t port_fs_per_byte = 0;
     Ps port_gap_ps = 0;

@@ -284,7 +284,7 @@ void bind_machine(nb::module_ &m) {
             [](Machine &s, int pair, std::uint64_t up_to_bytes, Ps latency, Ps send, Ps receive, Ps gap,
                std::uint64_t latency_fs_per_byte, std::uint64_t fs_per_byte, std::uint32_t tail,
                std::uint64_t overhead_fs_per_byte) {
-                require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+                require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
                 std::vector<Segment> &segments = s.paths[pair].segments;
                 require(segments.empty() || segments.back().up_to_bytes < up_to_bytes,
                         "machine: segment bounds do not rise");
@@ -296,21 +296,21 @@ void bind_machine(nb::module_ &m) {
             nb::arg("tail") = 0, nb::arg("overhead_fs_per_byte") = 0)
         .def("set_path",
              [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte, bool fetched) {
-                 require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+                 require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
                  s.paths[pair].eager_up_to_bytes = eager_up_to_bytes;
                  s.paths[pair].copy_fs_per_byte = copy_fs_per_byte;
                  s.paths[pair].fetched = fetched;
              })
         .def("add_cold_point", [](Machine &s, int pair, Ps computed_ps, Ps extra_ps) {
-            require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].cold.push_back({computed_ps, extra_ps});
         })
         .def("add_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].work.push_back({bytes, ps});
         })
         .def("add_crossing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].crossing.push_back({bytes, ps});
         })
         .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {

@@ -32,7 +32,7 @@ void random_path(Machine &machine, std::size_t pair) {
 
 void random_machine(Job &job) {
     Machine &machine = job.machine;
-    for (std::size_t pair = 0; pair < 3; ++pair)
+    for (std::size_t pair = 0; pair < kPairClasses; ++pair)
         random_path(machine, pair);
     machine.port_fs_per_byte = pick(2) ? 0 : 80'000;
     machine.blocking = pick(2);

@@ -9,7 +9,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.fit import RoundTrips, Windows, fit_work
-from nearmetal.predict.models import Distribution, PathModel
+from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Op, OpKind, Schedule
 from nearmetal.predict.simulate import simulate
@@ -75,3 +75,43 @@ def test_streams_both_ways_tell_the_work_the_quickest_setting_of_each_size() -> 
     slow = {size: 2 * ns for size, ns in found.items()}
     assert least_work([slow, found, {2000: 10.0}]) == ((0, 200_000), (8, 200_000), (1000, 493_333), (2000, 493_333))
     assert least_work([{}]) == ()
+
+
+def to_itself(size: int) -> Schedule:
+    """Return two ranks, of which the first sends itself a message before it receives it."""
+    return Schedule(2, (program([send(0, size), recv(0, size)]), program([])))
+
+
+def one_processor(eager: int = UNBOUNDED) -> PathModel:
+    """2000 ns of waiting, 100 and 200 of work, 1 ns a byte at either end, measured on a processor that both shared."""
+    segments = (
+        Segment(1000, 2000 * NS, 100 * NS, 200 * NS, overhead_fs_per_byte=1_000_000),
+        Segment(UNBOUNDED, 2000 * NS, 100 * NS, 200 * NS, overhead_fs_per_byte=1_000_000),
+    )
+    return PathModel(segments, eager, fetched=eager != UNBOUNDED, one_processor=True)
+
+
+def test_a_message_to_oneself_waits_for_no_turn() -> None:
+    """It paid what a message to another rank of a node of one processor waits for that one's turn."""
+    alone = replace(MACHINE, intra=one_processor())
+    assert run_ns(to_itself(500), alone, per_host=2) == 100 + 500 + 200 + 500
+    other = Schedule(2, (program([send(1, 500)]), program([recv(0, 500)])))
+    assert run_ns(other, alone, per_host=2) == 2000 + 100 + 500 + 200 + 500
+
+
+def test_a_large_message_to_oneself_is_asked_for_and_answered_without_a_wait() -> None:
+    alone = replace(MACHINE, intra=one_processor(eager=1000))
+    assert run_ns(to_itself(1000), alone, per_host=2) == 100 + 1000 + 200 + 1000
+    assert run_ns(to_itself(2000), alone, per_host=2) == 2 * 100 + 2000 + 3 * 200 + 2000
+
+
+@pytest.mark.parametrize(
+    "intra",
+    [
+        replace(one_processor(), one_processor=False),  # nobody waited for a turn
+        PathModel((Segment(UNBOUNDED, 2000 * NS),), one_processor=True),  # what the ends work is not known
+    ],
+)
+def test_a_message_to_oneself_is_else_one_inside_the_node(intra: PathModel) -> None:
+    machine = replace(MACHINE, intra=intra)
+    assert run_ns(to_itself(500), machine, per_host=2) == intra.segments[0].one_way_ps(500) // NS

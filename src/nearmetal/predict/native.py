@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,30 @@ _ONE = 1 << 32
 _MOST_RANKS = (1 << 31) - 1
 TO_ONESELF = PathModel((Segment(UNBOUNDED, 0, 200_000, 200_000, 0, 100_000, 100_000),))
 """Assumed for messages of a rank to itself where no path inside a node was measured: 0.4 us and a copy at 10 GB/s."""
+
+
+def to_oneself(intra: PathModel | None) -> PathModel:
+    """Return the path of messages of a rank to itself: inside a node, without the waits for another rank's turn.
+
+    Where both ends shared a processor, what a message took beyond their work for it, if that is known, was such a wait.
+    Above the eager limit there is the work for a request and two answers beside.
+    """
+    if intra is None or not intra.one_processor or not any(one.send_overhead_ps for one in intra.segments):
+        return intra or TO_ONESELF
+    small = intra.segments[0]
+
+    def work(one: Segment) -> Segment:
+        asks = one.up_to_bytes > intra.eager_up_to_bytes
+        return replace(
+            one,
+            latency_ps=0,
+            latency_fs_per_byte=0,
+            residual=None,
+            send_overhead_ps=one.send_overhead_ps + asks * small.send_overhead_ps,
+            recv_overhead_ps=one.recv_overhead_ps + 2 * asks * small.recv_overhead_ps,
+        )
+
+    return replace(intra, segments=tuple(map(work, intra.segments)), eager_up_to_bytes=UNBOUNDED, fetched=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +177,8 @@ def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.
 
 def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
     native = job.machine
-    for pair, path in enumerate((machine.intra or TO_ONESELF, machine.host or machine.inter, machine.inter)):
+    own = to_oneself(machine.intra)
+    for pair, path in enumerate((machine.intra or own, machine.host or machine.inter, machine.inter, own)):
         _path(job, native, pair, path)
     native.port_fs_per_byte, native.port_gap_ps = machine.port_fs_per_byte, machine.port_gap_ps
     network = machine.network
