@@ -39,7 +39,7 @@ from nearmetal.predict.models import (
     PathModel,
 )
 from nearmetal.predict.residual import times_of
-from nearmetal.predict.wire import KnownWire, Works, least_work, works_beside
+from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -199,9 +199,10 @@ def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> _Processors
         return None
     settings = [one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2])]
     copying = (fit_copy(one.windows, one.both_ways) for one in settings if one.windows and one.both_ways)
-    times = [typical_times(one.round_trips) for one in settings if one.round_trips]
-    streams = [fit_work(one.both_ways, one.round_trips) for one in settings if one.round_trips]
-    return _Processors(works_beside(wire, times), min(copying, default=0), least_work(streams))
+    paired = [one for one in settings if one.round_trips]
+    times = [typical_times(one.round_trips) for one in paired]
+    streams = [(at, fit_work(one.both_ways, one.round_trips)) for at, one in zip(times, paired, strict=True)]
+    return _Processors(works_beside(wire, times), min(copying, default=0), work_told(streams))
 
 
 def mpi_of(record: TrialRecord) -> str:

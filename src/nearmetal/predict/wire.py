@@ -66,15 +66,21 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
     return works_ns
 
 
-def least_work(settings: Sequence[Mapping[int, float]]) -> tuple[tuple[int, int], ...]:
+def work_told(settings: Sequence[tuple[tuple[Floats, Floats], Mapping[int, float]]]) -> tuple[tuple[int, int], ...]:
     """Return what a message takes of a processor beside computing (`PathModel.work_ps`), from each setting's streams.
 
-    A setting that makes streams wait adds no work to them, so of each size the quickest tells it; never falling.
+    `settings` are sizes and times (ns) of a ping-pong, and what streams tell, by size. A setting that makes messages
+    wait adds no work to them, so of each size that with the quickest ping-pong tells it; never falling. The streams of
+    others do not: their ends wait for a timer, which may be half of the time of a window.
     """
-    sizes = sorted({size for one in settings for size in one})
+    sizes = sorted({size for _, works in settings for size in works})
     if not sizes:
         return ()
-    ps = np.maximum.accumulate([min(one[size] for one in settings if size in one) for size in sizes]) * _PS_PER_NS
+
+    def told(size: int) -> float:
+        return min((float(np.interp(size, *times)), works[size]) for times, works in settings if size in works)[1]
+
+    ps = np.maximum.accumulate([told(size) for size in sizes]) * _PS_PER_NS
     return ((0, round(ps[0])), *((size, round(time)) for size, time in zip(sizes, ps, strict=True) if size))
 
 
