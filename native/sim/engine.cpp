@@ -158,7 +158,7 @@ void Engine::look() {
 std::uint64_t Engine::bytes() const {
     constexpr std::size_t kNode = 4 * sizeof(void *); // of a hash map
     return messages_.bytes() + receives_.bytes() + contexts_.bytes() + slots_.size() * sizeof(Slot) +
-           more_flows_.size() * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
+           (more_flows_.size() + ways_.size()) * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
 }
 
 // With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile, each

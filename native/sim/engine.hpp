@@ -141,6 +141,10 @@ class Engine {
         Ps arrival;
         std::uint32_t dst;
     };
+    struct Way { // from one rank to another, where packets are acknowledged
+        std::uint32_t open = 0; // messages that are not visible yet
+        Ps seen = -1;           // when the last one got visible
+    };
     static constexpr std::uint32_t kInlineFlows = 8;
     struct Port {
         Ps tx_free = 0, rx_free = 0;
@@ -284,6 +288,7 @@ class Engine {
     void take_packets(std::uint32_t domain, const InterruptStage::Item &item);
     void stage_due(std::uint32_t domain);
     void acknowledge(std::uint32_t message, Ps time);
+    bool answered_alone(const Message &m, Ps time);
     void schedule_stage(std::uint32_t domain);
     void deliver(std::uint32_t message, Ps time);
 
@@ -369,6 +374,7 @@ class Engine {
     LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
     std::size_t more_flows_limit_ = 1 << 16;
+    std::unordered_map<std::uint64_t, Way> ways_; // by sender and receiver
     std::vector<Port> ports_;
     LargeVector<InterruptStage> stages_;
     std::vector<std::uint32_t> stage_draws_;

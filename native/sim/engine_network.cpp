@@ -108,6 +108,8 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
     const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
+    if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
+        ++ways_[std::uint64_t{from} << 32 | to].open;
     push(arrival - spread, EventKind::kArrive, index);
     return start + wire;
 }
@@ -206,6 +208,17 @@ void Engine::acknowledge(std::uint32_t index, Ps time) {
     push(time + takes, EventKind::kAnswer, (m.kind == MessageKind::kGrant ? m.to : m.from).domain);
 }
 
+// Whether a message of one packet that gets visible now is acknowledged by itself: its sender had not yet seen what its
+// receiver had sent it, so neither carries that of the other.
+bool Engine::answered_alone(const Message &m, Ps time) {
+    const std::uint64_t from = sender(m), to = target(m);
+    Way &way = ways_[from << 32 | to];
+    --way.open;
+    way.seen = time;
+    const Way &back = ways_[to << 32 | from];
+    return packets(wire_bytes(m)) == 1 && (back.open > 0 || back.seen > m.time);
+}
+
 // A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it
 // empty is refused and sent again (receiver not ready), with all that follow behind it.
 bool Engine::take_buffer(std::uint32_t index, std::uint32_t to) {
@@ -249,11 +262,12 @@ void Engine::stage_due(std::uint32_t to) {
     schedule_stage(to);
     if (many_)
         fetch_visible();
-    for (const InterruptStage::Visible &v : visible_)
-        if (v.acknowledges)
+    for (const InterruptStage::Visible &v : visible_) {
+        if (v.acknowledges || (machine_->stage.acknowledged && answered_alone(messages_[v.id], v.time)))
             acknowledge(v.id, v.time);
-        else
+        if (!v.acknowledges)
             deliver(v.id, v.time);
+    }
 }
 
 } // namespace nearmetal

@@ -123,7 +123,8 @@ struct StageSetting {
     // How messages come as packets of a TCP connection; 0: all packets of a message at once, without headers.
     Ps packet_gap_ps = 0;
     std::uint32_t header_bytes = 0, message_header_bytes = 0; // of each packet as the driver sees it; the MPI's
-    bool acknowledged = false; // a poll that finds two packets or more of a message sends an acknowledgement back
+    // A poll that finds two packets or more of a message sends an acknowledgement back, and so do messages that cross.
+    bool acknowledged = false;
 };
 
 class alignas(kLine) InterruptStage {

@@ -95,7 +95,8 @@ class StageSetting:
 
     The packets of a message come `packet_gap_ps` after each other (0: all at once), with `header_bytes` each, as the
     driver counts them, and `message_header_bytes` of the MPI's in all. Where packets are `acknowledged`, each poll that
-    finds two packets of a message or more sends one back.
+    finds two packets of a message or more sends one back, and so does a message of one packet whose sender had not yet
+    seen what its receiver had sent it: no answer carries that.
     """
 
     moderation: ModerationSetting = field(default_factory=ModerationSetting)
