@@ -143,9 +143,7 @@ def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
 def _of_the_rule(share: float) -> list[Doubt]:
     if not share:
         return []
-    said = (
-        "moderation is added by a rule, not measured: two programs that were held out came out 21 % too fast to 20 % "
-    )
+    said = "moderation is added by a rule, not measured: two programs that were held out came out 4 % too fast to 20 % "
     said += "too slow"
     return [Doubt(said, "hold it against launches of a program of yours: --validate RUN", share)]
 
@@ -407,7 +405,7 @@ def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
     if cores is not None and ranks > cores.count:
         said = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: what waiting for a turn costs "
         said += "is assumed. "
-        said += "With two ranks on one, eight programs took 6 % less to 19 % more in the lab than predicted, in "
+        said += "With two ranks on one, eight programs took 7 % less to 11 % more in the lab than predicted, in "
         said += "namespaces 17 % less to 73 % more"
         return [Doubt(said, "hold it against launches of a program of yours: --validate RUN", 1.0)]
     if cores is not None or not named.host or ranks == 1:
