@@ -193,6 +193,15 @@ def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Pa
     assert set(crossing(**{**ALONE, "nodes.processors": 8}, **wire)) == {()}
 
 
+@pytest.mark.parametrize(("mpi", "inside"), [("openmpi", 4096 - 64), ("mpich", 512)])
+def test_an_eager_limit_that_is_given_is_that_between_nodes(measured: RunDir, mpi: str, inside: int) -> None:
+    """It was taken for messages inside a node too, whose limit is another."""
+    records = [replace(one, order=replace(one.order, mpi=mpi)) for one in measured.trials()]
+    machine = fit_records(measured, records, eager_up_to_bytes=512).find("veth").machine
+    assert machine.intra is not None
+    assert (machine.inter.eager_up_to_bytes, machine.intra.eager_up_to_bytes) == (512, inside)
+
+
 def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
     """Of a run with many paths, none was told."""
     ping = next(one for one in measured.trials() if one.order.workload.label == "latency")

@@ -118,6 +118,16 @@ def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
     assert graph[0, 1] == graph[7, 1] == graph[5, 1] == 4096
 
 
+def test_a_sample_tells_of_the_collectives_of_very_many_ranks() -> None:
+    """None of more than 1,024 ranks was counted, so no doubt was told of what they send."""
+    ranks = 2048
+    reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
+    schedule = Schedule(ranks, (Program((DoCall(0),), (reduce,), (Comm(0, size=ranks),)),))
+    sample = messages_of(schedule, MACHINE, max_ranks=512)
+    assert (int(sample.count.sum()), set(sample.message_bytes)) == (512 * 11, {8})
+    assert messages_of(schedule, MACHINE).count.size == 0  # of a graph to cut those edges would be nearly all
+
+
 def test_the_recommended_placement_is_the_fastest_found() -> None:
     found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}

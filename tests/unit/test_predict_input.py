@@ -69,6 +69,21 @@ def test_a_model_file_is_no_file_of_errors(tmp_path: Path, model: str) -> None:
     assert "predict --validate RUN --save NAME.validation.json" in error.hint
 
 
+def test_a_trace_that_is_named_twice_is_no_second_launch(tmp_path: Path, model: str) -> None:
+    error = refused(predict, str(tmp_path / "trace"), str(tmp_path / "trace"), "--on", model)
+    assert "trace is named twice, and would count as two launches" in error.message
+
+
+@pytest.mark.parametrize("line", ["dims = [2, 2]", "periodic = false"])
+@pytest.mark.parametrize("kind", ["cg", "alltoall"])
+def test_what_only_a_halo_has_is_refused_of_other_patterns(tmp_path: Path, model: str, line: str, kind: str) -> None:
+    """It changed nothing, untold."""
+    text = f'[pattern]\nkind = "{kind}"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n{line}\n'
+    (tmp_path / "p.toml").write_text(text)
+    error = refused(predict, str(tmp_path / "p.toml"), "--on", model)
+    assert f"{line.split(maxsplit=1)[0]} is of a halo, and the pattern is {kind}" in error.message
+
+
 def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     error = refused(predict, str(tmp_path / "p.toml"), "--on", str(tmp_path / "nowhere"))

@@ -168,7 +168,9 @@ _REPLAY_OPTIONS = (
         type=click.Choice(["strong", "weak"]),
         help="How a trace computes on other --ranks: the same problem on all, or the same work on each.",
     ),
-    click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; larger messages use rendezvous."),
+    click.option(
+        "--eager", help="The MPI's eager limit between nodes, such as '64 KiB'; larger messages use rendezvous."
+    ),
     click.option(
         "--machine",
         "machine_file",
@@ -215,6 +217,9 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if pattern and len(programs) > 1:
         said = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
         raise BadInputError(said, hint="predict one after the other: only traces can be launches of one program")
+    twice = next((one for at, one in enumerate(programs) if one in programs[:at]), None)
+    if twice is not None:
+        raise BadInputError(f"{twice} is named twice, and would count as two launches", hint="name each trace once")
     loaded = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
     schedules = scaled(loaded, given["ranks"], given["scaling"])
     changes = read_changes(given["machine_file"], **{one.name: given[one.name] for one in fields(Changes)})

@@ -281,7 +281,9 @@ def _lead_ps(count: int, kernel: str) -> int | None:
 
 def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
-    eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
+    eager = known - _HEADER_BYTES if known else UNBOUNDED
+    if eager_up_to_bytes is not None and not (known and samples.kind == INTRA_KIND):
+        eager = eager_up_to_bytes
     if samples.one_processor:
         return fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, one_processor=True)
     path = fit_path(

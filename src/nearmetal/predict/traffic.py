@@ -21,9 +21,9 @@ _Rows = tuple[Ranks, Ranks, Ranks, Ranks]
 MESSAGE_WEIGHT_BYTES = 4096
 """What the fixed cost of a message weighs in bytes: about latency times bandwidth of a virtual path."""
 MAX_EXPANDED_RANKS = 1024
-"""Up to this size collectives are expanded; beyond, their edges would outnumber all others."""
-
-
+"""Up to this size collectives are expanded; beyond, their edges would outnumber all others: a sample takes one rank."""
+MAX_TOLD_RANKS = 1 << 18
+"""Beyond this size no collective is expanded for that one rank either."""
 MAX_SAMPLED_RANKS = 512
 """So many ranks, evenly spread, tell the sizes of a program's messages."""
 
@@ -55,7 +55,8 @@ def messages_of(
     for ranks, program in groups:
         for step, times in walk(program.steps):
             if isinstance(step, DoCall) and not _as_measured(program, program.ops[step.index], schedule, measured):
-                rows += _of_op(ranks, program, program.ops[step.index], times, MPIS.index(machine.collectives))
+                op, mpi = program.ops[step.index], MPIS.index(machine.collectives)
+                rows += _of_op(ranks, program, op, times, mpi, sampled=max_ranks is not None)
     joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
     return Messages(*joined)
 
@@ -83,21 +84,25 @@ def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequenc
     )
 
 
-def _of_op(ranks: Ranks, program: Program, op: Op, times: int, mpi: int) -> list[_Rows]:
+def _of_op(ranks: Ranks, program: Program, op: Op, times: int, mpi: int, *, sampled: bool) -> list[_Rows]:
     comm = program.comms[op.comm]
     if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
         peers = peers_of(ranks, program, comm, op.rule, op.peer)
         there = peers >= 0
         count = int(there.sum())
         return [(ranks[there], peers[there], np.full(count, op.message_bytes), np.full(count, times))]
-    return _of_collective(ranks, program, op, times, mpi) if op.kind is OpKind.COLLECTIVE else []
+    if op.kind is not OpKind.COLLECTIVE:
+        return []
+    size = len(comm.members) or comm.size
+    if size <= MAX_EXPANDED_RANKS:
+        return _of_collective(ranks, program, op, times, mpi)
+    told = sampled and size <= MAX_TOLD_RANKS
+    return _of_collective(ranks[:1], program, op, times * ranks.size, mpi) if told else []
 
 
 def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, mpi: int) -> list[_Rows]:
     comm = program.comms[op.comm]
     size = len(comm.members) or comm.size
-    if size > MAX_EXPANDED_RANKS:
-        return []
     out, back = (program.size_lists[one] if one != NONE else () for one in (op.sizes, op.recv_sizes))
     rows: list[_Rows] = []
     for rank, mine, row in zip(ranks, _comm_ranks(ranks, comm), _members(ranks, comm), strict=True):
