@@ -249,7 +249,7 @@ class _RankReader:
             gaps=gaps,
             slot_sets=tuple(self.slot_sets),
             size_lists=trace.lists,
-            slots=len(self.slots) + 1,
+            slots=len(self.slots) + any(call.flags & CallFlag.BUFFERED for call in trace.calls),
         )
 
     def _steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
