@@ -100,7 +100,7 @@ def test_class_s_verifies(flavour: str, ranks: int) -> None:
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_classes_w_and_a_verify(name: str, letter: str, ranks: int, flavour: str) -> None:
     if not takes(name, ranks):
-        pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
+        pytest.skip(f"{name} takes {APPLICATIONS[name].ranks.words}")
     verify(flavour, name, letter, ranks)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.study.order import TRACE_FOLDER, TRACE_OPTION, Order
 
@@ -80,7 +80,7 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
     files: dict[str, bytes] = {}
     wanted = order.workload.options.get(TRACE_OPTION, False)
     if not isinstance(wanted, bool):
-        raise BadInputError(f"workload {order.workload.label!r}: {TRACE_OPTION} is true or false, not {wanted!r}")
+        raise order.workload.invalid(f"{TRACE_OPTION} is true or false, not {wanted!r}")
     if not wanted:
         yield files
         return

@@ -62,18 +62,22 @@ class WorkloadOrder:
     placement: tuple[int, ...] = (0, 1)
     progress: Progress = "polling"
 
+    def invalid(self, why: str, hint: str = "") -> BadInputError:
+        """Return the error for a workload that cannot be as it was ordered."""
+        return BadInputError(f"workload {self.label!r}: {why}", hint=hint)
+
     def number(self, option: str, default: int = 0) -> int:
         """Return an option that is one number; raise BadInputError when it is something else."""
         value = self.options.get(option, default)
         if isinstance(value, list | str) or value != int(value):
-            raise BadInputError(f"workload {self.label!r}: option {option!r} must be a whole number, not {value!r}")
+            raise self.invalid(f"option {option!r} must be a whole number, not {value!r}")
         return int(value)
 
     def numbers(self, option: str) -> list[int]:
         """Return an option that is a list of numbers, empty when it is not given."""
         values = self.options.get(option, [])
         if not isinstance(values, list):
-            raise BadInputError(f"workload {self.label!r}: option {option!r} is a list, not {values!r}")
+            raise self.invalid(f"option {option!r} is a list, not {values!r}")
         return [int(value) for value in values]
 
 

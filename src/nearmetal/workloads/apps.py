@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -39,96 +39,59 @@ _EXIT_STATUSES = {1: "its verification failed", 2: "it refused its arguments", 3
 
 
 @dataclass(frozen=True, slots=True)
+class RankRule:
+    """Which numbers of ranks an application takes, in words and as a test."""
+
+    words: str
+    holds: Callable[[int], bool] = lambda ranks: ranks >= 1
+
+
+_ANY = RankRule("any number of ranks")
+_PLANES = RankRule("any number of ranks that leaves each 3 points along x and y")
+_GRID = RankRule("the number of places of `grid`")
+_POWER_OF_TWO = RankRule("a power of two", lambda ranks: ranks >= 1 and ranks & (ranks - 1) == 0)
+_SQUARE = RankRule("a square", lambda ranks: ranks >= 1 and math.isqrt(ranks) ** 2 == ranks)
+
+
+@dataclass(frozen=True, slots=True)
 class Application:
-    """One application: what it is, which rank counts it takes, how many iterations a class has.
+    """One application: which rank counts it takes, how many iterations a class has.
 
     `iterations[c]` is of class CLASSES[c]. `options` are flags that a study may give beside the class.
     """
 
     name: str
-    about: str
-    takes: Callable[[int], bool]
-    takes_in_words: str
+    ranks: RankRule
     iterations: tuple[int, int, int, int, int]
     options: tuple[str, ...] = ()
     messages_each_iteration: bool = True
+
+    def takes(self, ranks: int) -> bool:
+        """Return whether it runs on that many ranks."""
+        return self.ranks.holds(ranks)
 
     def iterations_of(self, letter: str) -> int:
         """Return the number of timed iterations of a class on one rank."""
         return self.iterations[CLASSES.index(letter)]
 
 
-def _any(ranks: int) -> bool:
-    return ranks >= 1
-
-
-def _power_of_two(ranks: int) -> bool:
-    return ranks >= 1 and ranks & (ranks - 1) == 0
-
-
-def _square(ranks: int) -> bool:
-    return ranks >= 1 and math.isqrt(ranks) ** 2 == ranks
-
-
 _ROWS = (
-    Application(
-        name="ep",
-        about="Gaussian random pairs; one reduction at the end",
-        takes=_any,
-        takes_in_words="any number of ranks",
-        iterations=(256, 512, 4096, 16384, 65536),
-        messages_each_iteration=False,
-    ),
-    Application(
-        name="cg",
-        about="sparse eigenvalue by conjugate gradients: long vectors and single numbers",
-        takes=_power_of_two,
-        takes_in_words="a power of two",
-        iterations=(15, 15, 15, 75, 75),
-    ),
-    Application(
-        name="mg",
-        about="multigrid for the Poisson equation: faces of every size",
-        takes=_power_of_two,
-        takes_in_words="a power of two",
-        iterations=(4, 4, 4, 20, 20),
-    ),
-    Application(
-        name="ft",
-        about="diffusion by Fourier transforms: all-to-all of the whole grid",
-        takes=_power_of_two,
-        takes_in_words="a power of two",
-        iterations=(6, 6, 6, 20, 20),
-    ),
-    Application(
-        name="is",
-        about="integer sort: vector all-to-all of every key",
-        takes=_power_of_two,
-        takes_in_words="a power of two",
-        iterations=(10, 10, 10, 10, 10),
-    ),
-    Application(
-        name="lu",
-        about="SSOR wavefront on a flow problem: many small messages",
-        takes=_any,
-        takes_in_words="any number of ranks that leaves each 3 points along x and y",
-        iterations=(50, 300, 250, 250, 250),
-    ),
-    Application(
-        name="sp",
-        about="pentadiagonal line solves on a flow problem: long messages around rings",
-        takes=_square,
-        takes_in_words="a square",
-        iterations=(100, 400, 400, 400, 400),
-    ),
-    Application(
-        name="advection",
-        about="upwind advection on any process grid: one face to each upper neighbour",
-        takes=_any,
-        takes_in_words="the number of places of `grid`",
-        iterations=(64, 128, 128, 256, 512),
-        options=("grid", "size", "steps"),
-    ),
+    # Gaussian random pairs; one reduction at the end
+    Application("ep", _ANY, (256, 512, 4096, 16384, 65536), messages_each_iteration=False),
+    # sparse eigenvalue by conjugate gradients: long vectors and single numbers
+    Application("cg", _POWER_OF_TWO, (15, 15, 15, 75, 75)),
+    # multigrid for the Poisson equation: faces of every size
+    Application("mg", _POWER_OF_TWO, (4, 4, 4, 20, 20)),
+    # diffusion by Fourier transforms: all-to-all of the whole grid
+    Application("ft", _POWER_OF_TWO, (6, 6, 6, 20, 20)),
+    # integer sort: vector all-to-all of every key
+    Application("is", _POWER_OF_TWO, (10, 10, 10, 10, 10)),
+    # SSOR wavefront on a flow problem: many small messages
+    Application("lu", _PLANES, (50, 300, 250, 250, 250)),
+    # pentadiagonal line solves on a flow problem: long messages around rings
+    Application("sp", _SQUARE, (100, 400, 400, 400, 400)),
+    # upwind advection on any process grid: one face to each upper neighbour
+    Application("advection", _GRID, (64, 128, 128, 256, 512), options=("grid", "size", "steps")),
 )
 
 APPLICATIONS: dict[str, Application] = {row.name: row for row in _ROWS}
@@ -252,7 +215,7 @@ def _traced(order: Order) -> bool:
     """Return whether the order asks for a trace; raise BadInputError for anything but true or false."""
     asked = order.workload.options.get(PROFILE_OPTION, False)
     if not isinstance(asked, bool):
-        raise BadInputError(f"workload {order.workload.label!r}: trace = {asked!r}", hint="write trace = true")
+        raise order.workload.invalid(f"trace = {asked!r}", hint="write trace = true")
     return asked
 
 
@@ -287,10 +250,7 @@ def application_argv(order: Order) -> list[str]:
     options, ranks = order.workload.options, len(order.workload.placement)
     check_options(order.workload, {"class", PROFILE_OPTION, *app.options})
     if not app.takes(ranks):
-        raise BadInputError(
-            f"workload {order.workload.label!r}: {app.name} cannot run on {ranks} ranks",
-            hint=f"it takes {app.takes_in_words}",
-        )
+        raise order.workload.invalid(f"{app.name} cannot run on {ranks} ranks", hint=f"it takes {app.ranks.words}")
     _traced(order)
     argv = [app.name, "--class", letter]
     for name in app.options:
@@ -302,18 +262,13 @@ def application_argv(order: Order) -> list[str]:
 def _application(order: Order) -> Application:
     name = str(order.workload.options.get("operation", order.workload.label))
     if name not in APPLICATIONS:
-        raise BadInputError(
-            f"workload {order.workload.label!r}: there is no application {name!r}",
-            hint=f"operation is one of: {', '.join(APPLICATIONS)}",
-        )
+        known = f"operation is one of: {', '.join(APPLICATIONS)}"
+        raise order.workload.invalid(f"there is no application {name!r}", hint=known)
     return APPLICATIONS[name]
 
 
 def _letter(order: Order) -> str:
     letter = str(order.workload.options.get("class", "S"))
     if len(letter) != 1 or letter not in CLASSES:
-        raise BadInputError(
-            f"workload {order.workload.label!r}: there is no class {letter!r}",
-            hint=f"one of: {', '.join(CLASSES)}",
-        )
+        raise order.workload.invalid(f"there is no class {letter!r}", hint=f"one of: {', '.join(CLASSES)}")
     return letter

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -54,10 +54,10 @@ class CommandWorkload:
         """Raise BadInputError for options that cannot work, before anything is started."""
         check_options(workload, _OPTIONS)
         if not _words(workload, "argv"):
-            raise BadInputError(f"workload {workload.label!r}: a command needs `argv`")
+            raise workload.invalid("a command needs `argv`")
         for word in _words(workload, "env"):
             if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
-                raise BadInputError(f"workload {workload.label!r}: {word!r} in `env` is not NAME=value")
+                raise workload.invalid(f"{word!r} in `env` is not NAME=value")
         _files(workload)
         _words(workload, "needs")
         text_option(workload, "install", "")
@@ -67,13 +67,11 @@ class CommandWorkload:
         figure = text_option(workload, "figure", "wall", _FIGURES)
         unit = unit_named(text_option(workload, "unit", "s"))
         if figure == "wall" and (unit.rate or "pattern" in workload.options or "path" in workload.options):
-            raise BadInputError(
-                f"workload {workload.label!r}: the wall clock gives a time and needs no pattern or path"
-            )
+            raise workload.invalid("the wall clock gives a time and needs no pattern or path")
         if figure == "regex" and re.compile(text_option(workload, "pattern", "")).groups != 1:
-            raise BadInputError(f"workload {workload.label!r}: `pattern` needs exactly one group, the figure")
+            raise workload.invalid("`pattern` needs exactly one group, the figure")
         if figure == "json" and not text_option(workload, "path", ""):
-            raise BadInputError(f"workload {workload.label!r}: figure 'json' needs `path`")
+            raise workload.invalid("figure 'json' needs `path`")
         _accepted(workload)
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
@@ -180,7 +178,7 @@ def _number(value: object) -> float:
 def _words(workload: WorkloadOrder, name: str) -> list[str]:
     value = workload.options.get(name, [])
     if not isinstance(value, list):
-        raise BadInputError(f"workload {workload.label!r}: option {name!r} is a list, not {value!r}")
+        raise workload.invalid(f"option {name!r} is a list, not {value!r}")
     return [str(word) for word in value]
 
 
@@ -190,7 +188,7 @@ def _files(workload: WorkloadOrder) -> dict[str, str]:
     for word in _words(workload, "files"):
         name, equals, text = word.partition("=")
         if not equals or not re.fullmatch(r"\w[\w.-]*", name):
-            raise BadInputError(f"workload {workload.label!r}: {word[:40]!r} in `files` is not NAME=text")
+            raise workload.invalid(f"{word[:40]!r} in `files` is not NAME=text")
         found[name] = text
     return found
 
@@ -200,7 +198,7 @@ def _pattern(workload: WorkloadOrder, name: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text, re.MULTILINE) if text else None
     except re.error as error:
-        raise BadInputError(f"workload {workload.label!r}: `{name}` is not a regular expression: {error}") from error
+        raise workload.invalid(f"`{name}` is not a regular expression: {error}") from error
 
 
 def _accepted(workload: WorkloadOrder) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, TrialError
+from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -51,8 +51,8 @@ class Fabric:
         """Raise BadInputError for options that it does not have, and for a placement that is not one rank a node."""
         check_options(workload, _OPTIONS)
         if workload.placement != tuple(range(len(workload.placement))) or len(workload.placement) < 2:
-            raise BadInputError(
-                f"workload {workload.label!r}: a fabric has two nodes or more, one rank on each",
+            raise workload.invalid(
+                "a fabric has two nodes or more, one rank on each",
                 hint="placement = [0, 1, 2, 3]",
             )
         for name, default in NUMBERS.items():

@@ -39,40 +39,16 @@ class Unit:
             raise ForeignFileError(f"{figure} {self.name} is beyond every measurement") from error
 
 
-def _times() -> dict[str, float]:
-    return {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
-
-
-def _rates() -> dict[str, float]:
-    """Return the units of rates: one a second of them, and so the ns of the amount at that rate."""
-    in_bytes = {
-        "B/s": 1.0,
-        "kB/s": 1e3,
-        "MB/s": 1e6,
-        "GB/s": 1e9,
-        "KiB/s": float(1 << 10),
-        "MiB/s": float(1 << 20),
-        "GiB/s": float(1 << 30),
-        "bit/s": 1 / 8,
-        "Mbit/s": 1e6 / 8,
-        "Gbit/s": 1e9 / 8,
-    }
-    counted = {
-        "1/s": 1.0,
-        "Mop/s": 1e6,
-        "Mflop/s": 1e6,
-        "Gflop/s": 1e9,
-        "Tflop/s": 1e12,
-        "Gup/s": 1e9,
-        "ns/day": 1 / 86400,
-    }
-    return {name: VOLUME_BYTES * NS_PER_S / per_s for name, per_s in in_bytes.items()} | {
-        name: COUNTED * NS_PER_S / per_s for name, per_s in counted.items()
-    }
-
-
-UNITS: dict[str, Unit] = {name: Unit(name, rate=False, scale=scale) for name, scale in _times().items()} | {
-    name: Unit(name, rate=True, scale=scale) for name, scale in _rates().items()
+_NS_OF_TIME = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+_BYTES_PER_S = {"B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9}
+_BYTES_PER_S |= {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30}
+_BYTES_PER_S |= {"bit/s": 1 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
+_COUNTED_PER_S = {"1/s": 1.0, "Mop/s": 1e6, "Gup/s": 1e9, "ns/day": 1 / 86400}
+_COUNTED_PER_S |= {"Mflop/s": 1e6, "Gflop/s": 1e9, "Tflop/s": 1e12}
+UNITS: dict[str, Unit] = {
+    **{name: Unit(name, rate=False, scale=ns) for name, ns in _NS_OF_TIME.items()},
+    **{name: Unit(name, rate=True, scale=VOLUME_BYTES * NS_PER_S / per_s) for name, per_s in _BYTES_PER_S.items()},
+    **{name: Unit(name, rate=True, scale=COUNTED * NS_PER_S / per_s) for name, per_s in _COUNTED_PER_S.items()},
 }
 
 
@@ -102,6 +78,8 @@ LATENCY = Figure("latency (half a round trip)", UNITS["us"], per=2)
 HALVED = Figure("latency (half a round trip)", UNITS["us"])
 """Of a program that halves round trips itself."""
 BANDWIDTH = Figure("bandwidth", UNITS["MB/s"])
+STREAMS = {"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])}
+"""Of programs that stream over TCP or UDP."""
 
 
 def jain(shares: list[float]) -> float:

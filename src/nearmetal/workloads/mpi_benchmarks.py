@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -39,11 +39,12 @@ class BenchmarkRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
-    """A suite of benchmarks. `benchmarks` maps operations to its names; `option` says where its programs are.
+class MpiBenchmark:
+    """A suite, of which it launches one benchmark over the placement, size after size.
 
-    `program` is the file to look for, `arguments` follow it, and `holds` tells (operation, bytes) of what is in an
-    output.
+    `kind` is its name, the word in the study file. `benchmarks` maps operations to its names; `option` says where its
+    programs are. `program` is the file to look for, `arguments` follow it, and `holds` tells (operation, bytes) of what
+    is in an output.
     """
 
     kind: str
@@ -56,50 +57,36 @@ class Suite:
     pairs_by_halves: tuple[str, ...] = ()
     powers_of_two: bool = False
 
-
-class MpiBenchmark:
-    """Launches one benchmark of a suite over the placement, size after size."""
-
-    def __init__(self, suite: Suite) -> None:
-        self._suite = suite
-
-    @property
-    def kind(self) -> str:
-        """Return the suite's name, the word in the study file."""
-        return self._suite.kind
-
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for an operation or option that the suite does not have, and for pairs on one node."""
-        suite = self._suite
-        check_options(workload, {suite.option, "mpi"})
-        operation = text_option(workload, "operation", "", tuple(suite.benchmarks))
-        text_option(workload, suite.option, "")
+        check_options(workload, {self.option, "mpi"})
+        operation = text_option(workload, "operation", "", tuple(self.benchmarks))
+        text_option(workload, self.option, "")
         mpi_prefix(workload)
-        odd = [size for size in workload.numbers("sizes") if suite.powers_of_two and size.bit_count() != 1]
+        odd = [size for size in workload.numbers("sizes") if self.powers_of_two and size.bit_count() != 1]
         if odd:
-            raise BadInputError(f"workload {workload.label!r}: {suite.kind} has powers of two only, not {odd[0]}")
+            raise workload.invalid(f"{self.kind} has powers of two only, not {odd[0]}")
         placement, half = workload.placement, len(workload.placement) // 2
         split = {placement[rank] != placement[rank + half] for rank in range(half)}
-        if operation in suite.pairs_by_halves and len(set(placement)) > 1 and split != {True}:
-            raise BadInputError(
-                f"workload {workload.label!r}: {suite.kind} pairs rank k with rank k + {half}, and some of "
-                "these are on one node",
+        if operation in self.pairs_by_halves and len(set(placement)) > 1 and split != {True}:
+            raise workload.invalid(
+                f"{self.kind} pairs rank k with rank k + {half}, and some of these are on one node",
                 hint=f"placement = {[0] * half + [1] * half}",
             )
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Find the program and the MPI, and say how to launch it for each size."""
         self.check(order.workload)
-        suite, workload = self._suite, order.workload
+        workload = order.workload
         operation = text_option(workload, "operation", "")
         node = endpoints.ends[workload.placement[0]].node
-        program = self._find(shell, node, workload, suite.program(suite.benchmarks[operation]))
+        program = self._find(shell, node, workload, self.program(self.benchmarks[operation]))
         mpi = mpi_for(shell, order.mpi, mpi_prefix(workload))
         library = PurePosixPath(mpi.mpirun or mpi.mpicc).parent.parent / "lib"
         launches = []
         for size in workload.numbers("sizes") or [0]:
             wanted_run = BenchmarkRun(
-                benchmark=suite.benchmarks[operation],
+                benchmark=self.benchmarks[operation],
                 ranks=len(workload.placement),
                 sized=bool(workload.numbers("sizes")),
                 size_bytes=size,
@@ -113,12 +100,12 @@ class MpiBenchmark:
                 order,
                 endpoints,
                 mpi,
-                (program, *suite.arguments(wanted_run)),
-                facts={f"{suite.kind}.program": program},
+                (program, *self.arguments(wanted_run)),
+                facts={f"{self.kind}.program": program},
                 # IMB of Intel's wheel and mpi4py of PyPI's take the MPI that the loader finds: the one that launches.
                 environment={"LD_LIBRARY_PATH": str(library)},
             )
-            launches.append((str(OutputName(suite.kind, operation, size, 0, 0)), launch))
+            launches.append((str(OutputName(self.kind, operation, size, 0, 0)), launch))
         commands = [
             Command("", launch.argv, name, step, env=launch.env) for step, (name, launch) in enumerate(launches)
         ]
@@ -131,7 +118,7 @@ class MpiBenchmark:
             if (named := read_name(name)) is None:
                 continue
             wanted = (named.operation, named.size_bytes)
-            if (found := self._suite.holds(data)) != [wanted]:
+            if (found := self.holds(data)) != [wanted]:
                 raise TrialError(f"{self.kind} was asked for {wanted}, its output holds {found}")
 
     def least_packets(self, order: Order) -> int:
@@ -142,8 +129,8 @@ class MpiBenchmark:
         return workload.number("iterations") * max(1, len(workload.numbers("sizes")))
 
     def _find(self, shell: Shell, node: str, workload: WorkloadOrder, name: str) -> str:
-        where = text_option(workload, self._suite.option, "")
-        if self._suite.option == "python":
+        where = text_option(workload, self.option, "")
+        if self.option == "python":
             argv = [where or name, "-c", "import sys, mpi4py.bench; print(sys.executable)"]
         elif where:
             argv = ["find", "-L", where, "-type", "f", "-name", name]
@@ -152,5 +139,5 @@ class MpiBenchmark:
         found = sorted(shell.run(argv, node=node, check=False).text.splitlines())
         if not found:
             place = where or "PATH"
-            raise UnavailableError(f"{name} of {self.kind} was not found in {place} of {node}", hint=self._suite.hint)
+            raise UnavailableError(f"{name} of {self.kind} was not found in {place} of {node}", hint=self.hint)
         return found[0]

@@ -38,7 +38,6 @@ class Operation:
     """
 
     name: str
-    about: str
     kind: Kind
     unit: str
     figure: Callable[[Durations, Shape], Durations]
@@ -99,51 +98,25 @@ def messages_per_s(ns: Durations, shape: Shape) -> Durations:
 
 
 _ROWS = (
-    Operation(
-        "latency", "ping-pong between two ranks", "round_trip", "us", half_round_trip_us, max_ranks=2, even_ranks=True
-    ),
-    Operation(
-        "multi_latency", "ping-pong of all pairs at once", "round_trip", "us", half_round_trip_us, even_ranks=True
-    ),
-    Operation(
-        "bw",
-        "windows of messages one way",
-        "window",
-        "MB/s",
-        megabytes_per_s,
-        max_ranks=2,
-        even_ranks=True,
-        larger_is_better=True,
-    ),
-    Operation(
-        "bibw",
-        "windows of messages both ways",
-        "window",
-        "MB/s",
-        both_ways_megabytes_per_s,
-        max_ranks=2,
-        even_ranks=True,
-        larger_is_better=True,
-    ),
-    Operation(
-        "message_rate",
-        "windows of messages of all pairs at once",
-        "window",
-        "messages/s",
-        messages_per_s,
-        even_ranks=True,
-        larger_is_better=True,
-    ),
-    Operation("barrier", "MPI_Barrier", "collective", "us", duration_us, has_size=False),
-    Operation("bcast", "MPI_Bcast from rank 0", "collective", "us", duration_us),
-    Operation("reduce", "MPI_Reduce, a sum, to rank 0", "collective", "us", duration_us),
-    Operation("allreduce", "MPI_Allreduce, a sum", "collective", "us", duration_us),
-    Operation("allgather", "MPI_Allgather", "collective", "us", duration_us),
-    Operation("alltoall", "MPI_Alltoall", "collective", "us", duration_us),
-    Operation("gather", "MPI_Gather to rank 0", "collective", "us", duration_us),
-    Operation("scatter", "MPI_Scatter from rank 0", "collective", "us", duration_us),
-    Operation("exchange", "each of a pair sends and receives at once", "exchange", "us", duration_us, even_ranks=True),
-    Operation("halo", "messages to the neighbours on a periodic grid", "exchange", "us", duration_us),
+    # ping-pong between two ranks, then of all pairs at once
+    Operation("latency", "round_trip", "us", half_round_trip_us, max_ranks=2, even_ranks=True),
+    Operation("multi_latency", "round_trip", "us", half_round_trip_us, even_ranks=True),
+    # windows of messages one way, both ways, and of all pairs at once
+    Operation("bw", "window", "MB/s", megabytes_per_s, max_ranks=2, even_ranks=True, larger_is_better=True),
+    Operation("bibw", "window", "MB/s", both_ways_megabytes_per_s, max_ranks=2, even_ranks=True, larger_is_better=True),
+    Operation("message_rate", "window", "messages/s", messages_per_s, even_ranks=True, larger_is_better=True),
+    # collectives of MPI: reductions are sums, and rank 0 is the root
+    Operation("barrier", "collective", "us", duration_us, has_size=False),
+    Operation("bcast", "collective", "us", duration_us),
+    Operation("reduce", "collective", "us", duration_us),
+    Operation("allreduce", "collective", "us", duration_us),
+    Operation("allgather", "collective", "us", duration_us),
+    Operation("alltoall", "collective", "us", duration_us),
+    Operation("gather", "collective", "us", duration_us),
+    Operation("scatter", "collective", "us", duration_us),
+    # each of a pair sends and receives at once; messages to the neighbours on a periodic grid
+    Operation("exchange", "exchange", "us", duration_us, even_ranks=True),
+    Operation("halo", "exchange", "us", duration_us),
 )
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}

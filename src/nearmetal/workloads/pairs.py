@@ -44,7 +44,7 @@ def pair_count(workload: WorkloadOrder) -> int:
     """Return the number of pairs; raise BadInputError for an odd number of ranks."""
     ranks = len(workload.placement)
     if ranks < 2 or ranks % 2:
-        raise BadInputError(f"workload {workload.label!r}: {workload.kind} takes pairs of ranks, not {ranks} ranks")
+        raise workload.invalid(f"{workload.kind} takes pairs of ranks, not {ranks} ranks")
     return ranks // 2
 
 
@@ -67,8 +67,8 @@ def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
     """Raise BadInputError for an option that the workload does not have."""
     unknown = sorted(set(workload.options) - COMMON_OPTIONS - set(known))
     if unknown:
-        raise BadInputError(
-            f"workload {workload.label!r}: {workload.kind} has no option {unknown[0]!r}",
+        raise workload.invalid(
+            f"{workload.kind} has no option {unknown[0]!r}",
             hint=meant(unknown[0], sorted(known)),
         )
 
@@ -78,7 +78,7 @@ def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Colle
     value = workload.options.get(name, default)
     if not isinstance(value, str) or (allowed and value not in allowed):
         wanted = f"one of {', '.join(sorted(allowed))}" if allowed else "text"
-        raise BadInputError(f"workload {workload.label!r}: option {name!r} is {wanted}, not {value!r}")
+        raise workload.invalid(f"option {name!r} is {wanted}, not {value!r}")
     return value
 
 

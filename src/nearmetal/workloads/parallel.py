@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of, management_of
 from nearmetal.knobs.mpi import dialect, mpi_environment
 from nearmetal.paths.guests import GUEST_PATHS
@@ -127,8 +127,8 @@ def mpi_prefix(workload: WorkloadOrder) -> Path | None:
     if isinstance(asked, bool):
         return None
     if not isinstance(asked, str) or not asked.startswith("/"):
-        raise BadInputError(
-            f"workload {workload.label!r}: option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
+        raise workload.invalid(
+            f"option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
             hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"',
         )
     return Path(asked)

@@ -7,9 +7,8 @@ fairness and the share of the line rate are the same. Standard library only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from nearmetal.errors import BadInputError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -67,34 +66,22 @@ class ClientResult:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamTool:
-    """One program. `server` and `client` give command lines, ports are the pair's; `read` reads a client's output.
+class PairWorkload:
+    """One program: one client a pair, all at once, against a server of its own; run after run, size after size.
 
-    `tests` maps the program's names of its tests to operations; without any it streams, over TCP or UDP. It cannot be
-    told to take less than `least_seconds`.
+    `kind` is its name, its package's and the word in the study file. `server` and `client` give command lines, ports
+    are the pair's; `read` reads a client's output. `tests` maps the program's names of its tests to operations; without
+    any it streams, over TCP or UDP. It cannot be told to take less than `least_seconds`.
     """
 
     kind: str
-    package: str
     server: Callable[[Pair], Sequence[str]]
     client: Callable[[Pair, int, StreamOptions], Sequence[str]]
     read: Callable[[bytes], ClientResult]
     first_port: int
-    tests: Mapping[str, str]
+    tests: Mapping[str, str] = field(default_factory=dict)
     version_flag: str = "--version"
     least_seconds: float = 1
-
-
-class PairWorkload:
-    """Launches one client a pair, all at once, against a server of its own; run after run, size after size."""
-
-    def __init__(self, tool: StreamTool) -> None:
-        self._tool = tool
-
-    @property
-    def kind(self) -> str:
-        """Return the program's name, the word in the study file."""
-        return self._tool.kind
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options that it does not have."""
@@ -102,28 +89,28 @@ class PairWorkload:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair, wait for it, and return the launch of all clients."""
-        tool, options = self._tool, self._options(order.workload)
-        every = pairs.pairs_of(order, endpoints, tool.first_port)
+        options = self._options(order.workload)
+        every = pairs.pairs_of(order, endpoints, self.first_port)
         for pair in every:
-            argv = tool.server(pair)
-            pairs.require_program(shell, pair.server.node, argv[0], tool.package)
+            argv = self.server(pair)
+            pairs.require_program(shell, pair.server.node, argv[0], self.kind)
             pairs.start_server(shell, argv, pair.server.node, pair.port)
         turns = [(size, run) for size in options.sizes_bytes for run in range(options.runs)]
         commands = [
             Command(
                 pair.client.node,
-                tuple(tool.client(pair, size, options)),
-                str(OutputName(tool.kind, options.operation, size, run, pair.number)),
+                tuple(self.client(pair, size, options)),
+                str(OutputName(self.kind, options.operation, size, run, pair.number)),
                 step,
             )
             for step, (size, run) in enumerate(turns)
             for pair in every
         ]
         node = every[0].client.node
-        said = shell.run([tool.kind, tool.version_flag], node=node, check=False)
+        said = shell.run([self.kind, self.version_flag], node=node, check=False)
         lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()
         line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
-        return pairs.launch_crew(shell, order, commands, {f"{tool.kind}.version": line[:80]}, node=node)
+        return pairs.launch_crew(shell, order, commands, {f"{self.kind}.version": line[:80]}, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a result and all ran together."""
@@ -151,14 +138,14 @@ class PairWorkload:
 
     def _options(self, workload: WorkloadOrder) -> StreamOptions:
         """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
-        tests = self._tool.tests
+        tests = self.tests
         pairs.check_options(workload, _OPTIONS | ({"test"} if tests else _OF_STREAMS))
         pairs.pair_count(workload)
         test = pairs.text_option(workload, "test", next(iter(tests)), tuple(tests)) if tests else ""
         protocol = pairs.text_option(workload, "protocol", "tcp", ("tcp", "udp"))
         options = StreamOptions(
             operation=tests[test] if tests else f"{protocol}_stream",
-            seconds=_seconds(workload, self._tool.least_seconds),
+            seconds=_seconds(workload, self.least_seconds),
             runs=workload.number("runs", 1),
             sizes_bytes=tuple(workload.numbers("sizes")) or (0,),
             test=test,
@@ -166,14 +153,12 @@ class PairWorkload:
             rate_mbit=workload.number("rate_mbit", _DEFAULT_UDP_MBIT if protocol == "udp" else 0),
         )
         if min(options.streams, options.runs) < 1 or options.runs > _MOST_RUNS or options.rate_mbit < 0:
-            raise BadInputError(
-                f"workload {workload.label!r}: `runs` and `streams` are at least 1, `runs` at most {_MOST_RUNS}"
-            )
+            raise workload.invalid(f"`runs` and `streams` are at least 1, `runs` at most {_MOST_RUNS}")
         return options
 
     def _read(self, files: Mapping[str, bytes]) -> list[list[ClientResult]]:
         """Return what every client said, turn by turn."""
-        return [[self._tool.read(one) for one in turn] for turn in turns_of(files, self.kind)]
+        return [[self.read(one) for one in turn] for turn in turns_of(files, self.kind)]
 
 
 def _seconds(workload: WorkloadOrder, least: float) -> float:
@@ -181,9 +166,7 @@ def _seconds(workload: WorkloadOrder, least: float) -> float:
     value = workload.options.get("seconds", 2)
     if isinstance(value, bool | str | list) or value < least or (least == 1 and value != int(value)):
         kind = "a whole number from 1 on" if least == 1 else f"a number from {least:g} on"
-        raise BadInputError(
-            f"workload {workload.label!r}: option 'seconds' of {workload.kind} is {kind}, not {value!r}"
-        )
+        raise workload.invalid(f"option 'seconds' of {workload.kind} is {kind}, not {value!r}")
     return value
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.workloads.tools.lines import number, processes, refuse, to_text, whole
+from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "HPL or HPCC"
@@ -61,9 +61,8 @@ def parse(data: bytes) -> HpccOutput:
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
     grid = [processes(word, PROGRAM) for word in rows[0][2:4]]
-    return HpccOutput(
-        "", processes(str(grid[0] * grid[1]), PROGRAM), (HpccFigure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
-    )
+    figure = HpccFigure("HPL", positive(rows[0][5], PROGRAM, "HPL", "HPL is 0"), "Gflop/s")
+    return HpccOutput("", processes(str(grid[0] * grid[1]), PROGRAM), (figure,))
 
 
 def _summary(text: str) -> HpccOutput:
@@ -92,13 +91,6 @@ def _unit(name: str, value: str) -> str:
     if not unit or value.strip().startswith("-"):
         return ""
     return unit if number(value, PROGRAM, name) > 0 else ""
-
-
-def _positive(name: str, word: str) -> float:
-    value = number(word, PROGRAM, name)
-    if value == 0:
-        raise refuse(PROGRAM, f"{name} is 0")
-    return value
 
 
 # ---- launching, decoding, adopting

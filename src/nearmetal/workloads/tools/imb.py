@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
-from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import cut_short, number, processes, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
 
@@ -116,7 +116,7 @@ def _holds(data: bytes) -> list[tuple[str, int]]:
     return [(block.operation, row.message_bytes) for block in parse(data).blocks for row in block.rows]
 
 
-_SUITE = Suite(
+_WORKLOAD = MpiBenchmark(
     kind="imb",
     benchmarks={operation: benchmark for benchmark, operation in OPERATIONS.items()},
     option="folder",
@@ -160,6 +160,6 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 TOOL = Tool(
     "imb",
     (Import((b"# Benchmarking ",), _adopt, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),),
-    MpiBenchmark(_SUITE),
+    _WORKLOAD,
     _samples,
 )

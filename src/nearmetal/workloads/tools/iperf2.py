@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
-from nearmetal.workloads.tools.lines import number, refuse, to_text
+from nearmetal.workloads.figures import STREAMS
+from nearmetal.workloads.tools.lines import number, positive, refuse, to_text
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "iperf 2"
@@ -44,9 +44,7 @@ def parse(data: bytes) -> tuple[str, float, bool]:
     row = max(total, key=lambda one: _seconds(one["to"]))
     if row["unit"] not in _MBIT_PER:
         raise refuse(PROGRAM, f"{row['unit']!r} is not a unit that nearmetal knows")
-    rate = number(row["rate"], PROGRAM, "the rate") * _MBIT_PER[row["unit"]]
-    if rate == 0:
-        raise refuse(PROGRAM, "nothing was transferred")
+    rate = positive(row["rate"], PROGRAM, "the rate", "nothing was transferred") * _MBIT_PER[row["unit"]]
     return clients[0].lower(), rate, len(rows) == 1 and not udp
 
 
@@ -66,5 +64,5 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 TOOL = Tool(
     "iperf2",
     (Import((b"Client connecting to ",), _adopt, begins=rb"^-{20,}\nClient connecting to "),),
-    figures={"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+    figures=STREAMS,
 )

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
-from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.figures import STREAMS, UNITS
 from nearmetal.workloads.pairs import Pair
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import refuse, to_text
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool
 
@@ -138,15 +138,11 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    StreamTool(
-        kind="iperf3",
-        package="iperf3",
-        server=lambda pair: ["iperf3", "-s", "-p", str(pair.port)],
-        client=_client,
-        read=_read_result,
-        first_port=5201,
-        tests={},
-    )
+    kind="iperf3",
+    server=lambda pair: ["iperf3", "-s", "-p", str(pair.port)],
+    client=_client,
+    read=_read_result,
+    first_port=5201,
 )
 
 
@@ -174,5 +170,5 @@ TOOL = Tool(
     (Import((b'"intervals"', b'"test_start"', b'"error"'), _adopt),),
     _WORKLOAD,
     _samples,
-    {"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+    STREAMS,
 )

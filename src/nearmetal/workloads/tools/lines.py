@@ -64,6 +64,14 @@ def number(word: str, program: str, what: str) -> float:
     return value
 
 
+def positive(word: str, program: str, what: str, zero: str) -> float:
+    """Return a finite number above 0; raise ForeignFileError for anything else, in the words `zero` for 0."""
+    value = number(word, program, what)
+    if value == 0:
+        raise refuse(program, zero)
+    return value
+
+
 def whole(word: str, program: str, what: str, most: int = MOST_COUNT) -> int:
     """Return a whole number >= 0; raise ForeignFileError for anything else."""
     try:

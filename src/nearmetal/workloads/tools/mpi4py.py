@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
-from nearmetal.workloads.tools.lines import number, refuse, sizes_end, to_text, whole
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
+from nearmetal.workloads.tools.lines import positive, refuse, sizes_end, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool
 
 PROGRAM = "mpi4py.bench pingpong"
@@ -50,9 +50,7 @@ def _row(line: str) -> Mpi4pyRow:
     match = _ROW.fullmatch(line.strip())
     if match is None:
         raise refuse(PROGRAM, f"{line[:60]!r} is no row")
-    mean_s = number(match[2], PROGRAM, "a mean")
-    if mean_s == 0:
-        raise refuse(PROGRAM, f"a mean is 0 in {line[:60]!r}")
+    mean_s = positive(match[2], PROGRAM, "a mean", f"a mean is 0 in {line[:60]!r}")
     return Mpi4pyRow(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
 
 
@@ -71,7 +69,7 @@ def _holds(data: bytes) -> list[tuple[str, int]]:
     return [("latency", row.message_bytes) for row in parse(data)]
 
 
-_SUITE = Suite(
+_WORKLOAD = MpiBenchmark(
     kind="mpi4py",
     benchmarks={"latency": "pingpong"},
     option="python",
@@ -100,6 +98,6 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 TOOL = Tool(
     "mpi4py",
     (Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong"),),
-    MpiBenchmark(_SUITE),
+    _WORKLOAD,
     _samples,
 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import BANDWIDTH, LATENCY
 from nearmetal.workloads.pairs import Pair
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
-from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
+from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "netperf -k"
@@ -47,13 +47,10 @@ def parse(data: bytes) -> NetperfResult:
     unit = _UNITS.get(fields["THROUGHPUT_UNITS"].strip())
     if unit is None or unit == "kbit/s":
         raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
-    throughput = number(fields["THROUGHPUT"], PROGRAM, "the throughput")
-    if throughput == 0:
-        raise refuse(PROGRAM, "nothing was transferred")
     retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
     return NetperfResult(
         fields.get("PROTOCOL", "").strip(),
-        throughput,
+        positive(fields["THROUGHPUT"], PROGRAM, "the throughput", "nothing was transferred"),
         unit,
         number(fields["ELAPSED_TIME"], PROGRAM, "the time"),
         -1 if retransmits == "-1" else whole(retransmits, PROGRAM, "the count of retransmits"),
@@ -81,16 +78,13 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    StreamTool(
-        kind="netperf",
-        package="netperf",
-        server=lambda pair: ["netserver", "-D", "-p", str(pair.port)],
-        client=_client,
-        read=_read_result,
-        first_port=12865,
-        tests={"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"},
-        version_flag="-V",
-    )
+    kind="netperf",
+    server=lambda pair: ["netserver", "-D", "-p", str(pair.port)],
+    client=_client,
+    read=_read_result,
+    first_port=12865,
+    tests={"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"},
+    version_flag="-V",
 )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.workloads.tools.lines import number, processes, refuse, to_text
+from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "the NAS Parallel Benchmarks"
@@ -42,15 +42,12 @@ def parse(data: bytes) -> NpbResult:
         raise refuse(PROGRAM, f"its end block lacks {missing[0]!r}")
     if fields["Verification"] != "SUCCESSFUL":
         raise refuse(PROGRAM, f"its verification says {fields['Verification'][:40]}")
-    mops = number(fields["Mop/s total"], PROGRAM, "the rate")
-    if mops == 0:
-        raise refuse(PROGRAM, "its rate is 0: the run was too short for its clock")
     count = fields.get("Total processes") or fields.get("Total threads") or "1"
     return NpbResult(
         titles[0][1].lower(),
         fields["Class"][:1],
         processes(count, PROGRAM),
-        mops,
+        positive(fields["Mop/s total"], PROGRAM, "the rate", "its rate is 0: the run was too short for its clock"),
         number(fields["Time in seconds"], PROGRAM, "the time"),
         fields.get("Version", ""),
     )

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.pairs import Pair
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
-from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
+from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "nuttcp"
@@ -44,11 +44,8 @@ def parse(data: bytes) -> Transfer:
     if len(found) != 1:
         raise refuse(PROGRAM, f"it holds {len(found)} summary lines, not one")
     (fields,) = found
-    rate = number(fields["rate_Mbps"], PROGRAM, "the rate")
-    if rate == 0:
-        raise refuse(PROGRAM, "nothing was transferred")
     return Transfer(
-        rate_mbit_s=rate,
+        rate_mbit_s=positive(fields["rate_Mbps"], PROGRAM, "the rate", "nothing was transferred"),
         seconds=number(fields["real_seconds"], PROGRAM, "the time"),
         retransmits=whole(fields["retrans"], PROGRAM, "the count of retransmits") if "retrans" in fields else -1,
         lost=whole(fields.get("drop", "0"), PROGRAM, "the count of lost datagrams"),
@@ -90,17 +87,13 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    StreamTool(
-        kind="nuttcp",
-        package="nuttcp",
-        server=lambda pair: ["nuttcp", "-S", "--nofork", f"-P{pair.port}"],
-        client=_client,
-        read=_read_result,
-        first_port=5100,
-        tests={},
-        version_flag="-V",
-        least_seconds=0.1,
-    )
+    kind="nuttcp",
+    server=lambda pair: ["nuttcp", "-S", "--nofork", f"-P{pair.port}"],
+    client=_client,
+    read=_read_result,
+    first_port=5100,
+    version_flag="-V",
+    least_seconds=0.1,
 )
 
 
@@ -127,5 +120,5 @@ TOOL = Tool(
     (Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED),),
     _WORKLOAD,
     _samples,
-    {"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+    STREAMS,
 )

@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
-from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
 
@@ -195,7 +195,7 @@ def _holds(data: bytes) -> list[tuple[str, int]]:
     return [(table.operation, row.message_bytes) for row in table.rows]
 
 
-_SUITE = Suite(
+_WORKLOAD = MpiBenchmark(
     kind="omb",
     benchmarks={
         "latency": "latency",
@@ -250,6 +250,6 @@ def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
 TOOL = Tool(
     "omb",
     (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),),
-    MpiBenchmark(_SUITE),
+    _WORKLOAD,
     _samples,
 )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
@@ -22,7 +22,7 @@ from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
 from nearmetal.workloads.streams import OutputName, read_name
-from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
+from nearmetal.workloads.tools.lines import cut_short, positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Durations, FileCell, Foreign, Import, Tool, one_figure
 from nearmetal.workloads.workload import Launch
 
@@ -139,10 +139,7 @@ def _some(rows: tuple[PerftestRow, ...]) -> tuple[PerftestRow, ...]:
 
 
 def _positive(word: str) -> float:
-    value = number(word, PROGRAM, "a result")
-    if value == 0:
-        raise refuse(PROGRAM, "a result is 0")
-    return value
+    return positive(word, PROGRAM, "a result", "a result is 0")
 
 
 def _rows(text: str, least: int) -> tuple[list[tuple[int, int, list[str]]], bool]:
@@ -195,11 +192,11 @@ class Perftest:
         pairs.text_option(workload, "connection", "RC", _CONNECTIONS)
         sizes = workload.numbers("sizes")
         if _atomic(workload) and sizes not in ([], [_ATOMIC_BYTES]):
-            raise BadInputError(f"workload {workload.label!r}: an atomic has {_ATOMIC_BYTES} bytes, not {sizes}")
+            raise workload.invalid(f"an atomic has {_ATOMIC_BYTES} bytes, not {sizes}")
         if not sizes and not _atomic(workload):
-            raise BadInputError(f"workload {workload.label!r}: {workload.options['operation']} needs `sizes`")
+            raise workload.invalid(f"{workload.options['operation']} needs `sizes`")
         if workload.number("iterations") < LEAST_ITERATIONS:
-            raise BadInputError(f"workload {workload.label!r}: perftest needs {LEAST_ITERATIONS} iterations")
+            raise workload.invalid(f"perftest needs {LEAST_ITERATIONS} iterations")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair and size (each serves one client), and say how to launch the clients."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
+from nearmetal.workloads.figures import HALVED, STREAMS
 from nearmetal.workloads.pairs import Pair
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 
@@ -83,15 +83,12 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    StreamTool(
-        kind="qperf",
-        package="qperf",
-        server=lambda pair: ["qperf", "-lp", str(pair.port)],
-        client=_client,
-        read=_read_result,
-        first_port=19765,
-        tests=_OPERATIONS,
-    )
+    kind="qperf",
+    server=lambda pair: ["qperf", "-lp", str(pair.port)],
+    client=_client,
+    read=_read_result,
+    first_port=19765,
+    tests=_OPERATIONS,
 )
 
 
@@ -121,10 +118,5 @@ TOOL = Tool(
     (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt),),
     _WORKLOAD,
     _samples,
-    {
-        "tcp_one_way": HALVED,
-        "udp_one_way": HALVED,
-        "tcp_stream": BANDWIDTH,
-        "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"]),
-    },
+    {"tcp_one_way": HALVED, "udp_one_way": HALVED, **STREAMS},
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nearmetal.errors import BadInputError, TrialError
+from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -131,9 +131,7 @@ class Sockperf:
         pairs.text_option(workload, "protocol", "tcp", ("tcp", "udp"))
         small = [size for size in workload.numbers("sizes") if size < _LEAST_BYTES]
         if small or workload.number("seconds", 2) < 1:
-            raise BadInputError(
-                f"workload {workload.label!r}: sockperf needs {_LEAST_BYTES} bytes a message and 1 second at least"
-            )
+            raise workload.invalid(f"sockperf needs {_LEAST_BYTES} bytes a message and 1 second at least")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server a pair and say how to launch all clients, size after size."""
