@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from nearmetal.cli.init import command
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.cli.sizes import parse_sizes
+from nearmetal.cli.values import parse_sizes
 from nearmetal.errors import BadInputError
 from nearmetal.study.draft import toml
 from nearmetal.study.shipped import read_study

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report.advice import RULES, advise
 from nearmetal.results.paths import build_view
@@ -18,8 +19,8 @@ from nearmetal.store.rundir import RunDir
 
 
 @click.command(name="advise")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.argument("run", type=PATH)
+@format_option("text", "json")
 def command(run: Path, form: str) -> None:
     """Rank what is worth trying on the paths of RUN, with the evidence and the command for each.
 

@@ -15,6 +15,7 @@ import click
 
 from nearmetal.cli.reach import open_shell
 from nearmetal.cli.rollback import settle
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, TrialError
 from nearmetal.knobs import mpi, places, waiting
 from nearmetal.knobs.effect import Agreement, verified
@@ -34,7 +35,7 @@ _WATCHDOG_LOOK_S = 1.0
 
 
 @click.command(name="apply")
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile", type=PATH)
 @click.option("--host", default=places.LOCAL, show_default=True, help="`local`, or an ssh host name.")
 @click.option(
     "--interface",

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.store.archive import archive
 
 
 @click.command(name="archive")
-@click.argument("run", type=click.Path(path_type=Path), metavar="DIR")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH, metavar="DIR")
+@click.argument("file", type=PATH)
 def command(run: Path, file: Path) -> None:
     """Pack the run or search DIR into one new FILE, with the SHA-256 of every file in it.
 

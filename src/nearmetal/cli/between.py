@@ -11,7 +11,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
-from nearmetal.cli.sizes import parse_sizes
+from nearmetal.cli.values import PATH, parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import MachineLook, look
 from nearmetal.hosts.far.machine import FarMachine
@@ -32,12 +32,10 @@ from nearmetal.study.spec import read_nodes
 @click.option(
     "--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Approximate measuring time."
 )
-@click.option("--hosts", type=click.Path(path_type=Path), help="A file of [[node]] tables that define the host names.")
+@click.option("--hosts", type=PATH, help="A file of [[node]] tables that define the host names.")
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of host kind ssh.")
-@click.option(
-    "--study", type=click.Path(path_type=Path), help="Where to write the study [default: between-NAMES.toml]."
-)
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-TIME].")
+@click.option("--study", type=PATH, help="Where to write the study [default: between-NAMES.toml].")
+@click.option("--out", type=PATH, help="The run directory [default: runs/NAME-TIME].")
 @click.option(
     "--look", "only_look", is_flag=True, help="Inspect the machines and write the study, but measure nothing."
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.gate import many
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published
@@ -20,17 +21,9 @@ from nearmetal.store.rundir import RunDir
 
 
 @click.command(name="compare")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--against", "base", type=click.Path(path_type=Path), help="Compare any number of runs with this one, path by path."
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv", "markdown", "latex"]),
-    default="table",
-    help="Output format.",
-)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH)
+@click.option("--against", "base", type=PATH, help="Compare any number of runs with this one, path by path.")
+@format_option("table", "json", "csv", "markdown", "latex")
 @click.option("--all", "everything", is_flag=True, help="Print every table: levels, intervals, counters, facts.")
 @click.option("--published", default="", help="Print our figures next to a published table: same trend or not.")
 @click.option(

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from nearmetal.cli.values import format_option
 from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
 from nearmetal.hosts.lab.lab import find_emulator
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
@@ -52,7 +53,7 @@ class CheckLine:
 
 
 @click.command(name="doctor")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 def command(form: str) -> int:
     """Check what is missing on this machine and print the command that fixes it. Exits with 3 if no study can run."""
     namespaces = attempted("namespaces", lambda: _with_shell(lambda one: f"made and removed below {one.scratch}"))
@@ -66,10 +67,7 @@ def command(form: str) -> int:
 
 def draw(findings: list[CheckLine]) -> None:
     """Print the lines as a table."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("what", no_wrap=True)
-    table.add_column("found")
+    table = Table("", Column("what", no_wrap=True), "found", box=None, pad_edge=False, header_style="bold")
     for finding in findings:
         mark = "ok" if finding.ok else Text("missing", "red") if finding.needed else Text("not here", "yellow")
         text = finding.detail if finding.ok or not finding.fix else f"{finding.detail}\nhint: {finding.fix}"

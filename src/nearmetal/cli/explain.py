@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.sizes import parse_sizes
+from nearmetal.cli.values import PATH, format_option, parse_sizes
 from nearmetal.errors import BadInputError
 from nearmetal.report.waterfall import as_json, as_text
 from nearmetal.results.waterfalls import Waterfall, waterfalls
@@ -16,12 +16,12 @@ from nearmetal.units import format_size
 
 
 @click.command(name="explain")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option("--path", "paths", multiple=True, help="Only this path (repeatable).")
 @click.option("--setting", "settings", multiple=True, help="Only this setting (repeatable).")
 @click.option("--workload", default="", help="Only this workload.")
 @click.option("--size", default="", metavar="LIST", help="Only these message sizes, such as 8,64K.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@format_option("text", "json")
 def command(
     run: Path, *, paths: tuple[str, ...], settings: tuple[str, ...], workload: str, size: str, form: str
 ) -> None:

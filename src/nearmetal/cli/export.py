@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.tune.export.table import EXPORTS, export
 from nearmetal.tune.profile import Profile
 
 
 @click.command(name="export")
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile", type=PATH)
 @click.option("--to", required=True, type=click.Choice(list(EXPORTS)), help="The tool to write for.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the files into this directory instead of stdout.")
+@click.option("--out", type=PATH, help="Write the files into this directory instead of stdout.")
 def command(profile: Path, to: str, out: Path | None) -> None:
     """Write PROFILE as files for another tool. Knobs that the tool cannot express are listed on stderr."""
     made = export(Profile.read(profile), to)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.progress import warn
+from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.measure import measure, whole_order
@@ -23,16 +24,14 @@ from nearmetal.study.shipped import read_study
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
-@click.argument("source", metavar="STUDY|RUN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STUDY|RUN", type=PATH)
 @click.option("--path", "path_name", default="", help="The path to measure [default: the study's baseline].")
-@click.option("--nodes", type=click.IntRange(min=1), default=None, help="How many nodes [default: as in the study].")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-fabric-TIME].")
+@click.option("--nodes", type=COUNT, default=None, help="How many nodes [default: as in the study].")
+@click.option("--out", type=PATH, help="The run directory [default: runs/NAME-fabric-TIME].")
 @click.option("--no-bisection", is_flag=True, help="Skip the bisection bandwidth test.")
-@click.option(
-    "--against", "base", type=click.Path(path_type=Path), help="Compare with this earlier run of the same nodes."
-)
-@click.option("--html", type=click.Path(path_type=Path), help="Also write an HTML page with heat maps.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@click.option("--against", "base", type=PATH, help="Compare with this earlier run of the same nodes.")
+@click.option("--html", type=PATH, help="Also write an HTML page with heat maps.")
+@format_option("table", "json")
 def command(
     *,
     source: Path,

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.progress import warn, watcher
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
@@ -77,10 +78,8 @@ def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
 
 
 @click.command(name="gate", cls=_GateCommand)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--against", type=click.Path(path_type=Path), required=True, help="The run to compare with, from before the change."
-)
+@click.argument("run", type=PATH)
+@click.option("--against", type=PATH, required=True, help="The run to compare with, from before the change.")
 @click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much worse still passes.")
 @click.option("--tail-margin", default="10%", callback=_margin, show_default=True, help="The margin for the p99.")
 @click.option(
@@ -97,11 +96,11 @@ def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
 @click.option(
     "--blocks", type=click.IntRange(3, 10_000), default=None, help="Fresh blocks [default: as many as in RUN]."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Directory for fresh blocks [default: RUN-again-TIME].")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML.")
-@click.option("--openmetrics", type=click.Path(path_type=Path), help="Also write OpenMetrics text (Prometheus).")
-@click.option("--reframe", type=click.Path(path_type=Path), help="Also append to a ReFrame performance log.")
+@click.option("--out", type=PATH, help="Directory for fresh blocks [default: RUN-again-TIME].")
+@format_option("table", "json")
+@click.option("--junit", type=PATH, help="Also write JUnit XML.")
+@click.option("--openmetrics", type=PATH, help="Also write OpenMetrics text (Prometheus).")
+@click.option("--reframe", type=PATH, help="Also append to a ReFrame performance log.")
 @click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
 def command(
     run: Path,

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from nearmetal.cli.progress import warn
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import ExitCode, ForeignFileError
 from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
 from nearmetal.reading import read_text
@@ -20,10 +21,8 @@ _MIB = 1 << 20
 
 @click.command(name="guests")
 @click.option("--libvirt", "uri", metavar="URI", help="Read the domains of this libvirt, such as qemu:///system.")
-@click.option(
-    "--xml", "files", multiple=True, type=click.Path(path_type=Path), help="Read a file written by `virsh dumpxml`."
-)
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@click.option("--xml", "files", multiple=True, type=PATH, help="Read a file written by `virsh dumpxml`.")
+@format_option("table", "json")
 @click.option("--strict", is_flag=True, help="Exit with status 1 if there are warnings.")
 def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool) -> int:
     """Show guests with their vCPUs, memory and NICs, and warn about known confounders before you measure."""

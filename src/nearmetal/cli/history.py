@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
@@ -22,8 +23,8 @@ def command() -> None:
 
 
 @command.command(name="add")
-@click.argument("history", type=click.Path(path_type=Path))
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("history", type=PATH)
+@click.argument("runs", type=PATH, nargs=-1, required=True)
 @click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
 def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
     """Add RUNS (run directories) to the file HISTORY.
@@ -38,7 +39,7 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 
 
 @command.command(name="show")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 @click.option(
     "--metric",
     type=click.Choice([str(one) for one in Metric]),
@@ -48,8 +49,8 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 )
 @click.option("--path", default="", help="Only this path.")
 @click.option("--workload", default="", help="Only this workload.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
-@click.option("--out", type=click.Path(path_type=Path), help="Also write it as an HTML page.")
+@format_option("text", "json")
+@click.option("--out", type=PATH, help="Also write it as an HTML page.")
 def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
     """Show each cell of HISTORY over the runs, and where it changed."""
     with Database(history, write=False) as database:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_table
 from nearmetal.report.terminal import Console
@@ -18,7 +19,7 @@ from nearmetal.units import counted
 
 @click.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/imported-TIME].")
+@click.option("--out", type=PATH, help="The run directory [default: runs/imported-TIME].")
 @click.option("--baseline", default="", help="The label to compare with [default: the first].")
 @click.option("--allow-mixed", is_flag=True, help="Compare even if the programs' versions differ.")
 def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mixed: bool) -> None:

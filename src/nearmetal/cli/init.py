@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nearmetal.cli.sizes import parse_sizes
+from nearmetal.cli.values import PATH, parse_sizes
 from nearmetal.errors import BadInputError
 from nearmetal.paths.table import find_path
 from nearmetal.run.between import node_named
@@ -23,7 +23,7 @@ _MARGIN = click.FloatRange(0.1, 50)
 
 
 @click.command(name="init")
-@click.argument("study", type=click.Path(path_type=Path))
+@click.argument("study", type=PATH)
 @click.option("--host", type=_HOSTS, help="Where trials run.")
 @click.option("--machines", help="For ssh: the machines' ssh host names, separated by commas.")
 @click.option("--paths", help="The data paths, the baseline first.")

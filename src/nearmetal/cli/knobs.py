@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from nearmetal.cli.reach import open_shell
+from nearmetal.cli.values import format_option
 from nearmetal.knobs import places
 from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.inventory import KnobRow, rows
@@ -26,7 +27,7 @@ _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 @click.argument("host", default=places.LOCAL)
 @click.option("--interface", "-i", "chosen", multiple=True, help="Only this interface (repeatable).")
 @click.option("--all", "everything", is_flag=True, help="Also list knobs that this host lacks, with the reason.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
     """List the knobs of HOST (settings that can be tuned) with their values and ranges. Nothing is changed."""
     with open_shell(host) as shell:
@@ -59,10 +60,8 @@ def _render(console: Console, shown: list[KnobRow], *, everything: bool) -> None
 
 
 def _table(group: list[KnobRow], *, everything: bool, wide: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("knob", no_wrap=True)
-    for column in ("value", "takes", "by"):
-        table.add_column(column, overflow="fold")
+    folded = [Column(name, overflow="fold") for name in ("value", "takes", "by")]
+    table = Table(Column("knob", no_wrap=True), *folded, box=None, pad_edge=False, header_style="dim")
     for row in group:
         value = row.value if row.value is not None else "-"
         by = row.support if wide else _KINDS.get(row.support[:5], row.support)

@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -164,8 +165,7 @@ def _elsewhere(*_: object) -> Outcome:
     raise AssertionError("the lab's own body carries it out")
 
 
-def _problem(check: object) -> NearmetalError | None:
-    assert callable(check)
+def _problem(check: Callable[[], object]) -> NearmetalError | None:
     try:
         check()
     except NearmetalError as error:

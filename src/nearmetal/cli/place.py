@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nearmetal import limits
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.launcher_files import WRITERS
@@ -71,7 +72,7 @@ def parse_hosts(text: str) -> Slots:
 
 
 @click.command(name="place")
-@click.argument("program", type=click.Path(path_type=Path))
+@click.argument("program", type=PATH)
 @replay_options
 @click.option("--hosts", required=True, help="Hosts and their slots, such as 'n0:16,n1:16'.")
 @click.option("--dims", help="The process grid of a Cartesian program, such as '4x2x2'.")
@@ -100,8 +101,8 @@ def parse_hosts(text: str) -> Slots:
 @click.option(
     "--check-figure", default="", help="Regular expression for the run time that the program prints, in seconds."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
-@click.option("--save", "kept", type=click.Path(path_type=Path), help="Keep it as NAME.placement.json, for `serve`.")
+@click.option("-o", "--output", type=PATH, help="Write the launcher's file here.")
+@click.option("--save", "kept", type=PATH, help="Keep it as NAME.placement.json, for `serve`.")
 def command(
     *,
     program: Path,

@@ -10,6 +10,7 @@ from typing import Literal
 import click
 from rich.table import Table
 
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.report import words
 from nearmetal.report.schema import as_json, made
 from nearmetal.report.terminal import Console
@@ -30,9 +31,9 @@ _SIZES_WIDE = 11
 
 
 @click.command(name="plan")
-@click.argument("study", type=click.Path(path_type=Path))
+@click.argument("study", type=PATH)
 @click.option("--order", is_flag=True, help="Also list the trials of the first block in their seeded order.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run and about how long it takes. Nothing is started."""
     spec, _ = read_study(study)

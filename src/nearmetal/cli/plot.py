@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import figure
 from nearmetal.results.paths import build_view
@@ -16,15 +17,9 @@ _SUFFIXES = (".svg", ".pdf", ".png", ".tex")
 
 
 @click.command(name="plot")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.argument("what", type=click.Choice(figure.KINDS), metavar="WHAT")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="FILE.svg, .pdf, .png, .tex (pgfplots).",
-)
+@click.option("-o", "--out", type=PATH, required=True, help="FILE.svg, .pdf, .png, .tex (pgfplots).")
 @click.option("--workload", default="", help="The workload, if the run has several.")
 @click.option("--setting", default="", help="The setting, if the run has several.")
 @click.option("--wide", is_flag=True, help="Full page width of a two-column paper, 7 in instead of 3.5 in.")

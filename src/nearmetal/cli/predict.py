@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
+from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
@@ -44,7 +45,6 @@ from nearmetal.report.prediction_json import (
 from nearmetal.report.prediction_json import predicted as predicted_json
 from nearmetal.report.prediction_text import decision, figures, label, picture, remarks, validation
 from nearmetal.report.schema import made
-from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
@@ -52,35 +52,30 @@ from nearmetal.units import counted
 
 
 @click.command(name="predict")
-@click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=PATH)
 @replay_options
-@click.option("--per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks per node.")
+@click.option("--per-node", type=COUNT, default=1, show_default=True, help="Ranks per node.")
 @click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also show what the run time depends on.")
 @click.option("--baseline", default="", help="The path that ratios refer to [default: bare metal].")
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
 @click.option("--loss", help="With --decide: acceptable slowdown against the baseline [default: 10%].")
-@click.option(
-    "--validate",
-    "truth",
-    type=click.Path(path_type=Path),
-    help="A run that launched PROGRAM: compare predictions with it.",
-)
+@click.option("--validate", "truth", type=PATH, help="A run that launched PROGRAM: compare predictions with it.")
 @click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
 @click.option(
     "--errors",
     "earlier",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A NAME.validation.json: intervals from its cases, in their classes (repeatable).",
 )
-@click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
+@click.option("--save-model", type=PATH, help="Write the fitted models to this file.")
 @click.option(
     "--save",
     "kept",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Keep it as NAME.prediction.json, for `serve`; with --validate as NAME.validation.json, for --errors.",
 )
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 def command(
     *,
     programs: tuple[Path, ...],
@@ -126,7 +121,7 @@ def command(
     if save_model is not None:
         write_model(replay.model, save_model)
     records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
-    decided = "" if asked is None else _decided(rows, bare, asked, given)
+    decided = "" if asked is None else decision(rows, bare, asked, paths_of(given["paths"]), given["settings"])
     if kept is not None:
         save(
             kept,
@@ -143,10 +138,6 @@ def command(
     _show(rows, records, told, title=title, decided=decided, form=form)
 
 
-def _decided(rows: list[AnswerRow], bare: NamedMachine, loss: float, given: Mapping[str, Any]) -> str:
-    return decision(rows, bare, loss, paths_of(given["paths"]), given["settings"])
-
-
 def _show(
     rows: list[AnswerRow],
     records: list[PredictedJson],
@@ -160,7 +151,9 @@ def _show(
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
     console = Console()
-    _print(console, figures(title, records, whole=False), rows)
+    as_table.draw(console, [figures(title, records, whole=False)])
+    for line in (*picture(rows), *remarks(rows)):
+        console.print(line)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
@@ -308,9 +301,3 @@ def _loss(text: str) -> float:
     if not 0 <= loss <= (10 if text.endswith("%") else 1):
         raise BadInputError(f"{text!r} is not a loss", hint="write --loss 10%")
     return loss
-
-
-def _print(console: Console, table: Table, rows: Sequence[AnswerRow]) -> None:
-    as_table.draw(console, [table])
-    for line in (*picture(rows), *remarks(rows)):
-        console.print(line)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from nearmetal.cli.progress import warn
+from nearmetal.cli.values import COUNT, PATH
 from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
@@ -155,14 +156,12 @@ class Replay:
 
 
 _REPLAY_OPTIONS = (
-    click.option(
-        "--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file."
-    ),
+    click.option("--on", "source", type=PATH, required=True, help="A run directory or model file."),
     click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c) [default: all]."),
     click.option("--paths", "paths", multiple=True, hidden=True),
     click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
     click.option("--progress", "modes", multiple=True, help="Only this progress mode of the run (repeatable)."),
-    click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks [default: as in the pattern or trace]."),
+    click.option("--ranks", type=COUNT, help="Number of ranks [default: as in the pattern or trace]."),
     click.option(
         "--scaling",
         type=click.Choice(["strong", "weak"]),
@@ -171,14 +170,9 @@ _REPLAY_OPTIONS = (
     click.option(
         "--eager", help="The MPI's eager limit between nodes, such as '64 KiB'; larger messages use rendezvous."
     ),
-    click.option(
-        "--machine",
-        "machine_file",
-        type=click.Path(path_type=Path),
-        help="A machine file: how the target machine differs.",
-    ),
-    click.option("--vms-per-host", type=click.IntRange(min=1), help="Guests per host; each guest is a node."),
-    click.option("--cores", type=click.IntRange(min=1), help="Cores per host [default: as in the run]."),
+    click.option("--machine", "machine_file", type=PATH, help="A machine file: how the target machine differs."),
+    click.option("--vms-per-host", type=COUNT, help="Guests per host; each guest is a node."),
+    click.option("--cores", type=COUNT, help="Cores per host [default: as in the run]."),
     click.option(
         "--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Scale compute time by this factor."
     ),
@@ -187,13 +181,7 @@ _REPLAY_OPTIONS = (
     click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
     click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
     click.option("--as", "stands_for", help="The setting that a path with --interrupts stands for, such as default."),
-    click.option(
-        "--replicas",
-        type=click.IntRange(min=1),
-        default=100,
-        show_default=True,
-        help="How often to replay the program.",
-    ),
+    click.option("--replicas", type=COUNT, default=100, show_default=True, help="How often to replay the program."),
     click.option(
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.report import as_html
 from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command(name="report")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The file to write [default: RUN/report.html].")
+@click.argument("run", type=PATH)
+@click.option("--out", type=PATH, help="The file to write [default: RUN/report.html].")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
     """Write the HTML report of RUN, a run directory, and print the path of the file."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.reach import open_shell
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import places
@@ -20,15 +21,13 @@ from nearmetal.knobs.undo import NAMED, RollbackResult
 
 @click.command(name="rollback")
 @click.argument("host", default=places.LOCAL)
-@click.option(
-    "--journals", type=click.Path(path_type=Path), help="Where the journals are, if not in the default place."
-)
+@click.option("--journals", type=PATH, help="Where the journals are, if not in the default place.")
 @click.option("--script", is_flag=True, help="Print the undo scripts instead of running them.")
 @click.option("--force", is_flag=True, help="Also replay journals that do not say which machine they belong to.")
 @click.option(
     "--forget",
     "forgotten",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Discard a JOURNAL whose machine or namespace no longer exists; nothing is restored.",
 )
 def command(host: str, journals: Path | None, *, script: bool, force: bool, forgotten: Path | None) -> int:

@@ -10,6 +10,7 @@ import click
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
+from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
@@ -29,20 +30,18 @@ from nearmetal.units import format_duration
 
 
 @click.command(name="run")
-@click.argument("study", type=click.Path(path_type=Path), required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-TIME].")
-@click.option("--resume", type=click.Path(path_type=Path), help="Resume this run.")
+@click.argument("study", type=PATH, required=False)
+@click.option("--out", type=PATH, help="The run directory [default: runs/NAME-TIME].")
+@click.option("--resume", type=PATH, help="Resume this run.")
 @click.option(
     "--occasions",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1,
     help="Repeat the study at this many hours, boots or allocations: one now, the next by --resume.",
 )
-@click.option(
-    "--blocks", type=click.IntRange(1), help="Measure at most this many blocks now; --resume measures the rest."
-)
+@click.option("--blocks", type=COUNT, help="Measure at most this many blocks now; --resume measures the rest.")
 @click.option("--anyway", is_flag=True, help="Start even if parts of the study cannot run on this machine.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(
     study: Path | None,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.catalogue import Catalogue
@@ -16,12 +17,12 @@ LOOPBACK = "127.0.0.1"
 
 
 @click.command(name="serve")
-@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path("runs"))
+@click.argument("directory", metavar="[DIR]", type=PATH, default=Path("runs"))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The TCP port [default: any free port].")
 @click.option(
     "--listen", "address", default=LOOPBACK, metavar="ADDR", help="Listen on ADDR, so that other machines can connect."
 )
-@click.option("--socket", "place", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
+@click.option("--socket", "place", type=PATH, help="Listen on this Unix socket instead.")
 @click.option("--behind", metavar="URL", help="Public address of the reverse proxy, such as https://host/nearmetal.")
 def command(directory: Path, port: int, address: str, place: Path | None, behind: str | None) -> None:
     """Serve the runs in DIR (default: runs) to a web browser on this machine, read-only.

@@ -14,6 +14,7 @@ import click
 import pyarrow.csv
 from rich.table import Table
 
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, as_osu, schema, words
 from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
@@ -72,7 +73,7 @@ class ShowJson:
 
 
 @click.command(name="show")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option("--trial", type=int, help="Show one trial: launch line, facts, counters, and why it failed.")
 @click.option("--as", "form", type=click.Choice(["osu"]), help="Print all trials in the format of another benchmark.")
 @click.option("--format", "written", type=click.Choice(["text", "json"]), default="text", help="Output format.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
+from nearmetal.cli.values import format_option
 from nearmetal.errors import UnavailableError
 from nearmetal.report.terminal import Console
 from nearmetal.run.estimate import estimate
@@ -15,7 +16,7 @@ from nearmetal.units import format_wait
 
 
 @click.command(name="studies")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@format_option("table", "json")
 def command(form: str) -> None:
     """List the studies that ship with nearmetal; `nearmetal run NAME` runs one.
 
@@ -31,11 +32,9 @@ def command(form: str) -> None:
         ]
         click.echo(json.dumps(rows, indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
-    table.add_column("host", no_wrap=True)
-    table.add_column("at most", justify="right", no_wrap=True)
-    table.add_column("question")
+    whole = [Column(name, no_wrap=True) for name in ("name", "host")]
+    longest = Column("at most", justify="right", no_wrap=True)
+    table = Table(*whole, longest, "question", box=None, pad_edge=False, header_style="bold")
     for name, study in studies.items():
         table.add_row(name, study.host.kind, format_wait(estimate(study)[1]), study.title)
     Console().print(table)

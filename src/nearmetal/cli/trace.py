@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import ExitCode
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
@@ -32,8 +33,8 @@ def command() -> None:
 
 @command.command(name="record", context_settings={"allow_interspersed_args": False})
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("trace"), show_default=True,
-    help="A new directory for the trace, visible to all ranks.",
+    "-o", "--output", type=PATH, default=Path("trace"), show_default=True,
+    help="A new directory for the trace, visible to all ranks."
 )  # fmt: skip
 @click.option("--processor-time", is_flag=True, help="Measure compute as CPU time, for ranks that share cores.")
 @click.argument("launch", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -62,13 +63,13 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 
 
 @command.command(name="show")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=PATH)
 @click.option(
     "--placement", "placements", multiple=True, metavar="block:N|cyclic:N|FILE",
-    help="Also show traffic between nodes: N ranks per node, a file with one node name per line, or a rankfile.",
+    help="Also show traffic between nodes: N ranks per node, a file with one node name per line, or a rankfile."
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(list(_RENDER)), default="table", help="Output format.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
+@format_option(*_RENDER)
+@click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout.")
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
     """Show where the time of TRACE goes, and who sends to whom.
 

@@ -12,6 +12,7 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
+from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
@@ -35,19 +36,12 @@ from nearmetal.tune.space import Space
 
 
 @click.command(name="tune")
-@click.argument("study", type=click.Path(path_type=Path), required=False)
+@click.argument("study", type=PATH, required=False)
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="The profile to write, or a directory for one per class [default: NAME.profile.json].",
+    "--out", type=PATH, help="The profile to write, or a directory for one per class [default: NAME.profile.json]."
 )
-@click.option(
-    "--run",
-    "root",
-    type=click.Path(path_type=Path),
-    help="Directory for the search's trials [default: runs/NAME-tune-TIME].",
-)
-@click.option("--resume", type=click.Path(path_type=Path), help="Resume the search in this directory.")
+@click.option("--run", "root", type=PATH, help="Directory for the search's trials [default: runs/NAME-tune-TIME].")
+@click.option("--resume", type=PATH, help="Resume the search in this directory.")
 def command(study: Path | None, out: Path | None, root: Path | None, resume: Path | None) -> int:
     """Search the knobs in STUDY's [tune] table for a better setting, once for each class of workloads.
 
@@ -193,7 +187,6 @@ def _place(tune: TuneSpec, out: Path | None) -> Path:
 def _evidence(tune: TuneSpec, kind: TuneClass, found: SearchResult, proof: Confirmation) -> ProfileEvidence:
     assert proof.ratio is not None
     assert proof.interval is not None
-    intervals = {cell: (one.value, one.interval) for cell, one in proof.cells.items()}
     return ProfileEvidence(
         tune.method,
         found.trials,
@@ -203,6 +196,6 @@ def _evidence(tune: TuneSpec, kind: TuneClass, found: SearchResult, proof: Confi
         proof.interval.high,
         proof.interval.level,
         ", ".join(f"{weight:g} x {pattern}" for pattern, weight in kind.weights.items()),
-        {cell: [ratio, of.low, of.high] for cell, (ratio, of) in intervals.items() if of},
+        {cell: [one.value, of.low, of.high] for cell, one in proof.cells.items() if (of := one.interval)},
         to_native=[one.value for one in proof.to_native] if proof.to_native else [],
     )

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.store.archive import unarchive
 
 
 @click.command(name="unarchive")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("run", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("file", type=PATH)
+@click.argument("run", type=PATH, metavar="DIR")
 def command(file: Path, run: Path) -> None:
     """Unpack the archive FILE into a new run directory DIR.
 

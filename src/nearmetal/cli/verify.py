@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.values import PATH
 from nearmetal.errors import ExitCode
 from nearmetal.store.rundir import open_either
 from nearmetal.store.verify import Verification, verify
@@ -13,7 +14,7 @@ from nearmetal.units import counted
 
 
 @click.command(name="verify")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="DIR...")
 def command(runs: tuple[Path, ...]) -> int:
     """Read each run or search DIR completely and check every file against its recorded SHA-256.
 

@@ -1,8 +1,24 @@
-"""Message sizes on the command line, as OSU users write them."""
+"""What arguments and options of several verbs hold: paths, counts, message sizes as OSU users write them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
 from nearmetal.units import parse_size_bytes
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+PATH = click.Path(path_type=Path)
+COUNT = click.IntRange(min=1)
+
+
+def format_option(*formats: str) -> Callable[[_F], _F]:
+    """Return the option `--format`, by default the first of these."""
+    return click.option("--format", "form", type=click.Choice(formats), default=formats[0], help="Output format.")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
