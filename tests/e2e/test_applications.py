@@ -23,7 +23,7 @@ from nearmetal.predict.trace import CallKind, DoCall, RankTrace, walk
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.predict.validate import MARKS
 from nearmetal.run.trial import carry_out
-from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.order import PROFILE_FOLDER, Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block
 from nearmetal.workloads.mpi.table import FLAVOURS, launch
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
@@ -267,7 +267,7 @@ def test_an_application_is_a_trial_on_a_network_path_and_leaves_a_trace_of_its_c
     assert (total.ns[:, 0] >= iterations.ns.sum(axis=1)).all()
     assert np.array_equal(total.begin_ns[:, 0], iterations.begin_ns[:, 0])
     assert min(outcome.proof.moved_packets.values()) > 15
-    assert outcome.profiled
+    assert outcome.left(PROFILE_FOLDER)
     trace = trace_of({name: outcome.files[f"mpi/{name}"] for name in map(rank_file_name, range(2))}, "cg")
     marks = [call_count for rank in trace.ranks for call_count in count_marks(rank)]
     assert marks == [15, 15] * 2

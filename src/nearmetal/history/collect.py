@@ -12,7 +12,8 @@ from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.reading import parse_json, read_text
 from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord, trial_name
+from nearmetal.store.record import TrialRecord, trial_name
+from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.facts import FactScope, scope_of
 
 

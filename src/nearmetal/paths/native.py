@@ -25,9 +25,7 @@ class Native:
                 f"path 'native' connects at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`"
             )
         endpoints = links.configure(shell, nodes, found[: len(nodes)])
-        for end in endpoints.ends:
-            ports.shape_wire(shell, order, end.interface, node=end.node)
-            ports.moderate(shell, order, end.interface, node=end.node)
+        ports.shape_ends(shell, order, endpoints)
         return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:

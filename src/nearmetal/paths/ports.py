@@ -143,6 +143,13 @@ def moderate_all(found: Sequence[Holder], order: PathOrder) -> None:
             moderate(holder.shell, order, port)
 
 
+def shape_ends(shell: Shell, order: PathOrder, endpoints: Endpoints) -> None:
+    """Give every end of a path the wire and the moderation that the path's options ask for."""
+    for end in endpoints.ends:
+        shape_wire(shell, order, end.interface, node=end.node)
+        moderate(shell, order, end.interface, node=end.node)
+
+
 def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]:
     """Split each port into that many virtual functions; return their interfaces by port, in order.
 

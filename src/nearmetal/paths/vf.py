@@ -21,9 +21,7 @@ class Vf:
         holders = ports.require_holders(shell, self.kind, nodes)
         functions = [name for holder in holders for name in _functions(holder)]
         endpoints = ports.over(links.configure(shell, nodes, functions), holders)
-        for end in endpoints.ends:
-            ports.shape_wire(shell, order, end.interface, node=end.node)
-            ports.moderate(shell, order, end.interface, node=end.node)
+        ports.shape_ends(shell, order, endpoints)
         return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:

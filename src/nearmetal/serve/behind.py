@@ -39,14 +39,8 @@ class PublicAddress:
             parts, name = urlsplit(""), ""
         path = parts.path.rstrip("/")
         plain = all(letter.isascii() and (letter.isalnum() or letter in "/._~-") for letter in path)
-        if (
-            parts.scheme not in ("http", "https")
-            or not name
-            or parts.query
-            or parts.fragment
-            or not plain
-            or "//" in path
-        ):
+        bare = name and not parts.query and not parts.fragment
+        if parts.scheme not in ("http", "https") or not bare or not plain or "//" in path:
             raise BadInputError(
                 f"{url!r} is not the address of a server", hint="such as https://cluster.example.org/nearmetal"
             )

@@ -143,9 +143,6 @@ def document() -> _Object:
                 "compare", "Compare two runs", "Gate", _run("run", "The run."), _run("base", "Its base."), _MIXED
             ),
         },
-        "components": {
-            "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }

@@ -28,11 +28,7 @@ class HistoryPage:
 
 
 def over_time(
-    root: str,
-    runs: Sequence[tuple[Path, str]],
-    check: Callable[[Path], None],
-    metric: Metric,
-    path: str,
+    root: str, runs: Sequence[tuple[Path, str]], check: Callable[[Path], None], metric: Metric, path: str
 ) -> HistoryPage:
     """Return the history of runs, given by place and state, of one path or of all ('').
 

@@ -208,12 +208,7 @@ def compare_page(gate: Gate) -> str:
 
 
 def _two_runs(
-    name: str,
-    base_name: str,
-    meta: str,
-    warning: Markup,
-    *content: Markup,
-    links: Sequence[tuple[str, str]] = (),
+    name: str, base_name: str, meta: str, warning: Markup, *content: Markup, links: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Return a page of two runs: where it is, whose figures these are, and its content."""
     title = f"{name} against {base_name}"

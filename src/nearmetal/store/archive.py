@@ -16,6 +16,7 @@ from typing import IO, Any
 from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json, timed
+from nearmetal.store.bundle import MALFORMED
 from nearmetal.store.disk import Disk
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
@@ -83,19 +84,9 @@ def unarchive(file: Path, root: Path) -> int:
             with opened:
                 for name, about in listed.items():
                     _unpack(opened, name, about, fresh)
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            RuntimeError,
-            EOFError,
-            LookupError,
-            ValueError,
-            TypeError,
-            AttributeError,
-        ) as error:
-            raise ForeignFileError(
-                f"{file} is not a complete archive of a run: {error}", hint="copy it again"
-            ) from error
+        except (*MALFORMED, LookupError, TypeError, AttributeError) as error:
+            said = f"{file} is not a complete archive of a run: {error}"
+            raise ForeignFileError(said, hint="copy it again") from error
         except OSError as error:
             raise StoreError(f"cannot unpack {file} to {root}: {error.strerror or error}") from error
         for folder in ("trials", "fabric" if any(name.startswith("fabric/") for name in listed) else "samples"):

@@ -15,6 +15,8 @@ from nearmetal.store.sums import HINT_DAMAGED, read_verified
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28
 """What an archive may unpack to, unless its reader knows better."""
+MALFORMED = (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+"""What `zipfile` raises of a file that is no complete archive."""
 MAX_FILES = 1024
 """A traced launch leaves some files a node."""
 
@@ -41,11 +43,9 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") 
             if len({entry.filename for entry in entries}) != len(entries) or len(entries) > MAX_FILES:
                 raise ForeignFileError(f"{path} holds a name twice, or more than {MAX_FILES} files")
             return {entry.filename: archive.read(entry) for entry in entries}
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise ForeignFileError(
-            f"{path} is not a complete archive of a trial's files: {error}",
-            hint=HINT_DAMAGED,
-        ) from error
+    except (OSError, *MALFORMED) as error:
+        said = f"{path} is not a complete archive of a trial's files: {error}"
+        raise ForeignFileError(said, hint=HINT_DAMAGED) from error
 
 
 def declared_bytes(path: Path) -> int:
@@ -53,5 +53,5 @@ def declared_bytes(path: Path) -> int:
     try:
         with zipfile.ZipFile(path) as archive:
             return max((entry.file_size for entry in archive.infolist()), default=0)
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+    except (OSError, *MALFORMED):
         return 0  # whoever reads it says what is wrong

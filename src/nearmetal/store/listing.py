@@ -18,6 +18,7 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import read_bytes
 from nearmetal.store.record import TrialRecord
+from nearmetal.store.sums import HINT_RESTORE
 
 LIST = "records.sums"
 _TORN = re.compile(r"[0-9a-f .]*")
@@ -45,23 +46,20 @@ def chain_of(line: str) -> str:
 
 def read_list(path: Path) -> dict[str, str]:
     """Return the seals that were listed by the names of their records; raise ForeignFileError for a damaged list."""
-    hint = "restore it from a backup"
     try:
         text = read_bytes(path, limits.TEXT).decode("ascii")
     except (OSError, ValueError) as error:
-        raise ForeignFileError(f"{path}: {error}", hint=hint) from error
-    listed, chain = dict[str, str](), ""
+        raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
+    listed, chain, altered = dict[str, str](), "", f"{path} has changed since it was written"
     *lines, torn = text.split("\n")
     if not _TORN.fullmatch(torn):
-        raise ForeignFileError(f"{path} has changed since it was written: it ends with {torn[-40:]!r}", hint=hint)
+        raise ForeignFileError(f"{altered}: it ends with {torn[-40:]!r}", hint=HINT_RESTORE)
     for number, line in enumerate(lines, 1):
         found, _, rest = line.partition(" ")
         chain = hashlib.sha256(f"{chain} {rest}\n".encode()).hexdigest()
         seal, _, name = rest.partition(" ")
         if found != chain or name in listed:
-            raise ForeignFileError(
-                f"{path} has changed since it was written: line {number} does not continue the chain", hint=hint
-            )
+            raise ForeignFileError(f"{altered}: line {number} does not continue the chain", hint=HINT_RESTORE)
         listed[name] = seal
     return listed
 

@@ -19,7 +19,7 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.samples import StoredCell
-from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
+from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.typed import read_typed
 
@@ -151,7 +151,7 @@ def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
     if take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
         raw["sums"] = None
     elif raw["sums"] is None:
-        raise ForeignFileError(f"{path} lists no checksums of its files", hint="restore it from a backup")
+        raise ForeignFileError(f"{path} lists no checksums of its files", hint=HINT_RESTORE)
     for part in ("order", "outcome"):
         if raw[part].pop("order_format", None) != ORDER_FORMAT:
             raise ForeignFileError(f"{path} is not the record of a trial: its {part} is of another format")
@@ -164,8 +164,7 @@ def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
     if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= RUN_FORMAT:
         raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 to {RUN_FORMAT})")
     if check_seal(data, path) != (version > FORMAT_WITHOUT_SUMS):
-        raise ForeignFileError(
-            f"{path} has changed since it was written: its SHA-256 is not where it was", hint="restore it from a backup"
-        )
+        said = f"{path} has changed since it was written: its SHA-256 is not where it was"
+        raise ForeignFileError(said, hint=HINT_RESTORE)
     raw.pop(SEAL, None)
     return version

@@ -67,23 +67,16 @@ from nearmetal.store.samples import (
     read_values,
     write_samples,
 )
-from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
-from nearmetal.study.order import PROFILE_FOLDER, Order, Outcome
+from nearmetal.store.sums import HINT_DAMAGED, HINT_RESTORE, check_unchanged, file_sha256, seal_of, sealed
+from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, Order, Outcome
 from nearmetal.study.spec import Study, parse_study
 
 # What was always found here.
-__all__ = [
-    "RunDir",
-    "RunInfo",
-    "SearchDir",
-    "TrialRecord",
-    "is_being_written",
-    "is_of_fabric",
-    "open_either",
-    "trial_name",
-]
+__all__ = ["RunDir", "RunInfo", "SearchDir", "TrialRecord", "is_being_written", "is_of_fabric", "open_either"]
 
 _PLACE = "profiles-go-to"
+_PREFIXES = {"traces": TRACE_FOLDER, "mpi": PROFILE_FOLDER, "fabric": FABRIC_FOLDER}
+"""What the names of files in an outcome begin with, by the folder that keeps them."""
 _OF_OLD_LABELS = "instruction-counted figures of "
 """What the lab's label began with until November 2026; every sentence with a label says that it is about figures."""
 MAX_FABRIC_BYTES = 1 << 32
@@ -148,9 +141,8 @@ class RunDir(Closing):
             for folder in ("trials", "fabric" if of_fabric else "samples"):
                 disk.make_folder(root / folder)
         except OSError as error:
-            raise StoreError(
-                f"cannot make {root}: {error.strerror}", hint="name another directory with --out"
-            ) from error
+            said = f"cannot make {root}: {error.strerror}"
+            raise StoreError(said, hint="name another directory with --out") from error
         lock = _take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")
@@ -170,19 +162,15 @@ class RunDir(Closing):
                 hint = f"it holds a search; `nearmetal show {root}` lists its trials"
             raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
         except ValueError as error:
-            raise ForeignFileError(
-                f"{root}/{cls.MARKER} is damaged: {error}", hint="restore it from a backup"
-            ) from error
+            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: {error}", hint=HINT_RESTORE) from error
         if not isinstance(raw, dict):
-            raise ForeignFileError(
-                f"{root}/{cls.MARKER} is damaged: not a JSON object", hint="restore it from a backup"
-            )
+            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: not a JSON object", hint=HINT_RESTORE)
         wanted = {field.name for field in fields(RunInfo)}
         run_format = take_format(raw, data, root / cls.MARKER)
         if run_format > FORMAT_WITHOUT_SUMS:
             wanted.add("study")
         if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
-            raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
+            raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint=HINT_RESTORE)
         study = raw.pop("study", None)
         raw["host_label"] = raw["host_label"].removeprefix(_OF_OLD_LABELS)
         return cls(root, RunInfo(**raw), Disk(), study=study, run_format=run_format)
@@ -253,7 +241,7 @@ class RunDir(Closing):
             data = read_bytes(path, limits.TEXT)
             text = data.decode()
         except (OSError, ValueError) as error:
-            raise ForeignFileError(f"{path}: {error}", hint="restore it from a backup") from error
+            raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
         if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
             lines = ["what it was is not kept in runs of format 1"]
             if self._study is not None:
@@ -275,8 +263,9 @@ class RunDir(Closing):
             raise StoreError(f"{self.root} is open for reading only")
         name = trial_name(order.trial, attempt)
         sums: dict[str, str] = {}
-        kept = {"traces": outcome.traced, "mpi": outcome.profiled, "fabric": outcome.of_fabric}
-        for folder in (name for name, there in kept.items() if there):
+        for folder, prefix in _PREFIXES.items():
+            if not outcome.left(prefix):
+                continue
             (self.root / folder).mkdir(exist_ok=True)
             self._put(sums, PLACES[folder](name), lambda part: write_bundle(part, outcome.files))
         if cells:

@@ -25,7 +25,8 @@ from nearmetal.errors import ForeignFileError
 
 SEAL = "sha256"
 """The first field of a sealed document."""
-HINT_DAMAGED = "restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run"
+HINT_RESTORE = "restore it from a backup"
+HINT_DAMAGED = f"{HINT_RESTORE}, or delete the trial's record and `nearmetal run --resume` the run"
 _HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 _TICK_NS = 2_000_000_000
 """File times are this coarse on some file systems: a younger file may change again without its time telling."""
@@ -57,10 +58,8 @@ def check_seal(data: bytes, path: Path) -> bool:
         return False
     found = hashlib.sha256(memoryview(data)[head.end() :]).hexdigest().encode()
     if found != head[1]:
-        raise ForeignFileError(
-            f"{path} has changed since it was written: its SHA-256 differs from the one that it carries",
-            hint="restore it from a backup",
-        )
+        said = f"{path} has changed since it was written: its SHA-256 differs from the one that it carries"
+        raise ForeignFileError(said, hint=HINT_RESTORE)
     return True
 
 

@@ -160,20 +160,9 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
     timed_out: bool = False
 
-    @property
-    def traced(self) -> bool:
-        """Return whether its files hold a kernel's trace."""
-        return any(name.startswith(TRACE_FOLDER) for name in self.files)
-
-    @property
-    def profiled(self) -> bool:
-        """Return whether its files hold a trace of MPI calls."""
-        return any(name.startswith(PROFILE_FOLDER) for name in self.files)
-
-    @property
-    def of_fabric(self) -> bool:
-        """Return whether its files hold the samples of a whole fabric."""
-        return any(name.startswith(FABRIC_FOLDER) for name in self.files)
+    def left(self, folder: str) -> bool:
+        """Return whether it left files whose names begin with a folder's, such as `TRACE_FOLDER`."""
+        return any(name.startswith(folder) for name in self.files)
 
     def to_json(self) -> str:
         """Return everything but the files as one JSON object; the files travel beside it."""

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearmetal import process
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.far.host import check_options
 from nearmetal.hosts.host import ClockProgress, Shell, at_once
 from nearmetal.hosts.kind import Pace
 from nearmetal.hosts.lab import image, wire, wirecheck
@@ -341,9 +342,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
 
     Raises BadInputError for an option that the lab does not know.
     """
-    unknown = sorted(options.keys() - OPTIONS.keys())
-    if unknown:
-        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=meant(unknown[0], OPTIONS))
+    check_options("lab", options, OPTIONS)
     machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
     cluster, launches = cluster_of(options, machine, slots), at_once(options, "launches", 1)
     warm = is_on(options, "warm_machines", default=False)
