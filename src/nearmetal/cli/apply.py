@@ -170,10 +170,8 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
         if time.monotonic() - looked > _WATCHDOG_LOOK_S:
             looked = time.monotonic()
             if session.unguarded():
-                raise TrialError(
-                    "the watchdog is gone, so the profile was rolled back",
-                    hint="find out what killed it, then try again",
-                )
+                said = "the watchdog is gone, so the profile was rolled back"
+                raise TrialError(said, hint="find out what killed it, then try again")
     return False
 
 

@@ -84,10 +84,8 @@ def _asked(
     pairs = tuple(MachinePair(node_named(one, known), node_named(other, known)) for one, other in names)
     taken = [node.name for pair in pairs for node in pair.nodes]
     if len(set(taken)) != len(taken):
-        raise BadInputError(
-            f"two machines are called {max(taken, key=taken.count)!r}",
-            hint="give them different names in a file of [[node]] tables: --hosts FILE",
-        )
+        said = f"two machines are called {max(taken, key=taken.count)!r}"
+        raise BadInputError(said, hint="give them different names in a file of [[node]] tables: --hosts FILE")
     return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
 
 

@@ -163,10 +163,8 @@ def _show(
 
 def _refuse_one(machines: Sequence[NamedMachine]) -> None:
     if len(machines) == 1:
-        raise BadInputError(
-            f"--decide has nothing to choose from but {label(machines[0])}",
-            hint="leave out what narrows it to that: --path, --setting, --progress",
-        )
+        said = f"--decide has nothing to choose from but {label(machines[0])}"
+        raise BadInputError(said, hint="leave out what narrows it to that: --path, --setting, --progress")
 
 
 def _answer(

@@ -117,10 +117,8 @@ def paths_of(words: Sequence[str]) -> list[str]:
     """Return the paths that --path names, once or several times; raise BadInputError for an empty name."""
     paths = [path.strip() for word in words for path in word.split(",")]
     if not all(paths):
-        raise BadInputError(
-            f"--path {','.join(words)!r} has an empty name",
-            hint="a comma too many, or a shell variable without a value? write --path native,vf",
-        )
+        said = f"--path {','.join(words)!r} has an empty name"
+        raise BadInputError(said, hint="a comma too many, or a shell variable without a value? write --path native,vf")
     return paths
 
 
@@ -229,24 +227,12 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
     machines = [changes.apply(named) for named in chosen]
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
-        raise BadInputError(
-            f"--as {changes.stands_for}: another setting has to stand for it, and only one",
-            hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}",
-        )
-    return Replay(
-        name_of(programs, schedules),
-        schedules,
-        machines,
-        model,
-        changes,
-        {
-            label(one): changes.doubts(named) + _of_one_rule(changes, chosen)
-            for one, named in zip(machines, chosen, strict=True)
-        },
-        given["replicas"],
-        given["seed"],
-        given["extrapolate"],
-    )
+        said = f"--as {changes.stands_for}: another setting has to stand for it, and only one"
+        raise BadInputError(said, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
+    of_one_rule = _of_one_rule(changes, chosen)
+    unlike = {label(one): changes.doubts(was) + of_one_rule for one, was in zip(machines, chosen, strict=True)}
+    often = (given["replicas"], given["seed"], given["extrapolate"])
+    return Replay(name_of(programs, schedules), schedules, machines, model, changes, unlike, *often)
 
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:

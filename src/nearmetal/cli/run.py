@@ -63,10 +63,8 @@ def command(
     occasion says nothing about another hour or another boot; with --occasions 3 it is that of another one.
     """
     if (study is None) == (resume is None):
-        raise BadInputError(
-            "name a study, or use --resume DIR to continue a run",
-            hint="nearmetal run paths; `nearmetal studies` lists more",
-        )
+        said = "name a study, or use --resume DIR to continue a run"
+        raise BadInputError(said, hint="nearmetal run paths; `nearmetal studies` lists more")
     offer_rollback()
     opened = _continued(resume) if resume else begin(study or Path(), out, warn, settle_far, anyway=anyway)
     with opened as (spec, run, host):

@@ -63,10 +63,8 @@ def survey(run: RunDir) -> Survey:
     whole = records.get(WHOLE)
     again = records.get(RETESTS)
     if again is not None and ROUNDS not in again.order.workload.options:
-        raise BadInputError(
-            f"{run.root} is the run of a study with several launches, not of one fabric",
-            hint=f"`nearmetal compare {run.root}` reads it",
-        )
+        said = f"{run.root} is the run of a study with several launches, not of one fabric"
+        raise BadInputError(said, hint=f"`nearmetal compare {run.root}` reads it")
     if whole is None:
         raise BadInputError(
             f"{run.root} contains no measured fabric",
@@ -122,10 +120,8 @@ def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequenc
 def _file(run: RunDir, record: TrialRecord) -> FabricFile:
     files = run.fabric(record)
     if SAMPLES not in files:
-        raise ForeignFileError(
-            f"{run.root} lacks the samples of trial {record.order.trial}",
-            hint="restore its folder fabric/ from a backup, or measure the fabric again",
-        )
+        said = f"{run.root} lacks the samples of trial {record.order.trial}"
+        raise ForeignFileError(said, hint="restore its folder fabric/ from a backup, or measure the fabric again")
     return read_fabric_file(files[SAMPLES])
 
 

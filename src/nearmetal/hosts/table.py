@@ -25,10 +25,8 @@ def _ssh(study: Study) -> Host:
 
 
 def _refuse() -> NoReturn:
-    raise UnavailableError(
-        "this run was imported from files: there is no host to measure on",
-        hint="import the new files together with the old ones into another run",
-    )
+    said = "this run was imported from files: there is no host to measure on"
+    raise UnavailableError(said, hint="import the new files together with the old ones into another run")
 
 
 def _say(text: str) -> None:

@@ -33,10 +33,8 @@ class DeclaredPath:
         for index, node in enumerate(nodes):
             interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
             if not interface:
-                raise BadInputError(
-                    f"path {order.label!r} does not say which interface node {index} has on it",
-                    hint="give the path the option `interface`, or each [[host.node]] its own",
-                )
+                said = f"path {order.label!r} does not say which interface node {index} has on it"
+                raise BadInputError(said, hint="give the path the option `interface`, or each [[host.node]] its own")
             own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
             ends.append(Endpoint(node, interface, str(own.ip)))
             networks.add(own.network)

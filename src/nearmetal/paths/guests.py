@@ -94,10 +94,8 @@ def ends_of(order: PathOrder, *, machines: bool) -> str:
     if ends not in ("both", "one"):
         raise BadInputError(f"path {order.label!r}: ends must be 'both' or 'one', not {ends!r}")
     if ends == "both" and not machines:
-        raise BadInputError(
-            f"path {order.label!r} has a guest at one end only where one machine holds all nodes",
-            hint="ask for `nodes` in [host.options]: then every node is a machine",
-        )
+        said = f"path {order.label!r} has a guest at one end only where one machine holds all nodes"
+        raise BadInputError(said, hint="ask for `nodes` in [host.options]: then every node is a machine")
     return str(ends)
 
 

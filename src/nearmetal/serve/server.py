@@ -68,10 +68,8 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise BadInputError(
-            f"{address!r} is not an address of this machine: {error.strerror}",
-            hint="an address of this machine: 192.0.2.7",
-        ) from error
+        said = f"{address!r} is not an address of this machine: {error.strerror}"
+        raise BadInputError(said, hint="an address of this machine: 192.0.2.7") from error
     family, kind, protocol, _, where = found
     # asyncio sends small answers at once (TCP_NODELAY) only where the socket itself says that it is TCP.
     listening = socket.socket(family, kind, protocol)

@@ -131,10 +131,8 @@ class Laboratory:
         if isinstance(present, str):  # a hiccup must not cost the search
             present = self._trial(number, self.space.present, hopeless_above)
         if isinstance(present, str) or not present:
-            raise TrialError(
-                f"the present setting failed twice in block {number}: {present or 'it gave no figure'}",
-                hint="nothing can be compared without it; run the study without tuning first",
-            )
+            said = f"the present setting failed twice in block {number}: {present or 'it gave no figure'}"
+            raise TrialError(said, hint="nothing can be compared without it; run the study without tuning first")
         self._reference = present
         known = {cell: value for cell, value in native.items() if cell in present}
         distance = self.objective.log_costs(present, known)

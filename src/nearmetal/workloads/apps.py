@@ -23,7 +23,7 @@ from nearmetal.units import NS_PER_S
 from nearmetal.workloads.build import build_profiler, build_program, mpi_for, profiled
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.pairs import check_options
-from nearmetal.workloads.parallel import GUEST_KINDS, parallel_launch
+from nearmetal.workloads.parallel import GUEST_KINDS, check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
 
 ITERATIONS = "application.iterations"
@@ -185,13 +185,7 @@ class ApplicationWorkload:
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the application ended well, verified itself, and was the one ordered."""
         del files
-        if not finished.ok:
-            meaning = _EXIT_STATUSES.get(finished.exit_status, "a rank died or the MPI could not start")
-            failures = [line.strip() for line in finished.text.splitlines() if "FAILURE:" in line]
-            raise TrialError(
-                f"the application failed ({meaning}): {'; '.join(failures) or finished.complaint()}",
-                hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
-            )
+        check_ended(finished, _EXIT_STATUSES, what="the application failed")
         block = read_end_block(finished.text)
         ordered = (_application(order).name.upper(), _letter(order), len(order.workload.placement))
         if not block.verified or (block.title, block.letter, block.ranks) != ordered:

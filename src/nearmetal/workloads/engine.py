@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -13,7 +12,7 @@ from nearmetal.study.order import Order
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
 from nearmetal.workloads.pairs import check_options
-from nearmetal.workloads.parallel import parallel_launch
+from nearmetal.workloads.parallel import check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
 
 SAMPLES = "samples"
@@ -65,12 +64,7 @@ class Engine:
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""
         del order, files
-        if not finished.ok:
-            meaning = _EXIT_STATUSES.get(finished.exit_status, "a rank died or the MPI could not start")
-            raise TrialError(
-                f"the engine failed ({meaning}): {finished.complaint()}",
-                hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
-            )
+        check_ended(finished, _EXIT_STATUSES, what="the engine failed")
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return how often ranks were moved to another processor while they measured, nothing where no kernel says."""

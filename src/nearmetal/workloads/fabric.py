@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -13,7 +12,7 @@ from nearmetal.workloads import rounds
 from nearmetal.workloads.build import build_program, mpi_for
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.pairs import check_options
-from nearmetal.workloads.parallel import parallel_launch
+from nearmetal.workloads.parallel import check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
 
 PROGRAM = "nmfabric"
@@ -51,10 +50,8 @@ class Fabric:
         """Raise BadInputError for options that it does not have, and for a placement that is not one rank a node."""
         check_options(workload, _OPTIONS)
         if workload.placement != tuple(range(len(workload.placement))) or len(workload.placement) < 2:
-            raise workload.invalid(
-                "a fabric has two nodes or more, one rank on each",
-                hint="placement = [0, 1, 2, 3]",
-            )
+            said = "a fabric has two nodes or more, one rank on each"
+            raise workload.invalid(said, hint="placement = [0, 1, 2, 3]")
         for name, default in NUMBERS.items():
             workload.number(name, default)
 
@@ -79,12 +76,8 @@ class Fabric:
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""
         del order, files
-        if not finished.ok:
-            meaning = _EXIT_STATUSES.get(finished.exit_status, "a node died or the MPI could not start")
-            raise TrialError(
-                f"the fabric was not measured ({meaning}): {finished.complaint()}",
-                hint="repair the node that is named, or leave it out of the path's nodes, and measure again",
-            )
+        hint = "repair the node that is named, or leave it out of the path's nodes, and measure again"
+        check_ended(finished, _EXIT_STATUSES, what="the fabric was not measured", rank="node", hint=hint)
 
     def least_packets(self, order: Order) -> int:
         """Return the packets of the node that works least: one a round trip, one a window."""

@@ -16,7 +16,5 @@ def read_header(header: type[_H], raw: bytes, of: FileFormat) -> _H:
     try:
         return read_typed(header, raw)
     except ValueError as error:
-        raise ForeignFileError(
-            f"the {of.name}'s header is not one of version {of.version}: {error}",
-            hint="the check sum is right, so the writer was wrong; report it",
-        ) from error
+        said = f"the {of.name}'s header is not one of version {of.version}: {error}"
+        raise ForeignFileError(said, hint="the check sum is right, so the writer was wrong; report it") from error

@@ -69,10 +69,8 @@ class MpiBenchmark:
         placement, half = workload.placement, len(workload.placement) // 2
         split = {placement[rank] != placement[rank + half] for rank in range(half)}
         if operation in self.pairs_by_halves and len(set(placement)) > 1 and split != {True}:
-            raise workload.invalid(
-                f"{self.kind} pairs rank k with rank k + {half}, and some of these are on one node",
-                hint=f"placement = {[0] * half + [1] * half}",
-            )
+            said = f"{self.kind} pairs rank k with rank k + {half}, and some of these are on one node"
+            raise workload.invalid(said, hint=f"placement = {[0] * half + [1] * half}")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Find the program and the MPI, and say how to launch it for each size."""

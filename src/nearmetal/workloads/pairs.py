@@ -24,6 +24,7 @@ COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
 LEAST_OVERLAP = 0.7
 """Share of the time in which all pairs must have run together for their sum to mean anything."""
 
+HINT_SHOW = "`nearmetal show RUN --trial N` prints the launch line and all that was said"
 _SERVER_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _LISTENING = {"tcp": "0A", "udp": "07"}
@@ -55,10 +56,8 @@ def pairs_of(order: Order, endpoints: Endpoints, first_port: int) -> tuple[Pair,
     for number in range(pair_count(order.workload)):
         client, server = (endpoints.ends[placement[2 * number + side]] for side in (0, 1))
         if not endpoints.networked or client.address == server.address:
-            raise BadInputError(
-                f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none",
-                hint="name a path that connects two nodes, and place each rank pair on two nodes",
-            )
+            said = f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none"
+            raise BadInputError(said, hint="name a path that connects two nodes, and place each rank pair on two nodes")
         pairs.append(Pair(number, client, server, first_port + 2 * number))
     return tuple(pairs)
 
@@ -67,10 +66,8 @@ def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
     """Raise BadInputError for an option that the workload does not have."""
     unknown = sorted(set(workload.options) - COMMON_OPTIONS - set(known))
     if unknown:
-        raise workload.invalid(
-            f"{workload.kind} has no option {unknown[0]!r}",
-            hint=meant(unknown[0], sorted(known)),
-        )
+        said = f"{workload.kind} has no option {unknown[0]!r}"
+        raise workload.invalid(said, hint=meant(unknown[0], sorted(known)))
 
 
 def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Collection[str] = ()) -> str:
@@ -143,10 +140,7 @@ def launch_crew(
 def check_ended(workload: WorkloadOrder, finished: Finished) -> None:
     """Raise TrialError unless the crew, and so every command, ended well."""
     if not finished.ok:
-        raise TrialError(
-            f"{workload.kind} failed: {finished.complaint()}",
-            hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
-        )
+        raise TrialError(f"{workload.kind} failed: {finished.complaint()}", hint=HINT_SHOW)
 
 
 def check_together(files: dict[str, bytes]) -> None:
@@ -155,7 +149,5 @@ def check_together(files: dict[str, bytes]) -> None:
     for step in {one.step for one in ran}:
         share = overlap([one for one in ran if one.step == step])
         if share < LEAST_OVERLAP:
-            raise TrialError(
-                f"the pairs ran together for {share:.0%} of the time only, at least {LEAST_OVERLAP:.0%} is needed",
-                hint="give each a longer run (option `seconds`)",
-            )
+            said = f"the pairs ran together for {share:.0%} of the time only, at least {LEAST_OVERLAP:.0%} is needed"
+            raise TrialError(said, hint="give each a longer run (option `seconds`)")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of, management_of
 from nearmetal.knobs.mpi import dialect, mpi_environment
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads.mpi.far import cores, oversubscribed, processors
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
+from nearmetal.workloads.pairs import HINT_SHOW
 from nearmetal.workloads.workload import Launch
 
 _SLEEP = {"NEARMETAL_YIELD": "sleep"}
@@ -49,10 +51,8 @@ def parallel_launch(
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
     if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
-        raise UnavailableError(
-            f"{_BIND} and {_MAP} are words of the MPI's own launcher, and here a batch system starts the ranks",
-            hint="leave them out of the setting",
-        )
+        said = f"{_BIND} and {_MAP} are words of the MPI's own launcher, and here a batch system starts the ranks"
+        raise UnavailableError(said, hint="leave them out of the setting")
     blocking = sleeps and order.workload.progress == "blocking"
     share_a_machine = len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
     by_hand = bind != "none" and share_a_machine
@@ -79,6 +79,16 @@ def parallel_launch(
         "mpi.bind": bind,
     }
     return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known | dict(facts or {}))
+
+
+def check_ended(
+    finished: Finished, statuses: Mapping[int, str], *, what: str, rank: str = "rank", hint: str = HINT_SHOW
+) -> None:
+    """Raise TrialError unless a parallel program ended well; `statuses` say what its own exit statuses mean."""
+    if not finished.ok:
+        meaning = statuses.get(finished.exit_status, f"a {rank} died or the MPI could not start")
+        failures = [line.strip() for line in finished.text.splitlines() if "FAILURE:" in line]
+        raise TrialError(f"{what} ({meaning}): {'; '.join(failures) or finished.complaint()}", hint=hint)
 
 
 def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
@@ -127,8 +137,6 @@ def mpi_prefix(workload: WorkloadOrder) -> Path | None:
     if isinstance(asked, bool):
         return None
     if not isinstance(asked, str) or not asked.startswith("/"):
-        raise workload.invalid(
-            f"option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
-            hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"',
-        )
+        said = f"option 'mpi' is true, false or the directory of an MPI, not {asked!r}"
+        raise workload.invalid(said, hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"')
     return Path(asked)

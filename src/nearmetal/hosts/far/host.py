@@ -51,10 +51,8 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
         named = str(options.pop(NODES, "")).split() or list(interfaces)
         _check(order, named, interfaces)
         if len(named) < order.nodes:
-            raise BadInputError(
-                f"path {order.path.label!r} has {len(named)} machines and the workload needs {order.nodes}",
-                hint="name more machines in the path's option `nodes`",
-            )
+            said = f"path {order.path.label!r} has {len(named)} machines and the workload needs {order.nodes}"
+            raise BadInputError(said, hint="name more machines in the path's option `nodes`")
         chosen = named[: order.nodes]
         known: dict[str, Scalar] = {f"interface.{i}": interfaces[name] for i, name in enumerate(chosen)}
         options = {**{k: v for k, v in known.items() if v}, **options}
@@ -75,10 +73,8 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
 def _check(order: Order, named: list[str], interfaces: Mapping[str, str]) -> None:
     unknown = [name for name in named if name not in interfaces]
     if unknown:
-        raise BadInputError(
-            f"path {order.path.label!r} names the machine {unknown[0]!r}, which the host does not have",
-            hint=f"known: {', '.join(interfaces)}",
-        )
+        said = f"path {order.path.label!r} names the machine {unknown[0]!r}, which the host does not have"
+        raise BadInputError(said, hint=f"known: {', '.join(interfaces)}")
 
 
 def _with(order: Order, options: dict[str, Scalar]) -> Order:

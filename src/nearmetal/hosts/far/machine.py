@@ -242,10 +242,8 @@ class KeptProgram:
             self.stop()
         end = self._stream.inbox.ended
         if end is not None and not timed_out and self._end()[0] is None:
-            raise LostError(
-                f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}",
-                hint="the program there was stopped; the next trial reconnects",
-            )
+            said = f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}"
+            raise LostError(said, hint="the program there was stopped; the next trial reconnects")
         return self._finished(timed_out=timed_out)
 
     def _end(self) -> tuple[int | None, bytes]:

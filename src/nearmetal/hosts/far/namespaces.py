@@ -47,10 +47,8 @@ class FarNamespaceShell(CradleShell):
         path = f"/proc/{outer}/task/{outer}/children"
         children = require_ok(self._machine.run(["cat", "--", path])).text.split()
         if not children:
-            raise UnavailableError(
-                f"cannot find the child of process {outer} on {self._machine.name}",
-                hint="the far kernel needs CONFIG_PROC_CHILDREN",
-            )
+            said = f"cannot find the child of process {outer} on {self._machine.name}"
+            raise UnavailableError(said, hint="the far kernel needs CONFIG_PROC_CHILDREN")
         return children[0]
 
     def _anchor(self, argv: Sequence[str], *, lines: int = 1) -> list[str]:

@@ -60,10 +60,8 @@ class Cluster:
         """
         order = orders[0]
         if order.nodes > self.nodes:
-            raise TrialError(
-                f"the trial needs {order.nodes} nodes, and the cluster has {self.nodes}",
-                hint=f"nodes = {order.nodes} in [host.options]",
-            )
+            said = f"the trial needs {order.nodes} nodes, and the cluster has {self.nodes}"
+            raise TrialError(said, hint=f"nodes = {order.nodes} in [host.options]")
         count = _count(order)
         options = {name: value for name, value in order.path.options.items() if name not in WIRE}
         path = replace(order.path, options=options)
@@ -139,10 +137,8 @@ def nodes_of(options: Mapping[str, Scalar]) -> int:
     """
     nodes = options.get("nodes", 0)
     if "nodes" in options and (isinstance(nodes, bool) or nodes not in range(_FEWEST, wire.NODES_MAX + 1)):
-        raise BadInputError(
-            f"the lab's option 'nodes' is a whole number from {_FEWEST} to {wire.NODES_MAX}, not {nodes!r}",
-            hint="leave it out for one machine that holds all nodes",
-        )
+        said = f"the lab's option 'nodes' is a whole number from {_FEWEST} to {wire.NODES_MAX}, not {nodes!r}"
+        raise BadInputError(said, hint="leave it out for one machine that holds all nodes")
     return int(nodes)
 
 

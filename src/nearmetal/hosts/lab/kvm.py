@@ -186,10 +186,8 @@ def start(
     Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
     """
     if not _DEVICE.exists():
-        raise UnavailableError(
-            f"node {name} must be a guest, and this machine of the lab has no KVM",
-            hint='ask for the machine that has: `[host.options] machine = "kvm"`',
-        )
+        said = f"node {name} must be a guest, and this machine of the lab has no KVM"
+        raise UnavailableError(said, hint='ask for the machine that has: `[host.options] machine = "kvm"`')
     folder = folder or shell.scratch
     console = f"{folder}/{name}.console"
     told = {"name": name, "scratch": folder, **words}

@@ -112,10 +112,8 @@ def choose_packages(wanted: Sequence[str], distribution: str) -> tuple[str, ...]
 def require_builder() -> str:
     """Return mmdebstrap's mode here; raise UnavailableError that says what building needs."""
     if shutil.which("mmdebstrap") is None:
-        raise UnavailableError(
-            "building the lab's image needs mmdebstrap, which is not installed",
-            hint="`apt install mmdebstrap` (running a built lab needs neither it nor root)",
-        )
+        said = "building the lab's image needs mmdebstrap, which is not installed"
+        raise UnavailableError(said, hint="`apt install mmdebstrap` (running a built lab needs neither it nor root)")
     if os.geteuid() == 0:
         return "root"
     if shutil.which("newuidmap") is None or not _has_subordinate_ids():
@@ -177,10 +175,8 @@ def build(release: Release, target: Path, staging: Path) -> None:
     argv = [*_own_mounts(mode), *_mmdebstrap(release, mode, str(target), *hooks)]
     finished = process.run(argv, timeout_s=_BUILD_TIMEOUT_S, env={**environment, "TMPDIR": str(staging)})
     if not finished.ok:
-        raise NearmetalError(
-            f"the lab's root file system cannot be built: {finished.complaint()}",
-            hint="3 GB of free space in TMPDIR and a reachable mirror are needed",
-        )
+        said = f"the lab's root file system cannot be built: {finished.complaint()}"
+        raise NearmetalError(said, hint="3 GB of free space in TMPDIR and a reachable mirror are needed")
 
 
 def _own_mounts(mode: str) -> tuple[str, ...]:

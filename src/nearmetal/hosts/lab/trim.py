@@ -78,7 +78,6 @@ class Trimmed:
     nodes: tuple[Node, ...]
     kernel: bytes
     kernel_release: str
-    packages: str
 
 
 def trim(archive: Path, rules: TrimRules, modules: Sequence[str]) -> Trimmed:
@@ -100,8 +99,7 @@ def trim(archive: Path, rules: TrimRules, modules: Sequence[str]) -> Trimmed:
             if path and wanted:
                 nodes.extend(_nodes(tar, path, member, members))
         kernel = _bytes(tar, members[f"boot/vmlinuz-{release}"])
-        packages = _text(tar, members["etc/nearmetal-packages"])
-    return Trimmed(tuple(nodes), kernel, release, packages)
+    return Trimmed(tuple(nodes), kernel, release)
 
 
 def _clean(name: str) -> str:

@@ -212,10 +212,8 @@ class Vm(Closing):
             if status == "completed":
                 return
             if status == "failed":
-                raise NearmetalError(
-                    f"the snapshot could not be moved: {_described(answer)}",
-                    hint="check free space; `nearmetal lab clean` removes old images",
-                )
+                said = f"the snapshot could not be moved: {_described(answer)}"
+                raise NearmetalError(said, hint="check free space; `nearmetal lab clean` removes old images")
             time.sleep(_LOOK_S)
         raise NearmetalError(f"the snapshot was not moved within {_SNAPSHOT_TIMEOUT_S:.0f} s")
 

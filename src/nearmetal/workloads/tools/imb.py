@@ -43,7 +43,6 @@ class ImbRow:
     """One size: the mean time in us as IMB states it (half the round trip for PingPong)."""
 
     message_bytes: int
-    repetitions: int
     mean_us: float
 
 
@@ -95,8 +94,8 @@ def _block(name: str, text: str) -> Block:
         if len(words) != first + len(columns):
             raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {first + len(columns)}")
         size = whole(words[0], PROGRAM, "a size") if head[1] else 0
-        repetitions = whole(words[first - 1], PROGRAM, "a count of repetitions")
-        rows.append(ImbRow(size, repetitions, number(words[first + mean], PROGRAM, "a mean")))
+        whole(words[first - 1], PROGRAM, "a count of repetitions")
+        rows.append(ImbRow(size, number(words[first + mean], PROGRAM, "a mean")))
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty")
     return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows))

@@ -25,10 +25,8 @@ def to_text(data: bytes, program: str) -> str:
         raise refuse(program, "it is not text: it holds a zero byte")
     if text and not text.endswith("\n"):
         last = text[text.rfind("\n") + 1 :]
-        raise ForeignFileError(
-            f"this output of {program} may be cut off: its last line has no end: {last[:60]!r}",
-            hint="copy the file again; if it is whole, end its last line: echo >> FILE",
-        )
+        said = f"this output of {program} may be cut off: its last line has no end: {last[:60]!r}"
+        raise ForeignFileError(said, hint="copy the file again; if it is whole, end its last line: echo >> FILE")
     return "\n".join(map(str.rstrip, _ESCAPE.sub("", text).split("\n")))
 
 
