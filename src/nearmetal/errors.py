@@ -6,7 +6,7 @@ Every message says what was seen; `hint` says the likely cause and the next step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
@@ -37,6 +37,13 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
     close = difflib.get_close_matches(name, names := list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise or f"known: {', '.join(names)}"
+
+
+def named(table: Mapping[str, _T], name: str, unknown: str) -> _T:
+    """Return the entry of a table; raise BadInputError that says `unknown` for a name that it does not have."""
+    if name not in table:
+        raise BadInputError(unknown, hint=meant(name, table))
+    return table[name]
 
 
 class ExitCode(IntEnum):

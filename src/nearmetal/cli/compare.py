@@ -72,16 +72,11 @@ def command(
         as_table.answer(view, console, lines=_LINES - 1)
         click.echo(f"levels, intervals, counters, facts: nearmetal compare {run} --all")
         return
-    render = {
-        "json": as_json.render,
-        "csv": as_csv.render,
-        "markdown": as_markdown.render,
-        "latex": as_latex.render,
-    }[form]
-    click.echo(render(view).rstrip("\n"))
+    click.echo(_RENDER[form](view).rstrip("\n"))
 
 
 _LINES = 40
+_RENDER = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render, "latex": as_latex.render}
 
 
 def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None:

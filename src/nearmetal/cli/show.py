@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import click
 import pyarrow.csv
-from rich.table import Table
+from rich.table import Column, Table
 
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
@@ -111,25 +111,20 @@ def _attempts(run: RunDir, trial: int | None) -> list[TrialRecord]:
     return chosen
 
 
+_COLUMNS = ("trial", "block", "path", "workload", "setting", "took", "status")
+
+
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
     console = Console()
     console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("trial", "block", "path", "workload", "setting", "took", "status"):
-        table.add_column(column, justify="right" if column in ("trial", "block", "took") else "left")
+    heads = (Column(name, justify="right" if name in ("trial", "block", "took") else "left") for name in _COLUMNS)
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for record in records:
         order = record.order
         status = "valid" if record.valid else f"failed: {record.outcome.reason.splitlines()[0]}"
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-        table.add_row(
-            f"{order.trial}",
-            f"{order.block}",
-            order.path.label,
-            order.workload.label,
-            order.setting,
-            format_duration(record.outcome.elapsed_ns),
-            status + again,
-        )
+        asked = (f"{order.trial}", f"{order.block}", order.path.label, order.workload.label, order.setting)
+        table.add_row(*asked, format_duration(record.outcome.elapsed_ns), status + again)
     console.print(table)
     if run.of_fabric:
         click.echo(f"this run measured all pairs of a fabric in one launch; results: nearmetal fabric {run.root}")

@@ -23,17 +23,9 @@ a folder named as the node."""
 
 TCP_SEND, TCP_RECEIVE = "nearmetal/tcp_send", "nearmetal/tcp_receive"
 EVENTS = (
-    TCP_SEND,
-    TCP_RECEIVE,
-    "tcp/tcp_rcv_space_adjust",
-    "net/net_dev_queue",
-    "net/net_dev_start_xmit",
-    "net/net_dev_xmit",
-    "net/napi_gro_receive_entry",
-    "irq/irq_handler_entry",
-    "irq/irq_handler_exit",
-    "irq/softirq_entry",
-    "irq/softirq_exit",
+    *(TCP_SEND, TCP_RECEIVE, "tcp/tcp_rcv_space_adjust"),
+    *("net/net_dev_queue", "net/net_dev_start_xmit", "net/net_dev_xmit", "net/napi_gro_receive_entry"),
+    *("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit"),
     "sched/sched_waking",
 )
 _BUFFER_KIB = 8192

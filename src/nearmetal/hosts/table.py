@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from nearmetal.errors import BadInputError, UnavailableError, meant
+from nearmetal.errors import UnavailableError, named
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
 from nearmetal.hosts.host import Host, at_once
@@ -88,10 +88,7 @@ def refuse_imported(kind: str) -> None:
 
 def find_host(kind: str) -> HostKind:
     """Return what a study's `host.kind` stands for; raise BadInputError with the known kinds otherwise."""
-    try:
-        return HOSTS[kind]
-    except KeyError:
-        raise BadInputError(f"there is no host {kind!r}", hint=meant(kind, HOSTS)) from None
+    return named(HOSTS, kind, f"there is no host {kind!r}")
 
 
 def open_host(study: Study) -> Host:

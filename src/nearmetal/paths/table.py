@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.errors import BadInputError, meant
+from nearmetal.errors import named
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.declared import DeclaredPath
 from nearmetal.paths.guests import GUEST_PATHS
@@ -32,7 +32,4 @@ PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 
 def find_path(kind: str) -> Path:
     """Return the recipe of that kind; raise BadInputError with the known kinds otherwise."""
-    try:
-        return PATHS[kind]
-    except KeyError:
-        raise BadInputError(f"there is no path {kind!r}", hint=meant(kind, PATHS)) from None
+    return named(PATHS, kind, f"there is no path {kind!r}")

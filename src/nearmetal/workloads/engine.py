@@ -23,18 +23,11 @@ MIGRATIONS = "sched.migrations"
 LARGE_FROM_BYTES = 65_536
 """From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
 
-_NUMBERS = {
-    "iterations": "--iterations",
-    "warmup": "--warmup",
-    "window": "--window",
-    "large_from": "--large-from",
-    "iterations_large": "--iterations-large",
-    "warmup_large": "--warmup-large",
-    "sync_window_us": "--sync-window-us",
-    "pace_us": "--pace-us",
-    "compute_us": "--compute-us",
-    "working_set": "--working-set",
-}
+_NUMBERS = (
+    *("iterations", "warmup", "window", "large_from", "iterations_large", "warmup_large"),
+    *("sync_window_us", "pace_us", "compute_us", "working_set"),
+)
+"""Options that are numbers, which nmbench takes by the same names."""
 _OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "buffers", "check", "waterfall"}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
 
@@ -99,9 +92,9 @@ def engine_argv(order: Order) -> list[str]:
     sizes = order.workload.numbers("sizes")
     if sizes:
         argv += ["--sizes", ",".join(str(size) for size in sizes)]
-    for name, flag in _NUMBERS.items():
+    for name in _NUMBERS:
         if name in options:
-            argv += [flag, str(order.workload.number(name))]
+            argv += [f"--{name.replace('_', '-')}", str(order.workload.number(name))]
     if "pace_us" in options:
         argv += ["--seed", str(order.seed)]
     for name in ("sync", "buffers"):

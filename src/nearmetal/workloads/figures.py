@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import ForeignFileError, named
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, to_whole
 
@@ -68,9 +68,7 @@ class Figure:
 
 def unit_named(name: str) -> Unit:
     """Return a unit; raise BadInputError for a name that is not in the table."""
-    if name not in UNITS:
-        raise BadInputError(f"{name!r} is not a unit of a figure", hint=f"one of: {', '.join(UNITS)}")
-    return UNITS[name]
+    return named(UNITS, name, f"{name!r} is not a unit of a figure")
 
 
 LATENCY = Figure("latency (half a round trip)", UNITS["us"], per=2)

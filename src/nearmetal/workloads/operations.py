@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nearmetal.errors import BadInputError, ForeignFileError, meant
+from nearmetal.errors import BadInputError, ForeignFileError, named
 from nearmetal.units import to_whole
 
 Durations = NDArray[np.float64]
@@ -124,6 +124,4 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 def operation_named(name: str) -> Operation:
     """Return an operation; raise BadInputError for a name that is not in the table."""
-    if name not in OPERATIONS:
-        raise BadInputError(f"there is no operation {name!r}", hint=meant(name, OPERATIONS))
-    return OPERATIONS[name]
+    return named(OPERATIONS, name, f"there is no operation {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.errors import BadInputError, meant
+from nearmetal.errors import named
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
@@ -22,7 +22,4 @@ WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in _ROWS}
 
 def find_workload(kind: str) -> Workload:
     """Return the workload of that kind; raise BadInputError with the known kinds otherwise."""
-    try:
-        return WORKLOADS[kind]
-    except KeyError:
-        raise BadInputError(f"there is no workload {kind!r}", hint=meant(kind, WORKLOADS)) from None
+    return named(WORKLOADS, kind, f"there is no workload {kind!r}")

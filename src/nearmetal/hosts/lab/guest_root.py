@@ -20,15 +20,8 @@ GUEST_INITRD = "/run/guest.cpio"
 
 _TOOLS = ("/bin/sh", "/bin/cat", "/bin/mount", "/sbin/insmod", "/sbin/switch_root", "/bin/mkdir", "/bin/hostname")
 _GUEST_MODULES = (
-    "9pnet_virtio",
-    "9p",
-    "overlay",
-    "vmw_vsock_virtio_transport",
-    "virtio_pci",
-    "virtio_net",
-    "e1000",
-    "igbvf",
-    "igb",
+    *("9pnet_virtio", "9p", "overlay", "vmw_vsock_virtio_transport"),
+    *("virtio_pci", "virtio_net", "e1000", "igbvf", "igb"),
 )
 
 _GUEST_INIT = """#!/bin/sh

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nearmetal import native
-from nearmetal.errors import BadInputError
+from nearmetal.errors import named
 
 ORDER_ITEM = "opt/lab/order"
 """The fw_cfg item that holds the order."""
@@ -107,12 +107,7 @@ MACHINES = {
 
 def machine_named(name: str) -> LabMachine:
     """Return a configuration by name; raise BadInputError for a name that is none."""
-    try:
-        return MACHINES[name]
-    except KeyError:
-        raise BadInputError(
-            f"{name!r} is not a configuration of the lab", hint=f"one of: {', '.join(MACHINES)}"
-        ) from None
+    return named(MACHINES, name, f"{name!r} is not a configuration of the lab")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,8 @@ Where = int | str
 class Reply:
     """What came back: the exit status, below 0 for a signal, what was said, and files by name."""
 
-    __slots__ = (
-        "files",
-        "status",
-        "stderr",
-        "stdout",
-        "timed_out",
-    )  # a dataclass would double the time that a start takes
+    # A dataclass would double the time that a start takes.
+    __slots__ = ("files", "status", "stderr", "stdout", "timed_out")
 
     def __init__(self) -> None:
         """Start with nothing said, by a guest out of reach."""

@@ -53,12 +53,7 @@ class Link:
 
     def arguments(self, suffix: str) -> tuple[str, ...]:
         """Return the wire's arguments for it."""
-        values = {
-            "delay": self.delay_ns,
-            "rate": self.rate_mbps,
-            "queue": self.queue_bytes,
-            "loss": self.loss_ppm,
-        }
+        values = {"delay": self.delay_ns, "rate": self.rate_mbps, "queue": self.queue_bytes, "loss": self.loss_ppm}
         return tuple(f"{name}{suffix}={value}" for name, value in values.items())
 
 

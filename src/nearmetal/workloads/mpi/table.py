@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, meant
+from nearmetal.errors import named
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
@@ -17,9 +17,7 @@ FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (OPENMPI, M
 
 def flavour_named(name: str) -> Flavour:
     """Return a flavour; raise BadInputError for a name that is not in the table."""
-    if name not in FLAVOURS:
-        raise BadInputError(f"{name!r} is not an MPI that nearmetal launches", hint=meant(name, FLAVOURS))
-    return FLAVOURS[name]
+    return named(FLAVOURS, name, f"{name!r} is not an MPI that nearmetal launches")
 
 
 def find_mpi(flavour: str, prefix: Path | None = None) -> Mpi:

@@ -25,17 +25,8 @@ _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
 _ENDED = "\n# All processes entering MPI_Finalize"
 
-OPERATIONS = {
-    "PingPong": "latency",
-    "Barrier": "barrier",
-    "Bcast": "bcast",
-    "Reduce": "reduce",
-    "Allreduce": "allreduce",
-    "Allgather": "allgather",
-    "Alltoall": "alltoall",
-    "Gather": "gather",
-    "Scatter": "scatter",
-}
+_COLLECTIVES = ("Barrier", "Bcast", "Reduce", "Allreduce", "Allgather", "Alltoall", "Gather", "Scatter")
+OPERATIONS = {"PingPong": "latency", **{name: name.lower() for name in _COLLECTIVES}}
 
 
 @dataclass(frozen=True, slots=True)

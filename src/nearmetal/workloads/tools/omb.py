@@ -33,6 +33,7 @@ _DATATYPE = re.compile(r"^# Datatype: (\S+?)\.?$", re.MULTILINE)
 _ROW = re.compile(r"\s*\d")
 _NUMBERS = re.compile(r"[\d.\s]+")
 
+_AS_NAMED = ("barrier", "reduce", "allreduce", "allgather", "alltoall", "gather", "scatter")
 _OPERATIONS = {
     "latency": "latency",
     "multi latency": "multi_latency",
@@ -40,15 +41,9 @@ _OPERATIONS = {
     "bandwidth": "bw",
     "bi-directional bandwidth": "bibw",
     "multiple bandwidth / message rate": "message_rate",
-    "barrier latency": "barrier",
     "broadcast latency": "bcast",
-    "reduce latency": "reduce",
-    "allreduce latency": "allreduce",
-    "allgather latency": "allgather",
     "all-to-all personalized exchange latency": "alltoall",
-    "alltoall latency": "alltoall",
-    "gather latency": "gather",
-    "scatter latency": "scatter",
+    **{f"{name} latency": name for name in _AS_NAMED},
 }
 _MEANS = {
     "latency (us)": "us",
@@ -203,8 +198,7 @@ _WORKLOAD = MpiBenchmark(
         "bw": "bw",
         "bibw": "bibw",
         "message_rate": "mbw_mr",
-        **{name: name for name in ("barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall")},
-        **{name: name for name in ("gather", "scatter")},
+        **{name: name for name in ("bcast", *_AS_NAMED)},
     },
     option="folder",
     program=lambda benchmark: f"osu_{benchmark}",

@@ -19,20 +19,8 @@ from nearmetal.workloads.tools import (
 )
 from nearmetal.workloads.tools.tool import Tool
 
-TOOLS: tuple[Tool, ...] = (
-    sockperf.TOOL,
-    omb.TOOL,
-    mpi4py.TOOL,
-    imb.TOOL,
-    hpcc.TOOL,
-    npb.TOOL,
-    perftest.TOOL,
-    iperf2.TOOL,
-    iperf3.TOOL,
-    netperf.TOOL,
-    qperf.TOOL,
-    nuttcp.TOOL,
-)
+_MODULES = (sockperf, omb, mpi4py, imb, hpcc, npb, perftest, iperf2, iperf3, netperf, qperf, nuttcp)
+TOOLS: tuple[Tool, ...] = tuple(module.TOOL for module in _MODULES)
 """The most telling marks of a file first."""
 FIGURES: dict[str, Figure] = {name: figure for tool in TOOLS for name, figure in tool.figures.items()}
 """Operation -> the figure that people expect of it."""
