@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
+import textwrap
 import typing
+from itertools import pairwise
 from types import NoneType, UnionType
 
 from pydantic_core import PydanticUndefined
@@ -44,12 +48,28 @@ def reference() -> str:
     for title, model in _TABLES:
         doc = (model.__doc__ or "").strip().splitlines()[0]
         parts.append(f"\n## {title}\n\n{doc}\n\n| key | type | default | meaning |\n|---|---|---|---|")
-        parts += [_row(name, field) for name, field in model.model_fields.items()]
+        said = _meanings(model)
+        parts += [_row(name, field, said.get(name, "")) for name, field in model.model_fields.items()]
     return "\n".join(parts) + "\n"
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    about = field.description or f"See the table below: {name}."
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what stands under each field of a model, as a docstring."""
+    (found,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(found, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(found.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _row(name: str, field: FieldInfo, meaning: str) -> str:
+    about = meaning or f"See the table below: {name}."
     return f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {about} |"
 
 

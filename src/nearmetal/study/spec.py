@@ -52,18 +52,22 @@ class _Model(BaseModel):
 class NodeSpec(_Model):
     """One machine of an ssh host: a bare host or a guest."""
 
-    name: Name = Field(description="Its name in this study; paths name their machines by it.")
-    address: Address = Field("", description="Where ssh finds it; the name when left out.")
-    reach: Address = Field("", description="How the machines find each other; `address` when left out.")
-    user: User = Field("", description="User to log in as; ssh's own choice when left out.")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="The port of its sshd; 0: ssh's own choice.")
-    jump: str = Field(
-        "", description="Jump hosts on the way, `user@host:port`, separated by commas; ssh's own when left out."
-    )
-    connect_timeout_s: Annotated[float, Field(ge=0)] = Field(
-        0, description="Time for one connection to it; 0: the host's option of that name."
-    )
-    interface: Interface = Field("", description="Its interface on the measured path.")
+    name: Name
+    """Its name in this study; paths name their machines by it."""
+    address: Address = ""
+    """Where ssh finds it; the name when left out."""
+    reach: Address = ""
+    """How the machines find each other; `address` when left out."""
+    user: User = ""
+    """User to log in as; ssh's own choice when left out."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """The port of its sshd; 0: ssh's own choice."""
+    jump: str = ""
+    """Jump hosts on the way, `user@host:port`, separated by commas; ssh's own when left out."""
+    connect_timeout_s: Annotated[float, Field(ge=0)] = 0
+    """Time for one connection to it; 0: the host's option of that name."""
+    interface: Interface = ""
+    """Its interface on the measured path."""
 
 
 if TYPE_CHECKING:
@@ -75,29 +79,35 @@ else:
 class HostSpec(_Model):
     """Where trials are carried out."""
 
-    kind: str = Field("local", description="A kind of [host](hosts-and-paths.md).")
-    node: NodeSpecs = Field(default_factory=list, description="For `ssh` and `kubectl`: the machines or pods.")
-    hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
-    libvirt: Texts = Field(
-        default_factory=list,
-        description="URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: "
-        "the guests' configuration is recorded with every trial, and confounders give a warning before the first.",
-    )
-    options: Keyed = Field(default_factory=dict, description="What that kind of host understands.")
+    kind: str = "local"
+    """A kind of [host](hosts-and-paths.md)."""
+    node: NodeSpecs = Field(default_factory=list)
+    """For `ssh` and `kubectl`: the machines or pods."""
+    hosts_file: str = ""
+    """For `ssh`: a TOML file with further `[[node]]` tables."""
+    libvirt: Texts = Field(default_factory=list)
+    """URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: the guests'
+    configuration is recorded with every trial, and confounders give a warning before the first."""
+    options: Keyed = Field(default_factory=dict)
+    """What that kind of host understands."""
 
 
 class MpiSpec(_Model):
     """Which MPI launches the engine."""
 
-    flavour: str = Field("openmpi", description="`openmpi` or `mpich`.")
+    flavour: str = "openmpi"
+    """`openmpi` or `mpich`."""
 
 
 class PathSpec(_Model):
     """One data path to measure."""
 
-    name: Name = Field(description="Its name in tables and reports.")
-    kind: str = Field("", description="The recipe; the name when left out.")
-    options: Keyed = Field(default_factory=dict, description="Parameters of the recipe.")
+    name: Name
+    """Its name in tables and reports."""
+    kind: str = ""
+    """The recipe; the name when left out."""
+    options: Keyed = Field(default_factory=dict)
+    """Parameters of the recipe."""
 
     @property
     def recipe(self) -> str:
@@ -108,30 +118,32 @@ class PathSpec(_Model):
 class WorkloadSpec(_Model):
     """One workload: by default an operation of nearmetal's own engine."""
 
-    name: Name = Field(description="Its name in tables and reports.")
-    kind: str = Field("engine", description="The kind of workload; `engine` is nearmetal's own.")
-    operation: str = Field("", description="For `engine`: the operation; the name when left out.")
-    sizes: Sizes = Field(default_factory=list, description="Message sizes, such as `8` or `'64 KiB'`.")
-    iterations: Annotated[int, Field(ge=1, le=100_000_000)] = Field(1000, description="Measured iterations a size.")
-    warmup: Annotated[int, Field(ge=0, le=10_000_000)] = Field(100, description="Iterations before, kept but marked.")
-    placement: Nodes | Literal["spread", "packed"] = Field(
-        "spread", description="Node of each rank; `spread`: round robin over two nodes; `packed`: all in one."
-    )
-    ranks: Annotated[int, Field(ge=1, le=65536)] = Field(2, description="Ranks, where placement is a word.")
-    progress: Progress = Field("polling", description="How waiting ranks wait: `polling` or `blocking`.")
-    pace: Pace = Field(
-        "back-to-back",
-        description="For `engine`: `back-to-back`, or `random`: a seeded pause before each iteration, so that it is in "
-        "step with no timer.",
-    )
-    pace_range: DurationNs | None = Field(
-        None,
-        description="The longest pause of `random`, such as `'500 us'`; left out, the longest moderation that the "
-        "study knows, at least 500 us.",
-    )
-    options: Annotated[dict[str, ValueOrValues], BeforeValidator(few_keys)] = Field(
-        default_factory=dict, description="Further options of that kind."
-    )
+    name: Name
+    """Its name in tables and reports."""
+    kind: str = "engine"
+    """The kind of workload; `engine` is nearmetal's own."""
+    operation: str = ""
+    """For `engine`: the operation; the name when left out."""
+    sizes: Sizes = Field(default_factory=list)
+    """Message sizes, such as `8` or `'64 KiB'`."""
+    iterations: Annotated[int, Field(ge=1, le=100_000_000)] = 1000
+    """Measured iterations a size."""
+    warmup: Annotated[int, Field(ge=0, le=10_000_000)] = 100
+    """Iterations before, kept but marked."""
+    placement: Nodes | Literal["spread", "packed"] = "spread"
+    """Node of each rank; `spread`: round robin over two nodes; `packed`: all in one."""
+    ranks: Annotated[int, Field(ge=1, le=65536)] = 2
+    """Ranks, where placement is a word."""
+    progress: Progress = "polling"
+    """How waiting ranks wait: `polling` or `blocking`."""
+    pace: Pace = "back-to-back"
+    """For `engine`: `back-to-back`, or `random`: a seeded pause before each iteration, so that it is in step with no
+    timer."""
+    pace_range: DurationNs | None = None
+    """The longest pause of `random`, such as `'500 us'`; left out, the longest moderation that the study knows, at
+    least 500 us."""
+    options: Annotated[dict[str, ValueOrValues], BeforeValidator(few_keys)] = Field(default_factory=dict)
+    """Further options of that kind."""
 
     @property
     def placed(self) -> tuple[int, ...]:
@@ -160,26 +172,29 @@ class WorkloadSpec(_Model):
 class SettingSpec(_Model):
     """Knob values that hold together during a trial."""
 
-    name: Name = Field(description="Its name in tables and reports.")
-    knobs: Keyed = Field(default_factory=dict, description="Knob name to value.")
+    name: Name
+    """Its name in tables and reports."""
+    knobs: Keyed = Field(default_factory=dict)
+    """Knob name to value."""
 
 
 class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
-    min_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(5, description="Blocks before the first look.")
-    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(16, description="The cap.")
-    precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
-    floor: Share | None = Field(
-        None, description="Go on while a cell's noise floor is above this; parts of a program do not count."
-    )
-    timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
-    probe: str = Field(
-        "", description="An address; while knobs are set, the watchdog puts them back when it stops answering."
-    )
-    storm: Annotated[int, Field(ge=0)] = Field(
-        0, description="Interrupts a second of a machine above which the watchdog puts knobs back; 0 is off."
-    )
+    min_blocks: Annotated[int, Field(ge=3, le=10_000)] = 5
+    """Blocks before the first look."""
+    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = 16
+    """The cap."""
+    precision: Share | None = None
+    """Stop when the ratio's half-width is as narrow as this."""
+    floor: Share | None = None
+    """Go on while a cell's noise floor is above this; parts of a program do not count."""
+    timeout: DurationNs = 60 * NS_PER_S
+    """For one trial, such as `'60 s'`."""
+    probe: str = ""
+    """An address; while knobs are set, the watchdog puts them back when it stops answering."""
+    storm: Annotated[int, Field(ge=0)] = 0
+    """Interrupts a second of a machine above which the watchdog puts knobs back; 0 is off."""
 
     @model_validator(mode="after")
     def _cap_not_below_start(self) -> Self:
@@ -191,40 +206,36 @@ class TrialsSpec(_Model):
 class TuneClass(_Model):
     """One class of workloads, which gets a search and a profile of its own."""
 
-    name: Name = Field(description="Such as `latency-bound`, `bandwidth-bound` or `collective`.")
-    workloads: Texts = Field(default_factory=list, description="The workloads that it measures; all if left out.")
-    weights: Weights = Field(default_factory=dict, description="As in `[tune]`; those of `[tune]` when left out.")
+    name: Name
+    """Such as `latency-bound`, `bandwidth-bound` or `collective`."""
+    workloads: Texts = Field(default_factory=list)
+    """The workloads that it measures; all if left out."""
+    weights: Weights = Field(default_factory=dict)
+    """As in `[tune]`; those of `[tune]` when left out."""
 
 
 class TuneSpec(_Model):
     """What `nearmetal tune` searches."""
 
-    path: str = Field("", description="The path to tune; the first that is not the baseline when left out.")
-    knobs: Annotated[dict[str, Values], BeforeValidator(few_keys)] = Field(
-        min_length=1, description="Knob name to the values to try."
-    )
-    method: Literal["race", "grid", "one-at-a-time", "optuna-tpe", "optuna-random"] = Field(
-        "race", description="How to search."
-    )
-    weights: Weights = Field(
-        default_factory=lambda: {"*/mean": 1.0},
-        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`, "
-        "`WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`.",
-    )
-    limits: Annotated[dict[str, Share], BeforeValidator(few_keys)] = Field(
-        default_factory=dict,
-        description="Cells by pattern, and how much worse than present they may get.",
-    )
-    max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = Field(400, description="The search ends after these.")
-    workload_class: Name = Field(
-        "latency-bound", description="What the profile is for: one setting does not serve every workload."
-    )
-    classes: list[TuneClass] = Field(
-        default_factory=list,
-        max_length=MOST,
-        description="Classes, tuned one after another; `workload_class` alone if left out.",
-    )
-    interfaces: Texts = Field(default_factory=list, description="Interfaces that the profile will name.")
+    path: str = ""
+    """The path to tune; the first that is not the baseline when left out."""
+    knobs: Annotated[dict[str, Values], BeforeValidator(few_keys)] = Field(min_length=1)
+    """Knob name to the values to try."""
+    method: Literal["race", "grid", "one-at-a-time", "optuna-tpe", "optuna-random"] = "race"
+    """How to search."""
+    weights: Weights = Field(default_factory=lambda: {"*/mean": 1.0})
+    """Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`,
+    `WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`."""
+    limits: Annotated[dict[str, Share], BeforeValidator(few_keys)] = Field(default_factory=dict)
+    """Cells by pattern, and how much worse than present they may get."""
+    max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = 400
+    """The search ends after these."""
+    workload_class: Name = "latency-bound"
+    """What the profile is for: one setting does not serve every workload."""
+    classes: list[TuneClass] = Field(default_factory=list, max_length=MOST)
+    """Classes, tuned one after another; `workload_class` alone if left out."""
+    interfaces: Texts = Field(default_factory=list)
+    """Interfaces that the profile will name."""
 
     @property
     def searches(self) -> list[TuneClass]:
@@ -236,30 +247,35 @@ class TuneSpec(_Model):
 class Study(_Model):
     """What to compare."""
 
-    format: Literal[1] = Field(1, description="The format of this file.")
-    name: Name = Field(description="A short name; it names the run directory.")
-    title: str = Field("", description="One line for people, shown on the report.")
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(1, description="Decides the order of trials.")
-    baseline: str = Field(description="The path that the others are compared with.")
-    margin: Share = Field(0.05, description="What still counts as equal in mean and median, such as `'5 %'`.")
-    tail_margin: Share = Field(0.10, description="What still counts as equal in the p99.")
-    rarest_mode: Share = Field(
-        0.2,
-        description="`near-metal` needs launches enough to have met a slow mode of this share: 14 for `'20 %'`, "
-        "5 for `'50 %'`.",
-    )
+    format: Literal[1] = 1
+    """The format of this file."""
+    name: Name
+    """A short name; it names the run directory."""
+    title: str = ""
+    """One line for people, shown on the report."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
+    """Decides the order of trials."""
+    baseline: str
+    """The path that the others are compared with."""
+    margin: Share = 0.05
+    """What still counts as equal in mean and median, such as `'5 %'`."""
+    tail_margin: Share = 0.10
+    """What still counts as equal in the p99."""
+    rarest_mode: Share = 0.2
+    """`near-metal` needs launches enough to have met a slow mode of this share: 14 for `'20 %'`, 5 for `'50 %'`."""
     host: HostSpec = Field(default_factory=HostSpec)
     mpi: MpiSpec = Field(default_factory=MpiSpec)
-    path: list[PathSpec] = Field(min_length=1, max_length=MOST, description="The data paths.")
-    workload: list[WorkloadSpec] = Field(min_length=1, max_length=MOST, description="The workloads.")
+    path: list[PathSpec] = Field(min_length=1, max_length=MOST)
+    """The data paths."""
+    workload: list[WorkloadSpec] = Field(min_length=1, max_length=MOST)
+    """The workloads."""
     setting: list[SettingSpec] = Field(
-        default_factory=lambda: [SettingSpec(name="as-found")],
-        min_length=1,
-        max_length=MOST,
-        description="The settings.",
+        default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, max_length=MOST
     )
+    """The settings."""
     trials: TrialsSpec = Field(default_factory=TrialsSpec)
-    tune: TuneSpec | None = Field(None, description="What `nearmetal tune` searches.")
+    tune: TuneSpec | None = None
+    """What `nearmetal tune` searches."""
 
     @field_validator("path", "workload", "setting")
     @classmethod
