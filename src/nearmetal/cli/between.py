@@ -92,9 +92,8 @@ def _asked(
 def _option(text: str) -> tuple[str, Scalar]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise BadInputError(
-            f"-o {text!r} has no value", hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi"
-        )
+        said = f"-o {text!r} has no value"
+        raise BadInputError(said, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
     return key, int(value) if value.isdecimal() else value
 
 

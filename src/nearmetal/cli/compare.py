@@ -51,9 +51,8 @@ def command(
     """
     if base is not None:
         if form != "table" or published or everything:
-            raise BadInputError(
-                "--against prints one table", hint=f"one run in full: nearmetal gate RUN --against {base} --format json"
-            )
+            said = "--against prints one table"
+            raise BadInputError(said, hint=f"one run in full: nearmetal gate RUN --against {base} --format json")
         _with_base(runs, base, allow_mixed=allow_mixed)
         return
     if len(runs) > 1:

@@ -54,9 +54,8 @@ def _text(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
-        raise ForeignFileError(
-            f"cannot read {path}: {error.strerror}", hint="`virsh dumpxml GUEST > FILE` writes such a file"
-        ) from error
+        said = f"cannot read {path}: {error.strerror}"
+        raise ForeignFileError(said, hint="`virsh dumpxml GUEST > FILE` writes such a file") from error
     except UnicodeDecodeError as error:
         raise ForeignFileError(f"{path} is not UTF-8 text: {error}") from error
 

@@ -95,7 +95,6 @@ def _operations(text: str) -> tuple[str, ...]:
         raise BadInputError("a study needs a workload", hint="nearmetal init --help")
     for name in names:
         if not operation_named(name).has_size:
-            raise BadInputError(
-                f"{name} takes no message size", hint="leave it out here and add it to the study file without `sizes`"
-            )
+            said = f"{name} takes no message size"
+            raise BadInputError(said, hint="leave it out here and add it to the study file without `sizes`")
     return names

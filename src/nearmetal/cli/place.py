@@ -294,9 +294,8 @@ def _break_even(
     seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=seed)
     messages = seen.messages
     if messages == 0:
-        raise BadInputError(
-            f"{schedule.name} sends no message, so its paths have no break-even share", hint="leave --break-even out"
-        )
+        said = f"{schedule.name} sends no message, so its paths have no break-even share"
+        raise BadInputError(said, hint="leave --break-even out")
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
     share = f"In this program {seen.inter_share:.0%} of messages are between nodes, host after host."

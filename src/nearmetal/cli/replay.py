@@ -63,9 +63,8 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
         raise BadInputError(said, hint=hint)
     if ranks is None or traced == [ranks]:
         if scaling:
-            raise BadInputError(
-                f"--scaling has no effect on a trace of {traced[0]} ranks", hint="say how many with --ranks"
-            )
+            said = f"--scaling has no effect on a trace of {traced[0]} ranks"
+            raise BadInputError(said, hint="say how many with --ranks")
         return schedules
     if scaling:
         return [scale(schedule, ranks) for schedule in schedules]

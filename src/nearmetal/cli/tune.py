@@ -51,9 +51,8 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
     Every launch is kept. Resume an interrupted search with --resume DIR; it ends as if it had not been interrupted.
     """
     if (study is None) == (resume is None) or (root and resume):
-        raise BadInputError(
-            "name a study, or use --resume DIR to continue a search", hint="nearmetal tune studies/tune-namespaces.toml"
-        )
+        said = "name a study, or use --resume DIR to continue a search"
+        raise BadInputError(said, hint="nearmetal tune studies/tune-namespaces.toml")
     offer_rollback()
     talk = Console(stderr=True)
     with ExitStack() as opened:
@@ -93,9 +92,8 @@ def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, 
 def _checked(spec: Study, source: str) -> TuneSpec:
     """Return what a study searches; raise BadInputError for a study that cannot be searched."""
     if spec.tune is None:
-        raise BadInputError(
-            f"{source} has no [tune] table", hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]"
-        )
+        said = f"{source} has no [tune] table"
+        raise BadInputError(said, hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]")
     check_study(spec)
     study_values(spec.tune)
     tuned_path(spec, spec.tune)

@@ -26,9 +26,8 @@ class DeclaredPath:
         interface has no IPv4 address, when two are in different networks, or when there is no answer.
         """
         if not is_far(shell):
-            raise BadInputError(
-                "path 'declared' connects machines, but this host has none", hint="use [host] kind = 'ssh' or 'slurm'"
-            )
+            said = "path 'declared' connects machines, but this host has none"
+            raise BadInputError(said, hint="use [host] kind = 'ssh' or 'slurm'")
         ends, networks = [], set()
         for index, node in enumerate(nodes):
             interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))

@@ -47,9 +47,8 @@ class GuestPath:
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Attach and boot the guests, give a peer its port, and wait until all reach all."""
         if not isinstance(shell, Hypervisor):
-            raise UnavailableError(
-                f"path {self.kind!r} needs a hypervisor", hint="the lab has one: machine = 'kvm' in [host.options]"
-            )
+            said = f"path {self.kind!r} needs a hypervisor"
+            raise UnavailableError(said, hint="the lab has one: machine = 'kvm' in [host.options]")
         peer, hosts = _sides(ports.require_holders(shell, self.kind, nodes), order)
         for port in peer.ports:
             peer.shell.run(["ip", "link", "set", port, "up"])

@@ -21,9 +21,8 @@ class Native:
         """Give port i to node i."""
         found = [port for holder in ports.require_holders(shell, self.kind, nodes) for port in holder.ports]
         if len(nodes) > len(found):
-            raise TrialError(
-                f"path 'native' connects at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`"
-            )
+            said = f"path 'native' connects at most {len(found)} nodes here, not {len(nodes)}"
+            raise TrialError(said, hint="use `vf`")
         endpoints = links.configure(shell, nodes, found[: len(nodes)])
         ports.shape_ends(shell, order, endpoints)
         return endpoints

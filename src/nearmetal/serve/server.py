@@ -79,9 +79,8 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
         listening.listen(MAX_READERS)  # before the address is printed: whoever opens it at once only waits
     except OSError as error:
         listening.close()
-        raise UnavailableError(
-            f"cannot listen on {address} port {port}: {error.strerror}", hint="leave --port out to take a free one"
-        ) from error
+        said = f"cannot listen on {address} port {port}: {error.strerror}"
+        raise UnavailableError(said, hint="leave --port out to take a free one") from error
     host, bound = listening.getsockname()[:2]
     beyond = not ipaddress.ip_address(host).is_loopback
     names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})
@@ -106,9 +105,8 @@ def listen_on_socket(path: Path, public: PublicAddress | None = None) -> Listeni
         listening.listen(MAX_READERS)
     except OSError as error:
         listening.close()
-        raise UnavailableError(
-            f"cannot listen on {path}: {error.strerror or error}", hint="name a path that is free, of at most 107 bytes"
-        ) from error
+        said = f"cannot listen on {path}: {error.strerror or error}"
+        raise UnavailableError(said, hint="name a path that is free, of at most 107 bytes") from error
     return Listening(listening, Door(0, frozenset({"localhost", *([public.name] if public else [])}), public=public))
 
 

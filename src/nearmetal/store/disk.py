@@ -97,7 +97,6 @@ def _fsync(path: Path) -> None:
 
 def _explain(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreError(
-            f"no space left to write {path}", hint="free some space, then `nearmetal run --resume` continues this run"
-        )
+        said = f"no space left to write {path}"
+        return StoreError(said, hint="free some space, then `nearmetal run --resume` continues this run")
     return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")

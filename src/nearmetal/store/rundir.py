@@ -134,9 +134,8 @@ class RunDir(Closing):
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
         if root.exists() and any(root.iterdir()):
-            raise BadInputError(
-                f"{root} is not empty", hint=f"name another directory, or continue it: {cls.VERB} --resume {root}"
-            )
+            said = f"{root} is not empty"
+            raise BadInputError(said, hint=f"name another directory, or continue it: {cls.VERB} --resume {root}")
         try:
             for folder in ("trials", "fabric" if of_fabric else "samples"):
                 disk.make_folder(root / folder)

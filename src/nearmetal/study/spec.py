@@ -322,16 +322,14 @@ def parse_study(text: str, source: str) -> Study:
     try:
         raw = parse_toml(text)
     except ValueError as error:
-        raise BadInputError(
-            f"{source} is not TOML: {error}", hint="docs/reference/study.md shows what a study looks like"
-        ) from error
+        said = f"{source} is not TOML: {error}"
+        raise BadInputError(said, hint="docs/reference/study.md shows what a study looks like") from error
     try:
         return Study.model_validate(raw, context={"left": MOST})
     except ValidationError as error:
         count = counted(error.error_count(), "error")
-        raise BadInputError(
-            f"{source} has {count}:\n  {_lines(error)}", hint="docs/reference/study.md describes every key"
-        ) from error
+        said = f"{source} has {count}:\n  {_lines(error)}"
+        raise BadInputError(said, hint="docs/reference/study.md describes every key") from error
 
 
 class _HostsFile(_Model):

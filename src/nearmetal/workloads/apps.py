@@ -129,9 +129,8 @@ def read_end_block(text: str) -> EndBlock:
     """Read the end block out of all that an application printed; raise ForeignFileError when it is not there."""
     title = re.search(r"^ (\w+) Benchmark Completed\.?\s*$", text, re.MULTILINE)
     if not title:
-        raise ForeignFileError(
-            "the application printed no end block", hint="it did not come to its end; its last words are in the trial"
-        )
+        said = "the application printed no end block"
+        raise ForeignFileError(said, hint="it did not come to its end; its last words are in the trial")
     pairs = re.findall(r"^ (\S[^=\n]*?) *= +(\S.*?) *$", text[title.end() :], re.MULTILINE)
     fields: dict[str, str] = dict(pairs)
     try:

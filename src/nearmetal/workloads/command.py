@@ -82,9 +82,8 @@ class CommandWorkload:
         folder = f"{shell.scratch}/{first.node}"
         for program in _words(workload, "needs"):
             if not shell.run(["which", program], node=first.node, check=False).ok:
-                raise UnavailableError(
-                    f"{program} is not on the PATH of {first.node}", hint=text_option(workload, "install", "")
-                )
+                said = f"{program} is not on the PATH of {first.node}"
+                raise UnavailableError(said, hint=text_option(workload, "install", ""))
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
         if workload.options.get("mpi"):
@@ -120,9 +119,8 @@ class CommandWorkload:
         text = files[OUTPUT].decode(errors="replace")
         expect, forbid = (_pattern(order.workload, name) for name in ("expect", "forbid"))
         if expect and not expect.search(text):
-            raise TrialError(
-                f"its verification failed: nothing matches {expect.pattern!r}", hint=f"its last words: {text[-300:]}"
-            )
+            said = f"its verification failed: nothing matches {expect.pattern!r}"
+            raise TrialError(said, hint=f"its last words: {text[-300:]}")
         if forbid and (match := forbid.search(text)):
             raise TrialError(f"its verification failed: {match[0][:100]!r} matches {forbid.pattern!r}")
         figures_ns(order.workload.options, files)
@@ -147,9 +145,8 @@ def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str,
         except ValueError as error:
             raise ForeignFileError(f"the command's output is not JSON: {error}") from error
     if not 0 < len(found) <= _MOST_SAMPLES:
-        raise ForeignFileError(
-            f"{len(found)} figures were found in the command's output", hint="look at `pattern` or `path` of the study"
-        )
+        said = f"{len(found)} figures were found in the command's output"
+        raise ForeignFileError(said, hint="look at `pattern` or `path` of the study")
     return [unit.to_ns(_number(value)) for value in found]
 
 

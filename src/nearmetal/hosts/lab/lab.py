@@ -69,9 +69,8 @@ def find_emulator() -> tuple[str, str]:
         raise UnavailableError(f"{program} does not tell its version: {said[:80]!r}", hint=_install_hint())
     if (int(match[1]), int(match[2])) < OLDEST_EMULATOR:
         wanted = ".".join(map(str, OLDEST_EMULATOR))
-        raise UnavailableError(
-            f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later", hint=_install_hint()
-        )
+        said = f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later"
+        raise UnavailableError(said, hint=_install_hint())
     return program, match[0].removeprefix("version ")
 
 

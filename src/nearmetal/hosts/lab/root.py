@@ -74,9 +74,8 @@ def this_release() -> Release:
     path = Path("/usr/share/keyrings") / _KEYRINGS[distribution]
     sources = apt_sources(targets.text, codename, str(path) if path.is_file() else "")
     if not sources:
-        raise UnavailableError(
-            f"apt on this machine has no source for {codename}", hint="`apt-get update`, and look into /etc/apt"
-        )
+        said = f"apt on this machine has no source for {codename}"
+        raise UnavailableError(said, hint="`apt-get update`, and look into /etc/apt")
     return Release(distribution, codename, sources)
 
 

@@ -83,9 +83,8 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
             ended = list(pool.map(lambda argv: process.run(argv, timeout_s=_TIMEOUT_S), argvs))
         for one in ended:
             if not one.ok:
-                raise UnavailableError(
-                    f"the wire's self-test failed: {one.complaint()}", hint="this QEMU cannot be coupled into clusters"
-                )
+                said = f"the wire's self-test failed: {one.complaint()}"
+                raise UnavailableError(said, hint="this QEMU cannot be coupled into clusters")
         files = [(folder / f"said{node}", folder / f"trace{node}") for node in range(nodes)]
         return tuple(Transcript(said.read_text(), trace.read_text()) for said, trace in files)
 

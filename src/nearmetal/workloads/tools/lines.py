@@ -32,10 +32,8 @@ def to_text(data: bytes, program: str) -> str:
 
 def refuse(program: str, why: str) -> ForeignFileError:
     """Return the error for output that is not what its reader knows."""
-    return ForeignFileError(
-        f"this is not complete output of {program} that nearmetal can read: {why}",
-        hint="docs/reference/foreign-formats.md lists the versions and options that are read",
-    )
+    said = f"this is not complete output of {program} that nearmetal can read: {why}"
+    return ForeignFileError(said, hint="docs/reference/foreign-formats.md lists the versions and options that are read")
 
 
 def cut_short(why: str) -> str:
