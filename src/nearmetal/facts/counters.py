@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import Shell, machines_of
@@ -36,21 +37,7 @@ _OTHERS = (
     *("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err"),
     *("np_cnp_sent", "rp_cnp_handled", "out_of_seq_request", "duplicate_request", "retry_exceeded_err"),
 )
-# A port of RoCE names its interface beside its GIDs, one of InfiniBand beside its device; others stand alone.
-_SCRIPT = r"""
-cd /sys/class/infiniband 2> /dev/null || exit 0
-for port in */ports/*; do
-    device=${port%%/*}
-    interface=$(cat "$port/gid_attrs/ndevs/0" 2> /dev/null) || interface=
-    test -n "$interface" || interface=$(ls "$device/device/net" 2> /dev/null | head -n 1)
-    for counter do
-        for file in "$port/counters/$counter" "$port/hw_counters/$counter"; do
-            value=$(cat "$file" 2> /dev/null) && echo "${interface:-$device} $counter $value"
-        done
-    done
-done
-true
-"""
+_SCRIPT = Path(__file__).with_suffix(".sh").read_text()
 
 
 def parse_rdma(node: str, text: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import Shell, machines_of
@@ -31,35 +32,7 @@ EVENTS = (
 _BUFFER_KIB = 8192
 _READ_TIMEOUT_S = 60.0
 
-_START = """set -e
-cd /sys/kernel/tracing
-echo 0 >tracing_on
-echo nop >current_tracer
-echo mono_raw >trace_clock
-echo "$1" >buffer_size_kb
-echo >trace
-echo 'p:nearmetal/tcp_send tcp_sendmsg' >>kprobe_events
-echo 'p:nearmetal/tcp_receive tcp_recvmsg' >>kprobe_events
-echo 'vec == 3' >events/irq/softirq_entry/filter
-echo 'vec == 3' >events/irq/softirq_exit/filter
-shift
-for event; do echo 1 >"events/$event/enable"; done
-echo 1 >tracing_on
-"""
-_STOP = """cd /sys/kernel/tracing
-echo 0 >tracing_on
-for event; do echo 0 >"events/$event/enable"; done
-"""
-_FORMATS = """cd /sys/kernel/tracing
-for event; do echo "event: $event" && cat "events/$event/format"; done
-"""
-_FORGET = """cd /sys/kernel/tracing
-echo 0 >events/irq/softirq_entry/filter
-echo 0 >events/irq/softirq_exit/filter
-echo '-:nearmetal/tcp_send' >>kprobe_events
-echo '-:nearmetal/tcp_receive' >>kprobe_events
-echo >trace
-"""
+_SCRIPT = Path(__file__).with_suffix(".sh").read_text()
 
 
 @contextlib.contextmanager
@@ -77,7 +50,7 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
         yield files
         return
     machines = machines_of(shell)
-    started = [shell.run(["sh", "-c", _START, "start", str(_BUFFER_KIB), *EVENTS], node=node, check=False)
+    started = [shell.run(["sh", "-c", _SCRIPT, "sh", "start", str(_BUFFER_KIB), *EVENTS], node=node, check=False)
                for node in machines]  # fmt: skip
     whole = all(one.ok for one in started)
     try:
@@ -89,14 +62,14 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
         yield files
     finally:
         for node in machines:
-            shell.run(["sh", "-c", _STOP, "stop", *EVENTS], node=node, check=False)
+            shell.run(["sh", "-c", _SCRIPT, "sh", "stop", *EVENTS], node=node, check=False)
         for node in machines:
             files.update(_collected(shell, node) if whole else {})
-            shell.run(["sh", "-c", _FORGET, "forget"], node=node, check=False)
+            shell.run(["sh", "-c", _SCRIPT, "sh", "forget"], node=node, check=False)
 
 
 def _collected(shell: Shell, node: str) -> dict[str, bytes]:
-    files = {FORMATS: shell.run(["sh", "-c", _FORMATS, "formats", *EVENTS], node=node).stdout}
+    files = {FORMATS: shell.run(["sh", "-c", _SCRIPT, "sh", "formats", *EVENTS], node=node).stdout}
     root = "/sys/kernel/tracing/per_cpu"
     for cpu in shell.run(["ls", root], node=node).text.split():
         # Without `nonblock` the reader would wait for the next event for ever; the end shows as EAGAIN.

@@ -17,7 +17,8 @@ PACKAGE = "nearmetal"
 def import_closure(package: Path, module: str) -> tuple[Path, ...]:
     """Return the files of the package at `package` that `module` imports, directly or not, and its own.
 
-    Imports under `if TYPE_CHECKING` do not count. Raises NearmetalError when a module has no file.
+    The shell script of a module lies beside it under its name and goes with it. Imports under `if TYPE_CHECKING` do not
+    count. Raises NearmetalError when a module has no file.
     """
     found: dict[str, Path] = {}
     queue = [module]
@@ -32,7 +33,8 @@ def import_closure(package: Path, module: str) -> tuple[Path, ...]:
         parents = name.split(".")[:-1]
         queue += [".".join(parents[: depth + 1]) for depth in range(len(parents))]
         queue += [wanted for wanted in imports(path.read_text()) if module_file(package, wanted) is not None]
-    return tuple(sorted(set(found.values())))
+    scripts = [path.with_suffix(".sh") for path in found.values() if path.with_suffix(".sh").is_file()]
+    return tuple(sorted({*found.values(), *scripts}))
 
 
 def module_file(package: Path, module: str) -> Path | None:

@@ -24,39 +24,7 @@ _GUEST_MODULES = (
     *("virtio_pci", "virtio_net", "e1000", "igbvf", "igb"),
 )
 
-_GUEST_INIT = """#!/bin/sh
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-mount -t proc proc /proc
-mount -t devtmpfs dev /dev
-for word in $(while read -r line; do echo "$line"; done </proc/cmdline); do
-    case $word in lab.*=*) eval "${word#lab.}" ;; esac
-done
-while read -r module; do insmod "$module" || echo "insmod $module failed"; done </modules
-mkdir -p /machine /own /newroot
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /machine || exec sh
-mount -t tmpfs own /own
-mkdir /own/upper /own/work
-mount -t overlay -o lowerdir=/machine,upperdir=/own/upper,workdir=/own/work root /newroot || exec sh
-mount -t proc proc /newroot/proc
-mount -t sysfs sys /newroot/sys
-mount -t devtmpfs dev /newroot/dev
-mkdir -p /newroot/dev/pts /newroot/dev/shm
-mount -t devpts devpts /newroot/dev/pts
-mount -t tmpfs shm /newroot/dev/shm
-mount -t tmpfs run /newroot/run
-mkdir -p "/newroot$scratch/$name"
-mount -t tmpfs tmp "/newroot$scratch/$name"
-hostname "$name"
-export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
-serve="/usr/bin/python3 -S -m nearmetal.hosts.lab.remote"
-if [ "$address" ]; then
-    exec switch_root /newroot /bin/sh -c "$(cat /network)
-exec $serve 0.0.0.0" network "$address" "$mac"
-fi
-: >/newroot/run/hosts
-mount --bind /newroot/run/hosts /newroot/etc/hosts
-exec switch_root /newroot $serve
-"""
+_GUEST_INIT = Path(__file__).with_suffix(".sh").read_bytes()
 _GUEST_NETWORK = f"""# network ADDRESS MAC: the card with that MAC is for management, the other one is measured.
 cd /sys/class/net
 for card in *; do
@@ -80,7 +48,7 @@ def write_guest_initrd() -> None:
     Done once before the lab is frozen, so no trial pays for it.
     """
     modules = _module_files(_GUEST_MODULES)
-    nodes = [Node.file("init", _GUEST_INIT.encode(), executable=True)]
+    nodes = [Node.file("init", _GUEST_INIT, executable=True)]
     nodes += [Node.directory(name) for name in ("proc", "sys", "dev", "run", "tmp")]
     nodes += [Node.link(name, f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")]
     nodes += [_copied(path) for path in sorted({*map(_usr, _TOOLS), *map(_usr, _libraries(_TOOLS))})]
