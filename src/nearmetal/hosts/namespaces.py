@@ -45,14 +45,16 @@ ip link set lo up
 echo $$
 exec cat >/dev/null
 """
-AGENT_SCRIPT = """#!/bin/sh
+AGENT_HEAD = """#!/bin/sh
 # Stands for ssh between nodes: agent [OPTIONS] NODE COMMAND...; the command is evaluated there, as ssh does.
 while [ "${1#-}" != "$1" ]; do shift; done
 here=${0%/*}
 node=$1
 shift
-pid=$(cat "$here/nodes/$node") || exit 255
-TMPDIR=$here/$node exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
+export TMPDIR=$here/$node
+"""
+AGENT_ENTER = """pid=$(cat "$here/nodes/$node") || exit 255
+exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
 """
 HINT_USERNS = (
     "run as root, or allow unprivileged user namespaces (Ubuntu 24.04: "
@@ -105,7 +107,7 @@ class CradleShell(CommandShell):
     def _write_scratch(self) -> None:
         self._make_folder(f"{self._scratch}/nodes")
         self._put(f"{self._scratch}/hosts", "127.0.0.1 localhost\n")
-        self._put(self.agent, AGENT_SCRIPT)
+        self._put(self.agent, AGENT_HEAD + AGENT_ENTER)
 
     def add_node(self, name: str) -> None:
         """Make a node; raise TrialError when its name is unusable or taken."""

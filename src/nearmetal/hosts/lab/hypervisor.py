@@ -21,7 +21,7 @@ from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.machine import CALLER
-from nearmetal.hosts.namespaces import NamespaceShell, only_child
+from nearmetal.hosts.namespaces import AGENT_ENTER, AGENT_HEAD, NamespaceShell, only_child
 from nearmetal.hosts.shell import read_each
 from nearmetal.process import Finished
 
@@ -95,19 +95,10 @@ _FIRST_PID = 1
 """The first process of the cradle."""
 _FILE_TIMEOUT_S = 20.0
 
-_AGENT_SCRIPT = """#!/bin/sh
-# Stands for ssh between nodes: agent [OPTIONS] NODE COMMAND...; the command is evaluated there, as ssh does.
-while [ "${1#-}" != "$1" ]; do shift; done
-here=${0%/*}
-node=$1
-shift
-export TMPDIR=$here/$node
-if [ -e "$here/guests/$node" ]; then
+_TO_GUEST = """if [ -e "$here/guests/$node" ]; then
     read -r cid <"$here/guests/$node"
     exec CALLER "$cid" -- sh -c "$*"
 fi
-pid=$(cat "$here/nodes/$node") || exit 255
-exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
 """
 
 
@@ -126,7 +117,8 @@ class LabShell(NamespaceShell):
     def _write_scratch(self) -> None:
         super()._write_scratch()
         Path(self._scratch, "guests").mkdir()
-        Path(self.agent).write_text(_AGENT_SCRIPT.replace("CALLER", str(native.build(CALLER))))
+        to_guest = _TO_GUEST.replace("CALLER", str(native.build(CALLER)))
+        Path(self.agent).write_text(AGENT_HEAD + to_guest + AGENT_ENTER)
 
     def add_node(self, name: str) -> None:
         """Make a node, and keep a thread in it."""
