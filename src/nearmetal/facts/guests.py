@@ -139,28 +139,20 @@ def _bytes(element: ET.Element | None) -> int:
 
 
 def _nic(element: ET.Element) -> GuestNic:
-    source, target, mac = element.find("source"), element.find("target"), element.find("mac")
-    mtu, driver, model = element.find("mtu"), element.find("driver"), element.find("model")
-    own_mac = "" if mac is None else mac.get("address", "")
+    told: dict[str, dict[str, str]] = {child.tag: child.attrib for child in reversed(element)}
+    mac = told.get("mac", {}).get("address", "")
     if element.get("type") == "hostdev":
-        return GuestNic("vf", "hardware", _pci(element.find("source/address")), mac=own_mac)
-    named = {} if source is None else source.attrib
-    where = next(
-        (named[key] for key in ("bridge", "dev", "network", "path") if named.get(key)), element.get("type", "")
-    )
-    kind = "default" if model is None else model.get("type", "default")
-    told = {} if driver is None else driver.attrib
+        return GuestNic("vf", "hardware", _pci(element.find("source/address")), mac=mac)
+    source, driver = told.get("source", {}), told.get("driver", {})
+    named = (source[key] for key in ("bridge", "dev", "network", "path") if source.get(key))
+    where = next(named, element.get("type", ""))
+    kind = told.get("model", {}).get("type", "default")
     # libvirt takes vhost for virtio by itself where the kernel has it; user-mode networking never has it.
-    backend = told.get("name", "vhost" if kind == "virtio" and element.get("type") != "user" else "qemu")
-    return GuestNic(
-        kind,
-        "hardware" if element.get("type") == "vdpa" else backend,
-        where,
-        "" if target is None else target.get("dev", ""),
-        own_mac,
-        int(told.get("queues", 1)),
-        0 if mtu is None else int(mtu.attrib["size"]),
-    )
+    usual = "vhost" if kind == "virtio" and element.get("type") != "user" else "qemu"
+    backend = "hardware" if element.get("type") == "vdpa" else driver.get("name", usual)
+    mtu = int(told["mtu"]["size"]) if "mtu" in told else 0
+    target = told.get("target", {}).get("dev", "")
+    return GuestNic(kind, backend, where, target, mac, int(driver.get("queues", 1)), mtu)
 
 
 def _functions(root: ET.Element) -> Iterable[GuestNic]:

@@ -15,18 +15,8 @@ from nearmetal.paths.tap import Tap
 from nearmetal.paths.veth import Veth
 from nearmetal.paths.vf import Vf
 
-_ALL: tuple[Path, ...] = (
-    Shm(),
-    Veth(),
-    Bridge(),
-    Macvlan(),
-    Tap(),
-    Native(),
-    Vf(),
-    *GUEST_PATHS,
-    *ROCE_PATHS,
-    DeclaredPath(),
-)
+_OF_ANY_KERNEL = (Shm(), Veth(), Bridge(), Macvlan(), Tap())
+_ALL: tuple[Path, ...] = (*_OF_ANY_KERNEL, Native(), Vf(), *GUEST_PATHS, *ROCE_PATHS, DeclaredPath())
 PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 
 

@@ -77,32 +77,24 @@ class LabMachine:
 _NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_netem", "sch_tbf", "rdma_cm")
 """What paths need, and `rdma_cm`: UCX, under MPICH, asks the kernel for it, which took 0.44 s of the first launch."""
 
-MACHINES = {
-    machine.name: machine
-    for machine in (
-        LabMachine("base", "one virtual CPU", modules=_NET),
-        LabMachine(
-            "smp2",
-            "two virtual CPUs that take turns every 2 us",
-            vcpus=2,
-            trial_s=45.0,
-            slowdown=15.0,
-            tick_us=4,
-            modules=_NET,
-        ),
-        LabMachine(
-            "kvm",
-            "one virtual CPU with AMD SVM and an IOMMU, for guests of its own",
-            trial_s=20.0,
-            # All memory must lie below 4 GiB: above it, QEMU 10.0 maps a VF's 64-bit BAR without its upper half.
-            memory_mib=2048,
-            cpu="EPYC-v1,+svm,+npt",
-            iommu=True,
-            modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net", "vhost_vsock"),
-            kernel_options=("intel_iommu=on", "iommu=pt", "kvm_amd.nested=0"),
-        ),
-    )
-}
+_ROWS = (
+    LabMachine("base", "one virtual CPU", modules=_NET),
+    LabMachine(
+        "smp2", "two virtual CPUs that take turns every 2 us", 2, trial_s=45.0, slowdown=15.0, tick_us=4, modules=_NET
+    ),
+    LabMachine(
+        "kvm",
+        "one virtual CPU with AMD SVM and an IOMMU, for guests of its own",
+        trial_s=20.0,
+        # All memory must lie below 4 GiB: above it, QEMU 10.0 maps a VF's 64-bit BAR without its upper half.
+        memory_mib=2048,
+        cpu="EPYC-v1,+svm,+npt",
+        iommu=True,
+        modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net", "vhost_vsock"),
+        kernel_options=("intel_iommu=on", "iommu=pt", "kvm_amd.nested=0"),
+    ),
+)
+MACHINES = {machine.name: machine for machine in _ROWS}
 
 
 def machine_named(name: str) -> LabMachine:

@@ -138,11 +138,7 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    kind="iperf3",
-    server=lambda pair: ["iperf3", "-s", "-p", str(pair.port)],
-    client=_client,
-    read=_read_result,
-    first_port=5201,
+    "iperf3", lambda pair: ["iperf3", "-s", "-p", str(pair.port)], _client, _read_result, first_port=5201
 )
 
 

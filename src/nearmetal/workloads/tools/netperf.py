@@ -64,6 +64,10 @@ def parse(data: bytes) -> NetperfResult:
 _MBIT = {"Mbit/s": 1.0, "Gbit/s": 1e3}
 
 
+def _server(pair: Pair) -> list[str]:
+    return ["netserver", "-D", "-p", str(pair.port)]
+
+
 def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     argv = ["netperf", "-H", pair.server.address, "-p", str(pair.port), "-t", options.test]
     argv += ["-l", str(options.seconds), "--", "-k", ",".join(SELECTORS)]
@@ -77,15 +81,8 @@ def _read_result(data: bytes) -> ClientResult:
     return ClientResult(found.throughput * _MBIT.get(found.unit, 0.0), found.retransmits)
 
 
-_WORKLOAD = PairWorkload(
-    kind="netperf",
-    server=lambda pair: ["netserver", "-D", "-p", str(pair.port)],
-    client=_client,
-    read=_read_result,
-    first_port=12865,
-    tests={"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"},
-    version_flag="-V",
-)
+_TESTS = {"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"}
+_WORKLOAD = PairWorkload("netperf", _server, _client, _read_result, first_port=12865, tests=_TESTS, version_flag="-V")
 
 
 def _samples(data: bytes, operation: str) -> Spans:

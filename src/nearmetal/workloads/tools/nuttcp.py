@@ -70,6 +70,10 @@ def _summary(line: str) -> dict[str, str]:
 _DATA_PORTS_FROM = 5301
 
 
+def _server(pair: Pair) -> list[str]:
+    return ["nuttcp", "-S", "--nofork", f"-P{pair.port}"]
+
+
 def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     # A pair's data ports lie apart from all others, also where each of its streams takes one.
     data_port = _DATA_PORTS_FROM + 64 * pair.number
@@ -87,13 +91,7 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    kind="nuttcp",
-    server=lambda pair: ["nuttcp", "-S", "--nofork", f"-P{pair.port}"],
-    client=_client,
-    read=_read_result,
-    first_port=5100,
-    version_flag="-V",
-    least_seconds=0.1,
+    "nuttcp", _server, _client, _read_result, first_port=5100, version_flag="-V", least_seconds=0.1
 )
 
 

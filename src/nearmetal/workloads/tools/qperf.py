@@ -83,12 +83,7 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    kind="qperf",
-    server=lambda pair: ["qperf", "-lp", str(pair.port)],
-    client=_client,
-    read=_read_result,
-    first_port=19765,
-    tests=_OPERATIONS,
+    "qperf", lambda pair: ["qperf", "-lp", str(pair.port)], _client, _read_result, first_port=19765, tests=_OPERATIONS
 )
 
 
