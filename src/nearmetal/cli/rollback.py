@@ -147,12 +147,10 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     """Replay one journal and report what it did; return whether every value was read back as it was."""
     try:
         undone = roll_back(shell, path, machine, force=force, tell=lambda done: _tell(path, done))
-    except QuarantinedError as error:
-        click.echo(error.render(), err=True)
-        click.echo(error.undo_script)
-        return False
     except NearmetalError as error:
         click.echo(error.render(), err=True)
+        if isinstance(error, QuarantinedError):
+            click.echo(error.undo_script)
         return False
     if undone.elsewhere:
         click.echo(

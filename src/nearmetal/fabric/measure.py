@@ -13,7 +13,7 @@ from nearmetal.hosts.host import Host
 from nearmetal.run.trial import carry_out
 from nearmetal.store.record import started_now
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.study.order import Order, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import PathSpec, Study
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads import rounds
@@ -183,9 +183,5 @@ def _launch(order: Order, host: Host, run: RunDir) -> FabricFile:
             outcome = replace(outcome, status=TrialStatus.FAILED, reason=error.message, hint=error.hint)
     run.append(order, outcome, [], attempt=1, started_utc=started_utc)
     if file is None:
-        raise FabricError(_reason(outcome), hint=outcome.hint)
+        raise FabricError(outcome.reason or "the launch failed and printed nothing", hint=outcome.hint)
     return file
-
-
-def _reason(outcome: Outcome) -> str:
-    return outcome.reason or "the launch failed and printed nothing"

@@ -112,12 +112,7 @@ class Laboratory:
     _least: dict[str, float] = field(default_factory=dict)
 
     def block(
-        self,
-        number: int,
-        asked: tuple[Point, ...],
-        hopeless_above: float = float("inf"),
-        *,
-        with_native: bool = False,
+        self, number: int, asked: tuple[Point, ...], hopeless_above: float = float("inf"), *, with_native: bool = False
     ) -> list[TrialNote]:
         """Measure the settings and the present one in random order, and return the notes of the settings."""
         order = [self.space.present, *(point for point in asked if point != self.space.present)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
-from nearmetal.hosts.far.host import bind, check_options, site_of
+from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
@@ -118,7 +118,7 @@ class BatchHost:
         nodes = allocation.state.nodes
         bound = bind(replace(order, path=replace(order.path, options=options)), dict.fromkeys(nodes, interface))
         machines = [allocation.machines[name] for name in bound.machines]
-        with self._shell(allocation, machines, built=bound.built, own_network=bound.own_network) as shell:
+        with self._shell(allocation, machines, bound) as shell:
             outcome = body(shell, bound.order)
         facts: dict[str, Scalar] = {
             f"{self.kind}.job": allocation.state.job,
@@ -130,13 +130,11 @@ class BatchHost:
         return replace(outcome, facts={**outcome.facts, **facts})
 
     def _shell(
-        self, allocation: _Allocation, machines: list[FarMachine], *, built: bool, own_network: bool
+        self, allocation: _Allocation, machines: list[FarMachine], bound: BoundTrial
     ) -> MachinesShell | FarNamespaceShell:
-        for machine in machines:
-            machine.refresh()
-        site = site_of(machines[0].home, self._options)
-        if built:
-            return FarNamespaceShell(machines[0], site, self._memory, own_network=own_network)
+        site = refreshed(machines, self._options)
+        if bound.built:
+            return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)
         site = replace(site, starter=self._scheduler.starter(allocation.state))
         return MachinesShell(machines, [machine.name for machine in machines], site, self._memory)
 

@@ -23,7 +23,7 @@ _PHASES = {"RUNNING": Phase.RUNNING, "COMPLETING": Phase.ENDING}
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
-    r"|InvalidQOS|AssocMax|QOSMax|JobHeld|REQUEUE_HOLD|launch_failed",
+    r"|InvalidQOS|AssocMax|QOSMax|JobHeld|REQUEUE_HOLD|launch_failed"
 )
 _ENDS = {
     "TIMEOUT": ("reached its time limit", "raise the host's option `time_limit_s`"),

@@ -152,9 +152,7 @@ class FarHost:
 
     def _shell(self, bound: BoundTrial) -> MachinesShell | FarNamespaceShell:
         machines = [self._machines[name] for name in bound.machines]
-        for machine in machines:
-            machine.refresh()
-        site = site_of(machines[0].home, self._options)
+        site = refreshed(machines, self._options)
         if bound.built:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)
         nodes = [self._nodes[name] for name in bound.machines]
@@ -166,6 +164,13 @@ class FarHost:
         """Close every shell; calling twice does nothing more."""
         for machine in self._machines.values():
             machine.close()
+
+
+def refreshed(machines: Sequence[FarMachine], options: Mapping[str, Scalar]) -> Site:
+    """Connect machines anew where they are lost; return where things are on them."""
+    for machine in machines:
+        machine.refresh()
+    return site_of(machines[0].home, options)
 
 
 def site_of(home: str, options: Mapping[str, Scalar]) -> Site:

@@ -98,12 +98,10 @@ class FarMachine:
             return Finished(tuple(argv), -signal.SIGKILL, b"", b"", time.monotonic_ns() - started_ns, timed_out=True)
         return finished
 
-    def keep(
-        self, argv: Sequence[str], *, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None
-    ) -> KeptProgram:
+    def keep(self, argv: Sequence[str], *, prefix: Sequence[str] = ()) -> KeptProgram:
         """Start a program that stays until it is stopped or the connection is gone."""
         self.connect()
-        return self._keep(argv, command([*prefix, *argv], env), b"/dev/null")
+        return self._keep(argv, command([*prefix, *argv]), b"/dev/null")
 
     def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""

@@ -23,7 +23,7 @@ class Exported:
     left_out: dict[str, str]
 
 
-def banner(profile: Profile, comment: str = "#") -> str:
+def banner(profile: Profile) -> str:
     """Return the head of a file: what it is, and the evidence."""
     lines = [f"Made by nearmetal from the profile {profile.name} ({profile.workload_class})."]
     if evidence := profile.evidence:
@@ -34,7 +34,7 @@ def banner(profile: Profile, comment: str = "#") -> str:
         if evidence.label:
             lines.append(f"Measured on: {evidence.label}.")
     # Printable text is one line everywhere, but for a backslash before its end, after which Tcl goes on.
-    return "".join(f"{comment} {line.replace(chr(92), '/')}\n" for line in lines)
+    return "".join(f"# {line.replace(chr(92), '/')}\n" for line in lines)
 
 
 def left_out(profile: Profile, expressed: Mapping[str, object], reason: str) -> dict[str, str]:

@@ -148,8 +148,5 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 TOOL = Tool(
-    "imb",
-    (Import((b"# Benchmarking ",), _adopt, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),),
-    _WORKLOAD,
-    _samples,
+    "imb", (Import((b"# Benchmarking ",), _adopt, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),), _WORKLOAD, _samples
 )

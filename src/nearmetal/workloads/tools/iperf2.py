@@ -62,7 +62,5 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 TOOL = Tool(
-    "iperf2",
-    (Import((b"Client connecting to ",), _adopt, begins=rb"^-{20,}\nClient connecting to "),),
-    figures=STREAMS,
+    "iperf2", (Import((b"Client connecting to ",), _adopt, begins=rb"^-{20,}\nClient connecting to "),), figures=STREAMS
 )

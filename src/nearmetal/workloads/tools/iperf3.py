@@ -161,10 +161,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _samples(data, operation)),), lacks)
 
 
-TOOL = Tool(
-    "iperf3",
-    (Import((b'"intervals"', b'"test_start"', b'"error"'), _adopt),),
-    _WORKLOAD,
-    _samples,
-    STREAMS,
-)
+TOOL = Tool("iperf3", (Import((b'"intervals"', b'"test_start"', b'"error"'), _adopt),), _WORKLOAD, _samples, STREAMS)

@@ -95,9 +95,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     yield Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks)
 
 
-TOOL = Tool(
-    "mpi4py",
-    (Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong"),),
-    _WORKLOAD,
-    _samples,
-)
+TOOL = Tool("mpi4py", (Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong"),), _WORKLOAD, _samples)

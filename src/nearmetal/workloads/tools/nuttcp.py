@@ -113,10 +113,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 _ENDED = rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"
-TOOL = Tool(
-    "nuttcp",
-    (Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED),),
-    _WORKLOAD,
-    _samples,
-    STREAMS,
-)
+TOOL = Tool("nuttcp", (Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED),), _WORKLOAD, _samples, STREAMS)

@@ -241,9 +241,4 @@ def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
 
 
-TOOL = Tool(
-    "omb",
-    (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),),
-    _WORKLOAD,
-    _samples,
-)
+TOOL = Tool("omb", (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),), _WORKLOAD, _samples)
