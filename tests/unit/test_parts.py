@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearmetal.report.words import noise_sentence
+from nearmetal.report.words import launches_sentence, noise_sentence
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
 from nearmetal.results.stopping import decided
@@ -110,3 +110,11 @@ def test_the_noise_of_parts_is_told_beside_that_of_programs(tmp_path: Path) -> N
     said = noise_sentence(view)
     assert "veth measured against itself, worst of 1 cell)" in said
     assert said.endswith(f"Of parts, such as a program's communication: {view.noise_of_parts:.0%}.".replace("%", " %"))
+
+
+def test_verdicts_tell_which_modes_so_few_launches_may_have_missed(tmp_path: Path) -> None:
+    with measured(tmp_path / "run", "ft.W.communication") as run:
+        said = launches_sentence(build_view(run))
+    assert said == " Ratios rest on 5 launches of each path: a mode in fewer than 45 % of launches may be unseen."
+    with measured(tmp_path / "alone", "", STUDY.replace('[[path]]\nname = "tap"\n', "")) as run:
+        assert launches_sentence(build_view(run)) == ""

@@ -207,19 +207,24 @@ def noise_sentence(view: View) -> str:
 
 
 def launches_sentence(view: View) -> str:
-    """Return which rare modes the launches behind `near-metal` cannot exclude, empty where no cell is near-metal."""
-    near = [found for _, _, found in view.compared() if found.verdict is Verdict.NEAR_METAL]
-    if not near:
-        return ""
+    """Return which rare modes the launches behind the verdicts cannot exclude, empty where nothing is decided."""
+    decided = [found for _, _, found in view.compared() if found.verdict is not Verdict.UNDECIDED]
+    near = [found for found in decided if found.verdict is Verdict.NEAR_METAL]
     alpha = view.criteria.alpha
-    rare, least, slow = max(
-        (rarest_excluded(one.headline.n, alpha, one.slow), one.headline.n, one.slow) for one in near
-    )
-    apart = f", {slow} of them slower than the rest," if slow else ""
-    return (
-        f" near-metal rests on {least} launches{apart}, which cannot rule out a slow mode rarer than "
-        f"{percent(round(rare, 2))}."
-    )
+    if near:
+        rare, least, slow = max(
+            (rarest_excluded(one.headline.n, alpha, one.slow), one.headline.n, one.slow) for one in near
+        )
+        apart = f", {slow} of them slower than the rest," if slow else ""
+        return (
+            f" near-metal rests on {least} launches{apart}, which cannot rule out a slow mode rarer than "
+            f"{percent(round(rare, 2))}."
+        )
+    if not decided:
+        return ""
+    least = min(one.headline.n for one in decided)
+    unseen = percent(round(rarest_excluded(least, alpha), 2))
+    return f" Ratios rest on {least} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 
 
 def blocks_sentence(view: View) -> str:
