@@ -26,6 +26,7 @@ from nearmetal.tune.space import Point, Space
 
 Measure = Callable[[Mapping[str, str], int], Iterable[tuple[str, float]]]
 
+_CONFIRM_BLOCKS = 15
 CONFIRM_MARGIN = 0.01
 """Settings within 1 % of the present one are not worth a change."""
 
@@ -87,8 +88,8 @@ class Confirmation:
 
     recommended: bool
     reason: str
-    blocks: int
-    trials: int
+    blocks: int = 0
+    trials: int = 0
     ratio: float | None = None
     interval: Interval | None = None
     cells: Mapping[str, Ratio] = field(default_factory=dict)
@@ -199,9 +200,7 @@ def step_line(space: Space, step: SearchStep) -> str:
     return f"block {step.blocks}, {step.trials} trials: {setting or 'the present setting'} leads{after}"
 
 
-def confirm(
-    laboratory: Laboratory, winner: Point, *, first_block: int, max_blocks: int = 15, margin: float = CONFIRM_MARGIN
-) -> Confirmation:
+def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confirmation:
     """Measure the winner against the present setting on fresh blocks, from `first_block` on.
 
     The search picked the winner because its figures were good, so those figures flatter it; none of them is used here.
@@ -209,14 +208,12 @@ def confirm(
     block in which the winner failed is left out, and said to be; a second failure ends the proof.
     """
     if winner == laboratory.space.present:
-        return Confirmation(
-            recommended=False, reason="no setting seems better than the present one", blocks=0, trials=0
-        )
-    plan = StoppingPlan(max_blocks=max_blocks, margin=margin)
+        return Confirmation(recommended=False, reason="no setting seems better than the present one")
+    plan = StoppingPlan(max_blocks=_CONFIRM_BLOCKS, margin=CONFIRM_MARGIN)
     before = laboratory.trials
     notes: list[TrialNote] = []
     failed = ""
-    for block in range(max_blocks):
+    for block in range(_CONFIRM_BLOCKS):
         (note,) = laboratory.block(first_block + block, (winner,), with_native=True)
         if note.cost is None:
             reason = f"the winner failed: {note.reason.splitlines()[0]}"
