@@ -69,11 +69,9 @@ def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
 
 
 def _narrowed(name: str) -> _Object:
-    about = f"Only runs of this {name}; empty for all."
+    about, schema = f"Only runs of this {name}; empty for all.", {"type": "string", "default": ""}
     if name in {"since", "until"}:
         about = f"Only runs {name} this day (UTC), which is included; empty for all."
-    schema = {"type": "string", "default": ""}
-    if name in {"since", "until"}:
         schema["pattern"] = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
     return {"name": name, "in": "query", "description": about, "schema": schema}
 

@@ -52,16 +52,12 @@ class FarMachine:
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
+        self.name = carrier.name
         self._mark = secrets.token_hex(16).encode()
         self._count = 0
         self._stream: Stream | None = None
         self.process = ""
         self.home = ""
-
-    @property
-    def name(self) -> str:
-        """Return the machine's name."""
-        return self._carrier.name
 
     def connect(self) -> None:
         """Open the connection when it is not open: the first use does the same."""

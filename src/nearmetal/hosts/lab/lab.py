@@ -123,7 +123,8 @@ class LabHost:
         self._launches = launches
         self._warm = warm
         self._machine = replace(machine, node=True) if cluster else machine
-        self._slots = slots
+        self.slots = slots
+        """How many machines run side by side: each keeps one core busy."""
         self._say = say
         self._emulator, self._version = find_emulator()
         self._wire = wirecheck.fitting_wire(self._emulator, self._version)
@@ -139,11 +140,6 @@ class LabHost:
         self._closed = False
         self.terminal: Path | None = None
         """A listening socket that the console of node 0 is connected to, where a person has it."""
-
-    @property
-    def slots(self) -> int:
-        """How many machines run side by side: each keeps one core busy."""
-        return self._slots
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:  # noqa: ARG002 (see module)
         """Let the machine's own copy of the body carry the order out.
@@ -271,10 +267,10 @@ class LabHost:
     def _slot(self) -> Iterator[set[int]]:
         """Give the cores of a slot that is free: machines that wait for each other are best off among themselves."""
         with self._lock:
-            slot = min(range(self._slots), key=self._taken.count)
+            slot = min(range(self.slots), key=self._taken.count)
             self._taken.append(slot)
         try:
-            yield cores_of(slot, self._slots)
+            yield cores_of(slot, self.slots)
         finally:
             with self._lock:
                 self._taken.remove(slot)
