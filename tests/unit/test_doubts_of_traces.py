@@ -53,6 +53,22 @@ def test_the_launch_that_a_doubt_concerns_most_tells_it_once() -> None:
     assert "30.0% of MPI calls" in said(schedules)
 
 
+def test_sizes_of_any_of_several_traces_are_held_against_the_measured() -> None:
+    """Only the first trace's messages were looked at: which one was named first decided whether any was refused."""
+    fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, 1000))
+    named = replace(NAMED, machine=replace(MACHINE, inter=fitted))
+
+    def found(*sizes: int) -> list[tuple[str, bool]]:
+        doubts = find_doubts([ping(size) for size in sizes], named, Placement.block(2, 1))
+        return [(one.said, one.refuse) for one in doubts if "larger than the largest measured" in one.said]
+
+    assert not found(1000, 8)
+    ((said_of_both, refused),) = found(1000, 1500, 4000)
+    assert "up to 4000 B against 1000 B, 4.0 times" in said_of_both
+    assert refused
+    assert found(4000, 1500, 1000) == [(said_of_both, refused)]
+
+
 @pytest.mark.parametrize(
     ("library", "name"),
     [

@@ -51,6 +51,8 @@ RULES_OF_OPENMPI = (4, 1)
 SURELY_EAGER_BYTES = 4096
 """No MPI that is known lets the sender of a message up to here wait for its receiver."""
 Sizes = NDArray[np.int64]
+_FIGURE = re.compile(r"\d[\d.,]*(?: [KMGT]?i?B\b)?")
+"""What two sentences that say the same of several launches differ in."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -81,8 +83,15 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         *_worst(_of_any_source(one) for one in schedules),
         *_worst(_of_scaling(one) for one in schedules),
         *_of_grid(schedules[0]),
+        *told_once(_of_traffic(one, named, placement) for one in schedules),
     ]
-    sent = messages_of(schedules[0], named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
+    return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
+
+
+def _of_traffic(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
+    """Return what is doubtful about the messages of one launch: between whom they are, and of which sizes."""
+    found: list[Doubt] = []
+    sent = messages_of(schedule, named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
     beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same
@@ -113,7 +122,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     if machine.stage is not None:
         found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
     found += [*_of_a_timer(named, share(apart)), *_of_streaming(machine.inter, share(apart))]
-    found += _of_messages_in_a_row(schedules[0], named, placement)
+    found += _of_messages_in_a_row(schedule, named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -122,7 +131,17 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         if path is not None and chosen.any():
             found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
-    return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
+    return found
+
+
+def told_once(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+    """Return each doubt of several launches, or placements, once: where it is refused, else where it concerns most."""
+    worst: dict[str, Doubt] = {}
+    for doubt in (doubt for several in found for doubt in several):
+        about = _FIGURE.sub("", doubt.said)
+        known = worst.get(about, doubt)
+        worst[about] = max(known, doubt, key=lambda one: (one.refuse, one.share))
+    return list(worst.values())
 
 
 def _worst(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
