@@ -11,6 +11,7 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import (
+    Cores,
     Distribution,
     Machine,
     MeasuredCollective,
@@ -55,6 +56,15 @@ def test_sizes_that_only_the_recommended_placement_sends_between_nodes_are_refus
         placed(monkeypatch, tmp_path, shared(beside), "--path", "veth")
     told = placed(monkeypatch, tmp_path, shared(beside), "--path", "veth", "--extrapolate")
     assert "warning: 100% of messages" in told
+
+
+def test_doubts_that_one_hint_mends_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`place` kept one doubt for each hint, where `predict` told both."""
+    beside = shared(exchange(Peer.XOR, 1, 8), exchange(Peer.XOR, 2, 8))
+    argv = ("--path", "vf", "--interrupts", "igbvf:usecs=50")
+    told = " ".join(placed(monkeypatch, tmp_path, beside, *argv, cores=Cores(1)).split())
+    assert told.count("what waiting for a turn costs is assumed") == 1
+    assert told.count("moderation is added by a rule, not measured") == 1
 
 
 def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(

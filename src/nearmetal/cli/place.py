@@ -18,7 +18,7 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.doubts import Doubt, told_once
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine
@@ -182,7 +182,7 @@ def _doubts(replay: Replay, found: list[tuple[NamedMachine, Candidate]], launche
     doubts = {label(named): replay.doubts(named, Placement.of_hosts(launched)) for named in replay.machines}
     for where, (named, candidate) in fastest.items():
         more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
-        doubts[where] = list({one.hint: one for one in (*doubts[where], *more)}.values())
+        doubts[where] = told_once((doubts[where], more))
     return doubts
 
 
