@@ -193,6 +193,20 @@ def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Pa
     assert set(crossing(**{**ALONE, "nodes.processors": 8}, **wire)) == {()}
 
 
+def test_a_launch_without_the_exchanges_of_the_others_is_no_machine_of_its_own(tmp_path: Path) -> None:
+    """Where the trial of an exchange failed, the launch was replayed as if computing added nothing to messages."""
+    exchange = 'operation = "exchange", sizes = [8], iterations = 30'
+    cold = f'{{ name = "exchange", {exchange} }}, {{ name = "cold", {exchange}, options = {{ compute_us = 50 }} }}'
+    (tmp_path / "s.toml").write_text(STUDY.replace("workload = [", f"workload = [{cold},"))
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    run = RunDir.open(tmp_path / "run")
+    records = [one for one in run.trials() if one.order.path.kind == "veth"]
+    assert len(fit_records(run, records).find("veth").launches) == 6
+    failed = next(one for one in records if one.order.workload.number("compute_us"))
+    left = fit_records(run, [one for one in records if one is not failed]).find("veth")
+    assert len(left.launches) == 5
+
+
 @pytest.mark.parametrize(("mpi", "inside"), [("openmpi", 4096 - 64), ("mpich", 512)])
 def test_an_eager_limit_that_is_given_is_that_between_nodes(measured: RunDir, mpi: str, inside: int) -> None:
     """It was taken for messages inside a node too, whose limit is another."""

@@ -106,6 +106,7 @@ class _Samples:
         return {
             *(("latency", one.message_bytes, 2) for one in self.round_trips),
             *((name, one.message_bytes, one.pairs) for name, one in streams),
+            *((EXCHANGED, one.message_bytes, one.computed_ns) for one in self.exchanges),
             *((name, size, len(nodes)) for name, nodes, size in self.collectives),
         }
 
