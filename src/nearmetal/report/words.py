@@ -213,7 +213,7 @@ def launches_sentence(view: View) -> str:
     alpha = view.criteria.alpha
     if near:
         rare, least, slow = max(
-            (rarest_excluded(one.headline.n, alpha, one.slow), one.headline.n, one.slow) for one in near
+            (rarest_excluded(one.launches, alpha, one.slow), one.launches, one.slow) for one in near
         )
         apart = f", {slow} of them slower than the rest," if slow else ""
         return (
@@ -222,7 +222,7 @@ def launches_sentence(view: View) -> str:
         )
     if not decided:
         return ""
-    least = min(one.headline.n for one in decided)
+    least = min(one.launches for one in decided)
     unseen = percent(round(rarest_excluded(least, alpha), 2))
     return f" Ratios rest on {least} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 

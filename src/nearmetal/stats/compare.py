@@ -117,11 +117,15 @@ class CellComparison:
         return self.estimates[HEADLINE]
 
     @property
+    def launches(self) -> int:
+        """Return in how many blocks both sides were launched, whether the figures are of blocks or of occasions."""
+        return self.headline.launches or self.headline.n
+
+    @property
     def conclusion(self) -> Conclusion:
         """Return the verdict on the cell, and why; an open one also says what made its intervals wide."""
         findings = {metric: one.finding for metric, one in self.estimates.items()}
-        launches = self.headline.launches or self.headline.n
-        found = conclude(findings, self.refused, launches, self.criteria, slow=self.slow, steady=self.steady)
+        found = conclude(findings, self.refused, self.launches, self.criteria, slow=self.slow, steady=self.steady)
         if found.verdict is Verdict.SLOWER_TAIL:
             return replace(
                 found, reason=f"near-metal in the body, tail {100.0 * (self.cost(Metric.P99) - 1.0):.0f} % slower"

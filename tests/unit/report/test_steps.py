@@ -11,7 +11,7 @@ import pytest
 from nearmetal.report import as_html, as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.report.terminal import Console
-from nearmetal.report.words import cell_title
+from nearmetal.report.words import cell_title, launches_sentence
 from nearmetal.results.paths import build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
@@ -161,6 +161,17 @@ def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothin
     as_table.render(view, Console(file=text, width=80, color_system=None))
     assert max(map(len, text.getvalue().splitlines())) <= 80
     assert "0.000000" not in text.getvalue()
+
+
+def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -> None:
+    study = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    recipe = Recipe(study=study, blocks=24, spread=0.0005, hours=(1.0, 1.001, 1.0005), cost=SAME)
+    view = build_view(make_run(tmp_path / "run", recipe))
+    assert view.occasions == 3
+    said = "near-metal rests on 24 launches, which cannot rule out a slow mode rarer than 12 %."  # 1 - 0.05^(1/24)
+    assert launches_sentence(view).strip() == said
+    view = build_view(make_run(tmp_path / "slow", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
+    assert launches_sentence(view).startswith(" Ratios rest on 24 launches of each path: a mode in fewer than 12 %")
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
