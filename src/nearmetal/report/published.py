@@ -45,7 +45,7 @@ def _figure_table(found: TableShape) -> Table:
         for size in sizes
     ]
     return Table(
-        f"{found.figures.table.source}: published | ours ({found.unit})",
+        f"{found.figures.table.source}: published | ours ({', '.join(dict.fromkeys(found.units.values()))})",
         ("size", *names),
         tuple(rows),
         f"Absolute figures come from different machines and are not judged; {found.figures.table.note}.",
@@ -193,7 +193,7 @@ def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
         {
             "column": column.name,
             "message_bytes": size,
-            "unit": found.unit,
+            "unit": found.units.get(column.name),
             "published": figure,
             "ours": found.ours.get(column.name, {}).get(size),
             **_effect(effects.get((column.name, size))),

@@ -179,15 +179,16 @@ def _cells(
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
     shown: dict[_CellKey, DisplayScale] = {}
-    typical_ns: dict[GroupId, float] = {}
+    typical_ns: dict[tuple[str, str], float] = {}  # of all settings alike, which are compared with each other
     for record in records:
         wanted = record.order
         for cell in record.cells:
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
-            if key[0] not in typical_ns:
-                typical_ns[key[0]] = (cell.summary or run.summary(record, cell)).trimmed_mean_ns
-            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
+            what = (wanted.workload.label, cell.operation)
+            if what not in typical_ns:
+                typical_ns[what] = (cell.summary or run.summary(record, cell)).trimmed_mean_ns
+            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[what]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(method.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]

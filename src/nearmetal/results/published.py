@@ -53,12 +53,13 @@ class TableShape:
     """What of a table's shape is found in ours.
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
-    our p or None). `taken` are settings of a run of several that were taken because nobody named one.
+    our p or None). `units` are those of `ours`, by column. `taken` are settings of a run of several that were taken
+    because nobody named one.
     """
 
     figures: Figures
     ours: Mapping[str, Mapping[int, float]]
-    unit: str
+    units: Mapping[str, str]
     orders: tuple[Order, ...]
     effects: tuple[PublishedEffect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
@@ -81,10 +82,10 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     ours = {name: {size: _middle(found) for size, (_, found) in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
-        return TableShape(figures, {}, "", (), (), found)
-    unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
+        return TableShape(figures, {}, {}, (), (), found)
+    units = {name: next(iter(by.values()))[0].shown.unit for name, by in sources.items() if by}
     orders, effects = tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources))
-    return TableShape(figures, ours, unit, orders, effects, taken=_taken(view, figures, sources, named))
+    return TableShape(figures, ours, units, orders, effects, taken=_taken(view, figures, sources, named))
 
 
 def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:

@@ -10,8 +10,14 @@ import pytest
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
 from nearmetal.results import published
+from nearmetal.results.paths import build_view
 from nearmetal.results.published_tables import every_table, load, parse, published_named
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study import plan
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.spec import digest, parse_study
+from tests.unit.test_parts import cell
 
 
 def ratio(*ratios: float) -> object:
@@ -173,6 +179,32 @@ def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.
         assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
         assert row["direction"] in {published.SAME, published.OTHER, published.OPEN}
     assert "| vm_rx88 / native_rx88 |" in said["markdown"].replace("\\_", "_")
+
+
+def test_settings_on_both_sides_of_a_second_are_in_one_unit(tmp_path: Path) -> None:
+    """CG takes 1.01 s under one setting and 0.99 s under the other: a ratio of 0.98, not of 990 ms to 1.01 s."""
+    text = """
+name = "npb"
+baseline = "vf"
+path = [{ name = "vf", kind = "veth" }]
+setting = [{ name = "default" }, { name = "window-40" }]
+workload = [{ name = "cg", kind = "application", operation = "cg" }]
+trials = { min_blocks = 5, max_blocks = 5 }
+"""
+    ms = {"default": 1010.0, "window-40": 990.0}
+    study = parse_study(text, "study.toml")
+    info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    with RunDir.create(tmp_path / "run", info, text) as run:
+        for order in (one for number in range(5) for one in plan.block(study, number)):
+            launch = [cell("cg.S.total", ms[order.setting] + order.block)]
+            run.append(order, Outcome(TrialStatus.VALID), launch, attempt=1, started_utc=info.created_utc)
+    view = build_view(RunDir.open(tmp_path / "run"))
+    assert len({one.shown for one in view.cells}) == 1
+    found = published.shape(view, load(published_named("musleh-figs10-13")), {})
+    (effect,) = [one for one in found.effects if one.ours]
+    assert effect.ours
+    assert effect.ours.ratio == pytest.approx(992 / 1012, rel=1e-4)
+    assert found.units == dict.fromkeys(("cg_default", "cg_window"), view.cells[0].shown.unit)
 
 
 def test_a_run_without_anything_of_a_table_says_what_it_needs(
