@@ -159,7 +159,9 @@ COLUMNS = (
 
 
 def as_csv(found: TableShape) -> str:
-    """Return the figures and effects, unrounded; an effect's fields are empty for the column it is measured against.
+    """Return the figures and effects, unrounded: a row a column and size, one an effect where a column has several.
+
+    An effect's fields are empty for a column that others are measured against.
 
     A table of p-values has those in `published` and `ours`, and no effects.
     """
@@ -188,7 +190,9 @@ def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
             {"column": name, "message_bytes": size, "unit": "p", "published": theirs, "ours": ours}
             for name, size, theirs, ours in found.significances
         ]
-    effects = {(one.column, one.size_bytes): one for one in found.effects}
+    effects: dict[tuple[str, int], list[PublishedEffect]] = {}
+    for one in found.effects:
+        effects.setdefault((one.column, one.size_bytes), []).append(one)
     return [
         {
             "column": column.name,
@@ -196,16 +200,15 @@ def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
             "unit": found.units.get(column.name),
             "published": figure,
             "ours": found.ours.get(column.name, {}).get(size),
-            **_effect(effects.get((column.name, size))),
+            **effect,
         }
         for column in found.figures.table.columns
         for size, figure in sorted(found.figures.values[column.name].items())
+        for effect in [_effect(one) for one in effects.get((column.name, size), ())] or [{}]
     ]
 
 
-def _effect(one: PublishedEffect | None) -> dict[str, str | int | float | None]:
-    if one is None:
-        return {}
+def _effect(one: PublishedEffect) -> dict[str, str | int | float | None]:
     ours = one.ours
     interval = ours.interval if ours else None
     return {

@@ -181,6 +181,34 @@ def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.
     assert "| vm_rx88 / native_rx88 |" in said["markdown"].replace("\\_", "_")
 
 
+def test_every_effect_of_a_column_is_in_the_files_for_other_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The function is set against both the bare port and the bridge."""
+    study = """
+name = "three"
+baseline = "native"
+host = { kind = "fake" }
+path = [{ name = "native", kind = "veth" }, { name = "bridge", kind = "bridge" }, { name = "vf", kind = "macvlan" }]
+workload = [{ name = "rate", operation = "message_rate", sizes = [64], iterations = 50, warmup = 5 }]
+trials = { min_blocks = 4, max_blocks = 4 }
+"""
+    (tmp_path / "s.toml").write_text(study)
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run"), "--published", "nanos-table1", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["column"], row.get("reference")) for row in rows] == [
+        ("native", None),
+        ("bridged", "native"),
+        ("iov", "native"),
+        ("iov", "bridged"),
+    ]
+    figures = {row["column"]: row["ours"] for row in rows}
+    for row in rows[1:]:
+        assert row["ratio"] == pytest.approx(figures[row["column"]] / figures[row["reference"]])
+
+
 def test_settings_on_both_sides_of_a_second_are_in_one_unit(tmp_path: Path) -> None:
     """CG takes 1.01 s under one setting and 0.99 s under the other: a ratio of 0.98, not of 990 ms to 1.01 s."""
     text = """
