@@ -16,9 +16,12 @@ from nearmetal.errors import BadInputError
 from nearmetal.facts.inventory import count_processors, sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.models import Cores
+from nearmetal.predict.native import Placement
 from nearmetal.store.rundir import RunDir
+from tests.unit.simulated import ping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,6 +194,32 @@ def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Pa
     assert set(crossing(**ALONE, **wire)) == {(8, 1024)}
     assert set(crossing(**ALONE)) == {()}
     assert set(crossing(**{**ALONE, "nodes.processors": 8}, **wire)) == {()}
+
+
+def test_trials_of_a_changed_machine_are_told(measured: RunDir) -> None:
+    """`compare` refuses them; a model was fitted of both, as if all were of the first trial's kernel and MPI."""
+
+    def mixed(*changes: dict[str, Scalar], label: str = "latency") -> list[str]:
+        records = [one for one in measured.trials() if one.order.path.kind == "veth"]
+        last = records[-1].order.block
+        for changed in changes:
+            records = [
+                replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | changed))
+                if one.order.block == last and one.order.workload.label == label
+                else one
+                for one in records
+            ]
+        named = fit_records(measured, records).find("veth")
+        doubts = find_doubts([ping(8)], named, Placement.block(2, 1))
+        return [one.said for one in doubts if "their times are mixed" in one.said]
+
+    before = measured.trials()[0].outcome.facts
+    assert not mixed()
+    (told,) = mixed({"kernel.release": "6.8.0-new"})
+    assert "trials of the path were run with kernel" in told
+    assert "6.8.0-new" in told
+    assert str(before.get("kernel.release", "")) in told
+    assert len(mixed({"kernel.release": "6.8.0-new"}, {"mpi.version": "9.9"})) == 2
 
 
 def test_a_launch_without_the_exchanges_of_the_others_is_no_machine_of_its_own(tmp_path: Path) -> None:

@@ -76,8 +76,9 @@ class _Samples:
     mpi_label: str
     virtual: bool
     cores: Cores | None
-    conditions: dict[str, str]
     wire: KnownWire | None
+    conditions: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Those of all trials that it is fitted from, in order; the same words begin several where the trials differ."""
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
@@ -142,7 +143,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
-        told = (virtual, _cores(run, record), conditions_of(run, record), KnownWire.of(facts))
+        told = (virtual, _cores(run, record), KnownWire.of(facts))
         about = (order.path.kind, order.mpi, mpi_of(record), *told)
         for samples in (
             groups.setdefault(key, _Samples(*about)),
@@ -172,7 +173,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             mpi=found.samples.mpi_label,
             host=run.info.host_kind,
             virtual=found.samples.virtual,
-            conditions=tuple(found.samples.conditions.items()),
+            conditions=tuple(found.samples.conditions),
             pairs=max((window.pairs for window in found.samples.windows), default=0),
             held=found.samples.held > HELD * found.samples.streamed,
         )
@@ -330,6 +331,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         one_of_pairs = over_the_path and name in {PAIRED, BOTH_WAYS, EXCHANGED, *STREAMING}
         if not (one_of_pairs or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
             continue
+        samples.conditions |= dict.fromkeys(conditions_of(run, record).items())
         if name == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
             continue

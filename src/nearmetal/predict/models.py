@@ -272,7 +272,7 @@ class NamedMachine:
     not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file
     of an older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP
     held messages of those streams back (autocorking), `conditions` what else its times depend on
-    (`fit_run.conditions_of`).
+    (`fit_run.conditions_of`), several of a kind where the trials differ in it.
     """
 
     path: str
