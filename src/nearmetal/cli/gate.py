@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.progress import warn, watcher
-from nearmetal.cli.values import PATH, format_option
+from nearmetal.cli.values import PATH, format_option, parse_share
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
@@ -70,9 +70,8 @@ class _GateCommand(click.Command):
 
 
 def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
-    number = text.strip()
     try:
-        return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
+        return parse_share(text)
     except ValueError:
         raise BadInputError(f"{option.opts[0]} {text!r} is not a percentage", hint="5%, or 0.05") from None
 

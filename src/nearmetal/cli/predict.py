@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
-from nearmetal.cli.values import COUNT, PATH, format_option
+from nearmetal.cli.values import COUNT, PATH, format_option, parse_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
@@ -291,9 +291,8 @@ def _validated_record(case: Validated) -> dict[str, object]:
 
 def _loss(text: str) -> float:
     """Read `10%` or `0.1`; raise BadInputError for anything else, and for `10`, which may be meant as either."""
-    number = text.removesuffix("%")
     try:
-        loss = float(number) / (100 if text.endswith("%") else 1)
+        loss = parse_share(text)
     except ValueError:
         loss = -1.0
     if not 0 <= loss <= (10 if text.endswith("%") else 1):

@@ -57,7 +57,7 @@ class MachineShell(CommandShell):
     def close(self) -> None:
         """End what was started and remove the scratch directory; calling twice does nothing more."""
         self._stop_helpers()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
         _only_here(node)
@@ -71,7 +71,7 @@ class MachineShell(CommandShell):
 
     def _started(self, argv: Sequence[str], node: str) -> LocalHelper:
         _only_here(node)
-        return LocalHelper(argv, argv, self._scratch)
+        return LocalHelper(argv, argv, self.scratch)
 
 
 def _only_here(node: str) -> None:

@@ -105,19 +105,19 @@ class CradleShell(CommandShell):
         self._nodes: dict[str, str] = {}
 
     def _write_scratch(self) -> None:
-        self._make_folder(f"{self._scratch}/nodes")
-        self._put(f"{self._scratch}/hosts", "127.0.0.1 localhost\n")
+        self._make_folder(f"{self.scratch}/nodes")
+        self._put(f"{self.scratch}/hosts", "127.0.0.1 localhost\n")
         self._put(self.agent, AGENT_HEAD + AGENT_ENTER)
 
     def add_node(self, name: str) -> None:
         """Make a node; raise TrialError when its name is unusable or taken."""
         if not NODE_NAME.fullmatch(name) or name in self._nodes:
             raise TrialError(f"{name!r} cannot be the name of a new node")
-        self._make_folder(f"{self._scratch}/{name}")
+        self._make_folder(f"{self.scratch}/{name}")
         unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--"]
-        script = ["sh", "-c", NODE_SCRIPT, "node", name, f"{self._scratch}/hosts"]
+        script = ["sh", "-c", NODE_SCRIPT, "node", name, f"{self.scratch}/hosts"]
         self._nodes[name] = self._hold(name, [*self._enter(), *unshare, *script])
-        self._put(f"{self._scratch}/nodes/{name}", f"{self._nodes[name]}\n")
+        self._put(f"{self.scratch}/nodes/{name}", f"{self._nodes[name]}\n")
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Move an interface of the machine, or of its cradle, into a node."""
@@ -168,7 +168,7 @@ class NamespaceShell(CradleShell):
             self._cradle = _Anchor.start(cradle_argv(rootless=self._rootless, own_network=own_network))
             self._cradle_pid = str(only_child(self._cradle.process.pid))
         except BaseException:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)
             raise
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
@@ -191,7 +191,7 @@ class NamespaceShell(CradleShell):
         self._anchors.clear()
         self._nodes.clear()
         self._stop_helpers()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
         return {**os.environ, **super()._environment(node, extra)}
@@ -203,7 +203,7 @@ class NamespaceShell(CradleShell):
         return replace(finished, argv=tuple(argv))
 
     def _started(self, argv: Sequence[str], node: str) -> LocalHelper:
-        return LocalHelper(argv, [*self._enter(node), *argv], self._scratch, self._environment(node, None))
+        return LocalHelper(argv, [*self._enter(node), *argv], self.scratch, self._environment(node, None))
 
     def _folder(self) -> list[str]:
         return [f"--wd={Path.cwd()}"]

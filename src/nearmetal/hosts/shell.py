@@ -68,18 +68,14 @@ class CommandShell(Closing, ABC):
     """A `Shell` whose every deed is a program on a node; a context manager."""
 
     def __init__(self, scratch: str) -> None:
-        self._scratch = scratch
-        self._helpers: list[Helper] = []
-
-    @property
-    def scratch(self) -> str:
+        self.scratch = scratch
         """A private directory of this shell, of the same name on every node."""
-        return self._scratch
+        self._helpers: list[Helper] = []
 
     @property
     def agent(self) -> str:
         """The program that reaches from node to node."""
-        return f"{self._scratch}/agent"
+        return f"{self.scratch}/agent"
 
     def run(
         self,
@@ -123,7 +119,7 @@ class CommandShell(Closing, ABC):
 
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
         """Return what a program on a node finds in its environment beside what is there anyway."""
-        return {"TMPDIR": f"{self._scratch}/{node}" if node else self._scratch, **(extra or {})}
+        return {"TMPDIR": f"{self.scratch}/{node}" if node else self.scratch, **(extra or {})}
 
     def _called(self, node: str) -> str:
         """Return what errors call a node."""

@@ -32,8 +32,8 @@ class FarNamespaceShell(CradleShell):
         self._site = site
         self._memory = memory
         try:
-            machine.remove_at_end(self._scratch)
-            require_ok(machine.run(["mkdir", "-m", "700", "--", self._scratch]))
+            machine.remove_at_end(self.scratch)
+            require_ok(machine.run(["mkdir", "-m", "700", "--", self.scratch]))
             self._write_scratch()
             self._rootless = require_ok(machine.run(["id", "-u"])).text.strip() != "0"
             self._cradle_pid = self._make_cradle(own_network=own_network)
@@ -96,7 +96,7 @@ class FarNamespaceShell(CradleShell):
         if node == HYPERVISOR and not path.startswith("/proc/"):
             self._machine.write(path, data)
             return
-        copy = f"{self._scratch}/written"
+        copy = f"{self.scratch}/written"
         self._machine.write(copy, data)
         script = ["sh", "-c", 'exec dd bs=1M "if=$1" "of=$2" conv=notrunc 2>&1', "sh", copy, path]
         finished = self.run(script, node=node, check=False)
@@ -109,7 +109,7 @@ class FarNamespaceShell(CradleShell):
         self._stop_helpers()
         self._nodes.clear()
         if begun:
-            self._machine.remove(self._scratch)
+            self._machine.remove(self.scratch)
 
     def _called(self, node: str) -> str:
         return f"{self._machine.name} {node}"

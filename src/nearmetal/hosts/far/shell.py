@@ -65,9 +65,9 @@ class NodesShell(CommandShell):
             )
         machine, known_as = self._free.pop(0)
         self._nodes[name] = (machine, known_as)
-        machine.remove_at_end(self._scratch)
+        machine.remove_at_end(self.scratch)
         script = _AGENT_SCRIPT % self._remote_shell.decode()
-        self.run(["sh", "-c", _MAKE_NODE, "sh", self._scratch, name, self.agent, script], node=name)
+        self.run(["sh", "-c", _MAKE_NODE, "sh", self.scratch, name, self.agent, script], node=name)
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Refuse: the interfaces of machines are as they are."""
@@ -87,7 +87,7 @@ class NodesShell(CommandShell):
         lost: list[NearmetalError] = []
         for machine, _ in nodes.values():
             try:
-                machine.remove(self._scratch)
+                machine.remove(self.scratch)
             except NearmetalError as error:
                 lost.append(error)
         if lost:

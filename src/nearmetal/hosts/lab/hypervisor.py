@@ -116,7 +116,7 @@ class LabShell(NamespaceShell):
 
     def _write_scratch(self) -> None:
         super()._write_scratch()
-        Path(self._scratch, "guests").mkdir()
+        Path(self.scratch, "guests").mkdir()
         to_guest = _TO_GUEST.replace("CALLER", str(native.build(CALLER)))
         Path(self.agent).write_text(AGENT_HEAD + to_guest + AGENT_ENTER)
 
@@ -134,7 +134,7 @@ class LabShell(NamespaceShell):
         cid = _FIRST_CID + len(self._guests)
         booting = kvm.start(self, node, ["-device", f"vhost-vsock-pci,guest-cid={cid}", *devices], {})
         self._guests[node] = cid
-        Path(self._scratch, "guests", node).write_text(f"{cid}\n")
+        Path(self.scratch, "guests", node).write_text(f"{cid}\n")
         booting.wait(lambda: self.run(["true"], node=node, check=False).ok)
         self.run(["ip", "link", "set", "lo", "up"], node=node)
         return lambda: node
@@ -167,7 +167,7 @@ class LabShell(NamespaceShell):
             self._inside(node).do(lambda: plain_files.write(path, data))
         except OSError as error:
             raise NearmetalError(f"cannot write {path} on {node or 'the hypervisor'}: {error.strerror}") from error
-        if path == f"{self._scratch}/hosts":
+        if path == f"{self.scratch}/hosts":
             for guest in self._guests:
                 self.write("/etc/hosts", data, node=guest)
 
