@@ -17,6 +17,8 @@ from nearmetal.errors import BadInputError
 from nearmetal.results.published_tables import Bound, Column, Figures, group
 from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.summary import by_occasion
+from nearmetal.stats.widen import OCCASIONS
 
 NO_EFFECT = 0.02
 """Published differences below this share are taken as none: the tables print two or three digits."""
@@ -84,7 +86,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, {}, (), (), found)
     units = {name: next(iter(by.values()))[0].shown.unit for name, by in sources.items() if by}
-    orders, effects = tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources))
+    orders, effects = tuple(_orders(view, figures, ours, sources)), tuple(_effects(view, figures, sources))
     return TableShape(figures, ours, units, orders, effects, taken=_taken(view, figures, sources, named))
 
 
@@ -138,7 +140,7 @@ def _middle(blocks: _Blocks) -> float:
     return float(np.exp(np.mean(np.log(list(blocks.values())))))
 
 
-def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
+def _orders(view: View, figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
     """Return, by size, the order of the configurations that both have, from the least figure to the greatest."""
     found: list[Order] = []
     for statistic in dict.fromkeys(column.statistic for column in figures.table.columns):
@@ -148,11 +150,11 @@ def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: 
             if len(both) > 1:
                 theirs = tuple(sorted(both, key=lambda name: figures.values[name][size]))
                 mine = tuple(sorted(both, key=lambda name: ours[name][size]))
-                found.append((size, theirs, mine, _same_order(size, theirs, figures, sources)))
+                found.append((size, theirs, mine, _same_order(view, size, theirs, figures, sources)))
     return found
 
 
-def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
+def _same_order(view: View, size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
     """Return whether ours are in their order; a pair that our interval cannot tell apart leaves it undecided.
 
     A pair that they print as equal has no order: there ours must be equal, too.
@@ -160,7 +162,7 @@ def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _
     verdicts = []
     for low, high in itertools.combinations(theirs, 2):
         published = figures.values[high][size] / figures.values[low][size]
-        ratio = _ratio(sources[high].get(size), sources[low].get(size))
+        ratio = _ratio(view, sources[high].get(size), sources[low].get(size))
         if published - 1 <= NO_EFFECT:
             verdicts.append(agreement(published, ratio))
             continue
@@ -169,28 +171,37 @@ def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _
     return next((one for one in (OTHER, OPEN, MISSING) if one in verdicts), SAME)
 
 
-def _effects(figures: Figures, sources: _Sources) -> list[PublishedEffect]:
+def _effects(view: View, figures: Figures, sources: _Sources) -> list[PublishedEffect]:
     effects = []
     for column, reference in figures.table.effects:
         for size, base in sorted(figures.values[reference].items()):
             if not base or not figures.values[column].get(size):
                 continue
             published = figures.values[column][size] / base
-            ours = _ratio(sources[column].get(size), sources[reference].get(size))
+            ours = _ratio(view, sources[column].get(size), sources[reference].get(size))
             bound = figures.bounds.get((column, size), "")
             agrees = agreement(published, ours, bound)
             effects.append(PublishedEffect(column, reference, size, published, ours, agrees, bound))
     return effects
 
 
-def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None) -> RatioEstimate | None:
+def _ratio(view: View, one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None) -> RatioEstimate | None:
+    """Return the ratio over the blocks that both sides have; over occasions, for another one, where there are several.
+
+    Every occasion has the numbers of as many blocks as are planned at most (`study.plan.occasion_of`).
+    """
     if one is None or other is None:
         return None
     blocks = sorted(one[1].keys() & other[1].keys())
     if not blocks:
         return None
-    pair = BlockFigures(*(np.array([side[1][block] for block in blocks]) for side in (one, other)))
-    return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
+    sides = [{block: side[1][block] for block in blocks} for side in (one, other)]
+    rng = np.random.default_rng(len(blocks))
+    if view.occasions == 1:
+        return estimate_ratio(BlockFigures(*(np.array([*side.values()]) for side in sides)), rng=rng)
+    most = view.planned_blocks[1]
+    means = [np.array([*by_occasion(side, lambda block: block // most).values()]) for side in sides]
+    return estimate_ratio(BlockFigures(*means, launches=len(blocks), company=OCCASIONS), rng=rng)
 
 
 def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
@@ -233,7 +244,7 @@ def _significances(view: View, figures: Figures, sources: _Sources) -> list[tupl
             ours = sources[column.name].get(size)
             base = from_default.get((column.workloads[0], size))
             theirs = next((one for path in native if base and (one := base.of(path))), None)
-            ratio = _ratio(ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
+            ratio = _ratio(view, ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
             p = ratio.t_test.p_value if ratio and ratio.t_test else None
             found.append((column.name, size, published, p))
     return found

@@ -12,11 +12,14 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.results import published
 from nearmetal.results.paths import build_view
 from nearmetal.results.published_tables import every_table, load, parse, published_named
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
+from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
+from tests.unit.report.synthetic_run import Recipe, make_run
 from tests.unit.test_parts import cell
 
 
@@ -233,6 +236,21 @@ trials = { min_blocks = 5, max_blocks = 5 }
     assert effect.ours
     assert effect.ours.ratio == pytest.approx(992 / 1012, rel=1e-4)
     assert found.units == dict.fromkeys(("cg_default", "cg_window"), view.cells[0].shown.unit)
+
+
+def test_over_occasions_directions_are_judged_by_what_another_one_gives(tmp_path: Path) -> None:
+    """The intervals beside a published table are those of the report, not narrower ones over the blocks of all."""
+    study = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 8").replace('name = "veth"', 'name = "native"')
+    study = study.replace('baseline = "veth"', 'baseline = "native"').replace('name = "bridge"', 'name = "vf"')
+    study = study.replace("[[path]]", '[[path]]\nkind = "veth"').replace('"1 KiB"', "1024")
+    cost = {"native": 1.0, "vf": 1.12, "macvlan": 1.0, "tap": 2.0, "shm": 0.1}
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=24, hours=(1.0, 3.0, 2.0), cost=cost)))
+    assert view.occasions == 3
+    named = {"native": ("native", ""), "sriov": ("vf", "")}
+    found = published.shape(view, load(published_named("lockwood-latency")), named)
+    ours = [one.ours for one in found.effects if one.ours]
+    assert ours
+    assert all(one.method is IntervalMethod.ANOTHER and (one.n, one.launches) == (3, 24) for one in ours)
 
 
 def test_a_run_without_anything_of_a_table_says_what_it_needs(
