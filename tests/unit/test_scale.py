@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nearmetal.cli.predict import command as predict
+from nearmetal.cli.replay import scaled
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -172,16 +173,32 @@ def computing_less(ranks: int) -> Schedule:
 
 def test_two_traces_tell_how_sizes_and_computing_go_with_the_ranks() -> None:
     """One trace of an alltoall is refused; from 4 and 16 ranks 64 are exactly what a trace there would be."""
-    found = scale_on(computing_less(4), computing_less(16), 64)
+    (found,) = scale_on([computing_less(4)], [computing_less(16)], 64)
     there = computing_less(64)
     assert found.ranks == 64
     assert [program.ops for program in found.programs] == [program.ops for program in there.programs]
     assert found.compute_scale == pytest.approx(1 / 4)
     assert (found.traced_before, found.traced_ranks) == (4, 16)
     for ops_of in (ring, chain, nothing):
-        one, two = scale(traced(8, ops_of), 64), scale_on(traced(4, ops_of), traced(8, ops_of), 64)
+        one, (two,) = scale(traced(8, ops_of), 64), scale_on([traced(4, ops_of)], [traced(8, ops_of)], 64)
         assert [program.ops for program in one.programs] == [program.ops for program in two.programs]
         assert two.compute_scale == pytest.approx(1.0)
+
+
+def test_every_launch_on_both_numbers_of_ranks_tells_how_computing_goes() -> None:
+    """Only the first trace of each was asked: which one was named first decided how long computing was to last."""
+
+    def launch(ranks: int, us: int) -> Schedule:
+        return replace(traced(ranks, nothing), gaps=(Distribution((0.0,), (us * US,)),) * ranks)
+
+    few, many = [launch(4, 300), launch(4, 500)], [launch(8, 150), launch(8, 250)]
+    for one in (scaled([*few, *many], 16, None), scaled([*few[::-1], *many[::-1]], 16, None)):
+        assert [launched.compute_scale for launched in one] == pytest.approx([0.5, 0.5])
+        assert sorted(launched.gaps[0].values_ps[0] for launched in one) == [150 * US, 250 * US]  # type: ignore[union-attr]
+    longer = traced(4, lambda *_: [replace(REDUCE, message_bytes=32)])
+    shorter, same = (traced(ranks, lambda *_: [REDUCE]) for ranks in (4, 8))
+    with pytest.raises(BadInputError, match="of 4 ranks cannot be scaled: another one has messages of other sizes"):
+        scale_on([shorter, longer], [same], 16)
 
 
 def odd_sizes(rank: int, ranks: int) -> list[Op]:
@@ -208,7 +225,7 @@ def one_call_more(rank: int, ranks: int) -> list[Op]:
 )
 def test_what_two_traces_do_not_agree_on_is_refused(ops_of: Callable[[int, int], list[Op]], why: str) -> None:
     with pytest.raises(BadInputError, match=why):
-        scale_on(traced(4, ops_of), traced(16, ops_of), 64)
+        scale_on([traced(4, ops_of)], [traced(16, ops_of)], 64)
 
 
 def test_two_traces_need_no_word_on_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

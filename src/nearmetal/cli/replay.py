@@ -69,8 +69,8 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
     if scaling:
         return [scale(schedule, ranks) for schedule in schedules]
     if len(traced) == 2 and traced[1] < ranks:
-        few = next(one for one in schedules if one.ranks == traced[0])
-        return [scale_on(few, one, ranks) for one in schedules if one.ranks == traced[1]]
+        few, many = ([one for one in schedules if one.ranks == count] for count in traced)
+        return scale_on(few, many, ranks)
     raise BadInputError(
         f"the trace has {', '.join(map(str, traced))} ranks, not {ranks}",
         hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each); or give "

@@ -13,7 +13,9 @@ Two traces of different numbers of ranks tell more (`scale_on`): how sizes, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NoReturn
 
 from nearmetal.errors import BadInputError
@@ -48,20 +50,37 @@ def scale(schedule: Schedule, ranks: int) -> Schedule:
     return _chained(schedule, _relative(schedule, ranks), ranks, schedule.ranks)
 
 
-def scale_on(few: Schedule, many: Schedule, ranks: int) -> Schedule:
-    """Return on still more ranks what two traces tell: sizes of messages go on as they went from few ranks to many.
+def scale_on(few: Sequence[Schedule], many: Sequence[Schedule], ranks: int) -> list[Schedule]:
+    """Return on still more ranks what traces of two numbers tell, a schedule for each of those on many ranks.
 
     A size is that of many ranks times a power of the ranks, from both traces; a power of a sixth tells any division
-    of three dimensions. Raise BadInputError where the calls of both are not the same, or sizes follow no such power.
+    of three dimensions. Computing goes on from the mean of each number's launches. Raise BadInputError where the calls
+    of both are not the same, or sizes follow no such power.
     """
-    before, after = (_relative(one, ranks, any_size=True) for one in (few, many))
-    last = many.ranks - 1
-    pairs = ((before[0] if rank == 0 else before[-1 if rank == last else 1], after[rank]) for rank in range(last + 1))
-    grown = [_grown(rank, pair, (few.ranks, many.ranks, ranks)) for rank, pair in enumerate(pairs)]
-    times = [simulate(one, _ANY_MACHINE, Placement.block(one.ranks, 1)).rank_compute_ns for one in (few, many)]
-    power = math.log(times[1] / times[0]) / math.log(many.ranks / few.ranks) if min(times) > 0 else 0.0
-    scaled = _chained(many, grown, ranks, few.ranks)
-    return replace(scaled, traced_before=few.ranks, compute_scale=(ranks / many.ranks) ** power)
+    times = [
+        fmean(simulate(one, _ANY_MACHINE, Placement.block(one.ranks, 1)).rank_compute_ns for one in launches)
+        for launches in (few, many)
+    ]
+    counts = few[0].ranks, many[0].ranks
+    power = math.log(times[1] / times[0]) / math.log(counts[1] / counts[0]) if min(times) > 0 else 0.0
+    return [
+        replace(_on_more(few, one, ranks), traced_before=counts[0], compute_scale=(ranks / counts[1]) ** power)
+        for one in many
+    ]
+
+
+def _on_more(few: Sequence[Schedule], many: Schedule, ranks: int) -> Schedule:
+    """Return a trace of many ranks on still more, as each of those of few tells."""
+    after, last = _relative(many, ranks, any_size=True), many.ranks - 1
+    found: list[Schedule] = []
+    for one in few:
+        before = _relative(one, ranks, any_size=True)
+        pairs = ((before[0 if rank == 0 else -1 if rank == last else 1], after[rank]) for rank in range(last + 1))
+        grown = [_grown(rank, pair, (one.ranks, many.ranks, ranks)) for rank, pair in enumerate(pairs)]
+        found.append(_chained(many, grown, ranks, one.ranks))
+        if found[-1] != found[0]:
+            _refuse(f"of {one.ranks} ranks", "another one has messages of other sizes")
+    return found[0]
 
 
 def _relative(schedule: Schedule, ranks: int, *, any_size: bool = False) -> list[Program]:
