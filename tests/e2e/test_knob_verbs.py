@@ -167,6 +167,39 @@ def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
     assert ran.text.split()[-2:] == ["2", "1500"]
 
 
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (
+            "ip link add br0 up type bridge; ip link set v0 master br0; ip address add 10.9.0.1/24 dev br0;"
+            " ip route add default via 10.9.0.2",
+            "it is below br0, which carries the default route",
+        ),
+        (
+            "ip link add br0 up type bridge; ip link set v0 master br0; ip link add link br0 name m0 up type macvlan;"
+            " ip address add 10.9.0.1/24 dev m0; export SSH_CONNECTION='10.9.0.2 50000 10.9.0.1 22'",
+            "it is below m0, which leads to 10.9.0.2",
+        ),
+        ("export SSH_CONNECTION='fe80::2%v0 50000 fe80::1%v0 22'", "it leads to fe80::2"),
+    ],
+    ids=["port of a bridge", "macvlan of a bridge", "link-local address"],
+)
+def test_what_management_is_built_on_is_refused(tmp_path: Path, profile: Path, before: str, said: str) -> None:
+    ran = _in_namespace(tmp_path, f'{before}; nm apply "$1"; echo "status $?"; mtu', str(profile))
+    assert said in ran.stderr.decode(), ran.complaint()
+    assert ran.text.split()[-2:] == ["2", "1500"]
+
+
+def test_the_way_to_the_user_is_refused_under_sudo(tmp_path: Path, profile: Path) -> None:
+    script = """ip address add 10.9.0.1/24 dev v0
+SSH_CONNECTION='10.9.0.2 50000 10.9.0.1 22' sh -c '
+    env -u SSH_CONNECTION "$NM" -c "from nearmetal.cli.main import main; main()" apply "$1"; echo "status $?"' sh "$1"
+mtu"""
+    ran = _in_namespace(tmp_path, script, str(profile))
+    assert "leads to 10.9.0.2, which you are logged in from" in ran.stderr.decode(), ran.complaint()
+    assert ran.text.split()[-2:] == ["2", "1500"]
+
+
 def test_knobs_lists_as_json(tmp_path: Path) -> None:
     ran = _in_namespace(tmp_path, "nm knobs -i v0 --all --format json")
     rows = {row["knob"]: row for row in json.loads(ran.text)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.hosts.host import Shell, is_far
@@ -24,6 +25,18 @@ _RIVALS: dict[str, tuple[str, ...]] = {
 """Programs that change knobs by themselves, and the beginnings of the names of those knobs."""
 
 _NOTF_COAL = 53
+_CONNECTION = b"SSH_CONNECTION="
+
+# Prints an interface and all that is built on it: bridges, bonds, VLANs.
+_UPPER_SCRIPT = r"""
+upper() {
+    echo "$1"
+    for link in "/sys/class/net/$1"/upper_*; do
+        [ ! -e "$link" ] || upper "${link##*/upper_}"
+    done
+}
+upper "$1"
+"""
 
 # One shell for all processes: a `cat` each would take longer than everything else together.
 _NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$name"; done 2>/dev/null'
@@ -55,23 +68,53 @@ def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[RivalProgram,
 
 
 def refuse_management(shell: Shell, target: Target) -> None:
-    """Raise BadInputError when the interface carries the default route or the way back to the user."""
-    device = f"dev {target.interface} "
+    """Raise BadInputError when the interface, or one that it is part of, has the default route or the way to the user.
+
+    A bridge, a bond or a VLAN loses its link with the port below it.
+    """
+    found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
+    names = tuple(dict.fromkeys((target.interface, *found)))
     routes = run_c(shell, ("ip", "-o", "route", "show", "default"), target.node).text
     routes += run_c(shell, ("ip", "-o", "-6", "route", "show", "default"), target.node).text
-    if device in f"{routes} ".replace("\n", " "):
-        _refuse(target, "carries the default route")
-    connection = os.environ.get("SSH_CONNECTION", "")
+    if name := _device_of(routes, names):
+        _refuse(target, name, "carries the default route")
     if is_far(shell):
         connection = run_c(shell, ("printenv", "SSH_CONNECTION"), target.node).text
-    peer = connection.partition(" ")[0]
-    if peer and device in run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text:
-        _refuse(target, f"leads to {peer}, which you are logged in from")
+    else:
+        connection = os.environ.get("SSH_CONNECTION", "") or _connection_of_parents()
+    peer, _, zone = connection.partition(" ")[0].partition("%")
+    if peer:
+        # The zone of a link-local address is its interface.
+        way = f"dev {zone} " if zone else run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text
+        if name := _device_of(way, names):
+            _refuse(target, name, f"leads to {peer}, which you are logged in from")
 
 
-def _refuse(target: Target, why: str) -> None:
+def _device_of(routes: str, names: Iterable[str]) -> str:
+    """Return which of some interfaces a text of routes names, or an empty text."""
+    words = f"{routes} ".replace("\n", " ")
+    return next((name for name in names if f"dev {name} " in words), "")
+
+
+def _connection_of_parents() -> str:
+    """Return SSH_CONNECTION of the nearest process above this one that had it: sudo and su do not hand it on."""
+    process = os.getppid()
+    while process > 0:
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        except OSError:  # another user's process; who may not look at it has the variable from it
+            return ""
+        if found := next((one for one in environment if one.startswith(_CONNECTION)), b""):
+            return found.removeprefix(_CONNECTION).decode(errors="replace")
+        process = int(stat.rpartition(")")[2].split()[1])
+    return ""
+
+
+def _refuse(target: Target, name: str, why: str) -> None:
+    what = "it" if name == target.interface else f"it is below {name}, which"
     raise BadInputError(
-        f"{target} is the management interface: it {why}",
+        f"{target} is the management interface: {what} {why}",
         hint="tune another interface, or pass --allow-management if you can reach the machine another way",
     )
 
