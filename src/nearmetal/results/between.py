@@ -216,6 +216,7 @@ def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None
         margin=pair.question.figures[pair.metric],
         alpha=ALPHA,
         floor=floor,
+        figures="occasions" if max(run.occasions, pair.base.occasions) > 1 else "blocks",
     )
 
 

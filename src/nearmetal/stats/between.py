@@ -51,7 +51,8 @@ class Difference:
     better for rates). `log_cost` is the interval of the log cost ratio: above 0 the run costs more. `floor` is the
     relative difference known between runs of one state, None when it was not measured. `p_worse` is the one-sided
     p-value against a cost at most max(margin, floor) more, corrected for the family once `judge_family` was asked.
-    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all.
+    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all. `figures` says
+    what one figure of either run is of: `blocks`, or `occasions`, which `run_blocks` and `base_blocks` then count.
     """
 
     run_blocks: int
@@ -64,6 +65,7 @@ class Difference:
     margin: float
     standing: Standing
     reason: str
+    figures: str = "blocks"
 
     @property
     def resolution(self) -> float:
@@ -85,9 +87,11 @@ def difference(
     margin: float = MARGIN,
     alpha: float = ALPHA,
     floor: float | None = None,
+    figures: str = "blocks",
 ) -> Difference | None:
     """Compare one figure a block of two runs, shapes (n,) and (m,), positive; None below 2 blocks on a side.
 
+    `figures` says what else one is of, as in `Difference`.
     The standing is that of this cell alone: `judge_family` corrects it for its company.
     """
     if min(run.size, base.size) < LEAST_BLOCKS:
@@ -111,6 +115,7 @@ def difference(
         margin=margin,
         standing=Standing.UNDECIDED,
         reason="",
+        figures=figures,
     )
     return _judged(found, found.p_worse, alpha)
 
@@ -170,7 +175,9 @@ def _more_blocks(one: Difference) -> str:
     half = (one.log_cost.high - one.log_cost.low) / 2.0
     least = min(one.run_blocks, one.base_blocks)
     wanted = math.ceil(least * (half / away) ** 2) if away > 0.0 else math.inf
-    return f"about {wanted} blocks in each run would settle it" if wanted <= 1000 else "it lies on the margin itself"
+    if wanted > 1000:
+        return "it lies on the margin itself"
+    return f"about {wanted} {one.figures} in each run would settle it"
 
 
 def floor_between(occasions: Sequence[FloatArray]) -> float | None:

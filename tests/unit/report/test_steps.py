@@ -12,10 +12,12 @@ from nearmetal.report import as_html, as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.report.terminal import Console
 from nearmetal.report.words import cell_title, launches_sentence
+from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VIRTUAL_TIME
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -172,6 +174,18 @@ def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -
     assert launches_sentence(view).strip() == said
     view = build_view(make_run(tmp_path / "slow", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
     assert launches_sentence(view).startswith(" Ratios rest on 24 launches of each path: a mode in fewer than 12 %")
+
+
+def test_a_gate_over_occasions_asks_for_occasions(tmp_path: Path) -> None:
+    """More blocks of the same occasions would not narrow an interval that is made of one figure an occasion."""
+    study = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    base = Recipe(study=study, blocks=24, hours=(1.0, 1.02, 0.98))
+    make_run(tmp_path / "base", base)
+    later = make_run(tmp_path / "run", replace(base, hours=(1.03, 0.99, 1.0), seed=8))
+    gate = judge_runs(later, RunDir.open(tmp_path / "base"))
+    said = [one.reason for one in gate.judged if "would settle it" in one.reason]
+    assert said
+    assert all(re.search(r"about \d+ occasions in each run", reason) for reason in said)
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
