@@ -61,6 +61,23 @@ def _write(folder: Path, to: str, profile: Profile = PROFILE) -> list[Path]:
     return places
 
 
+@pytest.mark.parametrize("to", ["ethtool", "udev", "ansible", "slurm"])
+def test_writes_come_in_an_order_that_drivers_take(to: str) -> None:
+    """iavf makes rings anew for other queues, adaptive at 50 us; usecs 0 is refused while frames is 0."""
+    wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": "0", "nic.rx-frames": "1", "nic.channels-combined": "4"}
+    made = export(Profile("p", "latency-bound", ("v0",), wanted), to)
+    text = next(iter(made.files.values())).replace('", "', " ").partition("combined 4")
+    assert text[1], text[0]
+    for before in ("adaptive-rx off", "rx-usecs 0", "rx-frames 1"):
+        assert before not in text[0], text[0]
+    assert text[2].index("adaptive-rx off") < text[2].index("rx-frames 1") < text[2].index("rx-usecs 0")
+
+
+def test_segmentation_of_a_link_file_is_of_both_versions_of_ip() -> None:
+    (text,) = export(Profile("p", "latency-bound", ("v0",), {"nic.tso": "off"}), "systemd-link").files.values()
+    assert "TCPSegmentationOffload=no\nTCP6SegmentationOffload=no\n" in text
+
+
 @pytest.mark.parametrize("to", EXPORTS)
 class TestEveryExport:
     def test_says_each_knob_or_names_it(self, to: str) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs import mpi
+from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.knob import Scope, Step, Target, canon
 from nearmetal.knobs.table import find
 from nearmetal.tune.profile import Profile
@@ -64,8 +64,16 @@ def steps(profile: Profile) -> tuple[list[tuple[str, str, Step]], dict[str, str]
 
 
 def _in_stage_order(profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield the knobs as `apply` orders them, as far as that can be told without the machine.
+
+    What some driver resets comes after what resets it, and zeros last in a stage: usecs 0 is refused while frames is 0.
+    """
     pairs = [(name, value) for name, value in profile.setting.items() if not _of_mpi(name)]
-    return iter(sorted(pairs, key=lambda pair: find(pair[0]).stage))
+    return iter(sorted(pairs, key=lambda pair: (_stage(pair[0]), pair[1] == "0")))
+
+
+def _stage(name: str) -> int:
+    return -1 if any(name in resets for resets in drivers.RESETS.values()) else find(name).stage
 
 
 def _of_mpi(name: str) -> bool:

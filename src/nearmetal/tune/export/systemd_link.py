@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from nearmetal.tune.export.common import Exported, banner, left_out
 from nearmetal.tune.profile import Profile
 
+_TSO, _TSO6 = "TCPSegmentationOffload", "TCP6SegmentationOffload"
+"""The knob, as `ethtool -K tso`, is of both versions of IP; here each has a key."""
+
 
 def _names() -> Iterator[tuple[str, str, str]]:
     """Yield (knob, key, suffix of the value)."""
@@ -27,7 +30,7 @@ def _names() -> Iterator[tuple[str, str, str]]:
     yield "txqueuelen", "TransmitQueueLength", ""
     yield "rx-checksum", "ReceiveChecksumOffload", ""
     yield "tx-checksum", "TransmitChecksumOffload", ""
-    yield "tso", "TCPSegmentationOffload", ""
+    yield "tso", _TSO, ""
     yield "gso", "GenericSegmentationOffload", ""
     yield "gro", "GenericReceiveOffload", ""
     yield "rx-gro-hw", "GenericReceiveOffloadHardware", ""
@@ -42,9 +45,12 @@ _KEEP = "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPoli
 
 def export(profile: Profile) -> Exported:
     """Return `10-nearmetal-INTERFACE.link` for every interface."""
-    lines = "".join(
-        f"{KEYS[knob][0]}={_value(value)}{KEYS[knob][1]}\n" for knob, value in profile.setting.items() if knob in KEYS
-    )
+    written = {
+        KEYS[knob][0]: f"{_value(value)}{KEYS[knob][1]}" for knob, value in profile.setting.items() if knob in KEYS
+    }
+    if tso := written.get(_TSO):
+        written[_TSO6] = tso
+    lines = "".join(f"{key}={value}\n" for key, value in written.items())
     head = banner(profile)
     files = {
         f"10-nearmetal-{interface}.link": f"{head}[Match]\nOriginalName={interface}\n\n[Link]\n{_KEEP}{lines}"
