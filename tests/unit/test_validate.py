@@ -321,7 +321,22 @@ def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: P
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
     assert "of validated pairs of paths (own cores) were 0.81 to 1.17 times" in few  # of the pairs that ship
     ratios = {case.path: math.exp(case.error) for case in file.cases}
-    table = said(*on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth")
+    with pytest.raises(BadInputError, match=r"hold the same case of bridge / .*, which would count as two"):
+        said(*on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth")  # they made an interval of one case
+    argv: list[str] = []
+    for times in range(1, 21):
+        other = tmp_path / f"{times}.validation.json"
+        argv += ["--errors", str(other)]
+        cases = (
+            replace(
+                one,
+                predicted_ns=one.predicted_ns * times,
+                launches_ns=tuple(ns * times for ns in one.launches_ns),
+            )
+            for one in file.cases
+        )
+        save(other, ValidationFile, file.program, file.model, cases=tuple(cases))
+    table = said(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())
     kept.write_text(kept.read_text().replace('"version": 1', '"version": 2'))

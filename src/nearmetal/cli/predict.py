@@ -107,7 +107,7 @@ def command(
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
     replay = prepare(programs, given, validating=truth is not None)
-    validations = [read(path, ValidationFile) for path in earlier]
+    validations = _read_errors(earlier)
     replay = _with_errors(replay, validations) if validations else replay
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form, kept)
@@ -221,6 +221,24 @@ def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[
     """Return what the time depends on."""
     fewer = max(1, replay.replicas // 10)
     return sensitivity(replay.schedules[0], named.machine, placement, seed=replay.seed, replicas=fewer)
+
+
+def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
+    """Return files of errors; raise BadInputError where two hold the same case, as a file and its copy do."""
+    files: list[ValidationFile] = []
+    holder: dict[CaseJson, Path] = {}
+    for path in paths:
+        file = read(path, ValidationFile)
+        twice = next((case for case in file.cases if case in holder), None)
+        if twice is not None:
+            where = f"{twice.path} / {twice.setting} / {twice.progress}"
+            raise BadInputError(
+                f"{holder[twice]} and {path} hold the same case of {where}, which would count as two",
+                hint="name each file of errors once",
+            )
+        holder |= dict.fromkeys(file.cases, path)
+        files.append(file)
+    return files
 
 
 def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
