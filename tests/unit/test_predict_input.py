@@ -69,9 +69,13 @@ def test_a_model_file_is_no_file_of_errors(tmp_path: Path, model: str) -> None:
     assert "predict --validate RUN --save NAME.validation.json" in error.hint
 
 
-def test_a_trace_that_is_named_twice_is_no_second_launch(tmp_path: Path, model: str) -> None:
-    error = refused(predict, str(tmp_path / "trace"), str(tmp_path / "trace"), "--on", model)
-    assert "trace is named twice, and would count as two launches" in error.message
+@pytest.mark.parametrize("again", ["trace", "other/../trace", "link"])
+def test_a_trace_that_is_named_twice_is_no_second_launch(tmp_path: Path, model: str, again: str) -> None:
+    """By another spelling, or by a link, it was one."""
+    (tmp_path / "link").symlink_to(tmp_path / "trace")
+    (tmp_path / "other").mkdir()
+    error = refused(predict, str(tmp_path / "trace"), str(tmp_path / again), "--on", model)
+    assert f"{again} is named twice, and would count as two launches" in error.message
 
 
 @pytest.mark.parametrize("line", ["dims = [2, 2]", "periodic = false"])

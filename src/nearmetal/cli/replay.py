@@ -202,7 +202,8 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if pattern and len(programs) > 1:
         said = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
         raise BadInputError(said, hint="predict one after the other: only traces can be launches of one program")
-    twice = next((one for at, one in enumerate(programs) if one in programs[:at]), None)
+    places = [one.resolve() for one in programs]
+    twice = next((one for at, one in enumerate(programs) if places[at] in places[:at]), None)
     if twice is not None:
         raise BadInputError(f"{twice} is named twice, and would count as two launches", hint="name each trace once")
     loaded = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
