@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import shlex
 import signal
 import sys
 import threading
@@ -111,7 +112,7 @@ def command(
                 click.echo(f"{name.removeprefix('knob.')} = {value}")
             _say_what_is_known(session, peer)
             with call.open() as called:
-                kept = _confirmed(session, called, confirm_s, wanted.name)
+                kept = _confirmed(session, called, confirm_s, wanted.name, _accepting(profile, host))
                 if kept:
                     confirming.enter_context(_no_ctrl_c())
                     session.confirm()
@@ -149,12 +150,18 @@ def _say_what_is_known(session: Session, peer: str) -> None:
         click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)
 
 
-def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str) -> bool:
-    """Wait for `yes` on stdin or for `--accept` from elsewhere; False when the time is up.
+def _accepting(profile: Path, host: str) -> str:
+    """Return the command that confirms from another terminal, in whatever directory that is."""
+    there = [] if host == places.LOCAL else ["--host", host]
+    return shlex.join(["nearmetal", "apply", str(profile.absolute()), *there, "--accept"])
+
+
+def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str, accepting: str) -> bool:
+    """Wait for `yes` on stdin or for the command `accepting` from elsewhere; False when the time is up.
 
     Raise TrialError when a watchdog is gone: then nobody would put values back if this process died as well.
     """
-    click.echo(f"applied {name}; type yes within {confirm_s} s to keep it (or `nearmetal apply --accept`)", err=True)
+    click.echo(f"applied {name}; type yes within {confirm_s} s to keep it, or elsewhere: {accepting}", err=True)
     deadline = time.monotonic() + confirm_s
     looked = time.monotonic()
     listening = True
