@@ -112,3 +112,10 @@ def test_a_typo_is_told_before_the_next_question_and_silence_is_no_answer(
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert nearmetal(["init", str(tmp_path / "s.toml"), *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_directory_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(words(tmp_path / "none" / "s.toml")) != 0
+    said = capsys.readouterr().err
+    assert "cannot write" in said
+    assert "none/s.toml: No such file or directory" in said

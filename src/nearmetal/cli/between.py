@@ -11,7 +11,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
-from nearmetal.cli.values import PATH, parse_sizes
+from nearmetal.cli.values import PATH, parse_sizes, write_file
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import MachineLook, look
 from nearmetal.hosts.far.machine import FarMachine
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0917 (click passes by name)
     for line in proposal.left_out:
         click.echo(f"left out     {line}", err=True)
     target = study or Path(f"{asked.name}.toml")
-    target.write_text(proposal.text)
+    write_file(target, proposal.text)
     click.echo(f"study: {target}", err=True)
     if only_look:
         return ExitCode.OK

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nearmetal.cli.values import PATH, parse_sizes
+from nearmetal.cli.values import PATH, parse_sizes, write_file
 from nearmetal.errors import BadInputError
 from nearmetal.paths.table import find_path
 from nearmetal.run.between import node_named
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0917 (click passes by name)
     )
     text = draft_text(draft)
     check_study(parse_study(text, str(study)))
-    study.write_text(text)
+    write_file(study, text)
     click.echo(f"{study}\nnext: nearmetal plan {study}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.values import PATH, format_option
+from nearmetal.cli.values import PATH, format_option, write_file
 from nearmetal.errors import ExitCode
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
@@ -82,4 +82,4 @@ def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | Non
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text)

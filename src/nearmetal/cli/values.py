@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from nearmetal.errors import StoreError
 from nearmetal.units import parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -19,6 +20,16 @@ COUNT = click.IntRange(min=1)
 def format_option(*formats: str) -> Callable[[_F], _F]:
     """Return the option `--format`, by default the first of these."""
     return click.option("--format", "form", type=click.Choice(formats), default=formats[0], help="Output format.")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that the user named; raise StoreError where that is impossible."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", hint="name a file in a directory that is there and yours to write"
+        ) from error
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
