@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearmetal.report.words import launches_sentence, noise_sentence
+from nearmetal.report.words import launches_sentence, noise_sentence, reach
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
 from nearmetal.results.stopping import decided
 from nearmetal.run.schedule import open_combinations
+from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
@@ -65,22 +66,28 @@ def cell(operation: str, ms: float) -> CellSamples:
     return CellSamples(operation, 0, 0, (0,), np.zeros_like(ns), ns, np.zeros_like(ns, dtype=np.uint8))
 
 
-def launch(order: Order, loud: str) -> list[CellSamples]:
-    """Return a launch of a program of 100 ms, whose operation `loud` differs between the baseline's names."""
+def launch(order: Order, loud: str, wild: str) -> list[CellSamples]:
+    """Return a launch of a program of 100 ms.
+
+    Its operation `loud` differs between the baseline's names, and `wild` over tap from block to block.
+    """
     again = order.path.label.endswith(AGAIN)
     cost = 2.0 if order.path.label == "tap" else 1.0 + 0.001 * again * order.block
+    wilder = {wild: 4.0 if order.block % 2 else 0.3} if order.path.label == "tap" else {}
     usual = {"ft.W.total": 100.0, "ft.W": 16.0, "ft.W.communication": 4.0}
     return [
-        cell(name, ms * cost * (LOUD[order.block] if again and name == loud else 1.0)) for name, ms in usual.items()
+        cell(name, ms * cost * wilder.get(name, 1.0) * (LOUD[order.block] if again and name == loud else 1.0))
+        for name, ms in usual.items()
     ]
 
 
-def measured(folder: Path, loud: str, text: str = STUDY) -> RunDir:
+def measured(folder: Path, loud: str, text: str = STUDY, wild: str = "") -> RunDir:
     study = parse_study(text, "study.toml")
     info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
     with RunDir.create(folder, info, text) as run:
         for order in (one for number in range(len(LOUD)) for one in plan.block(study, number)):
-            run.append(order, Outcome(TrialStatus.VALID), launch(order, loud), attempt=1, started_utc=info.created_utc)
+            cells = launch(order, loud, wild)
+            run.append(order, Outcome(TrialStatus.VALID), cells, attempt=1, started_utc=info.created_utc)
     return RunDir.open(folder)
 
 
@@ -118,3 +125,13 @@ def test_verdicts_tell_which_modes_so_few_launches_may_have_missed(tmp_path: Pat
     assert said == " Ratios rest on 5 launches of each path: a mode in fewer than 45 % of launches may be unseen."
     with measured(tmp_path / "alone", "", STUDY.replace('[[path]]\nname = "tap"\n', "")) as run:
         assert launches_sentence(build_view(run)) == ""
+
+
+def test_a_verdict_reaches_over_the_cells_that_are_decided(tmp_path: Path) -> None:
+    with measured(tmp_path / "run", "", wild="ft.W") as run:
+        view = build_view(run)
+    (verdict,) = view.verdicts
+    assert verdict.counts == ((Verdict.SLOWER, 2), (Verdict.UNDECIDED, 1))
+    wild = next(found for at, _, found in view.compared() if at.group.operation == "ft.W")
+    assert wild.headline.ratio < 1.9
+    assert reach(verdict) == "1.998"

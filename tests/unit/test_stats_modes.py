@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from nearmetal.stats.modes import Modes, excess_mass, find_modes, order_of, slow_launches
+from nearmetal.stats.modes import Modes, apart, excess_mass, find_modes, order_of, slow_launches
 from nearmetal.stats.order import order
 from nearmetal.stats.summary import Metric, summarize
 
@@ -74,6 +74,13 @@ def test_more_levels_than_modes_are_told_lose_no_sample() -> None:
 def test_fewer_than_forty_samples_are_not_asked_for_modes() -> None:
     assert found(np.where(EVEN[:39], 97_000, 35_000)) is None
     assert found(np.where(EVEN[:40], 97_000, 35_000)) is not None
+
+
+def test_launches_stand_apart_on_either_side() -> None:
+    logs = np.log(np.array([443.0, 206.0, 442.0, 443.5, 442.5, 610.0, 443.0]))
+    assert np.flatnonzero(apart(logs, math.log(1.05))).tolist() == [1, 5]
+    assert slow_launches(logs, math.log(1.05)) == 1
+    assert not apart(np.zeros(5), 0.0).any()
 
 
 @pytest.mark.parametrize(("slow", "count"), [(1.10, 1), (1.049, 0)])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nearmetal.cli.values import PATH
 from nearmetal.report import as_html
 from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
@@ -17,9 +16,13 @@ if TYPE_CHECKING:
     from nearmetal.results.waterfalls import Waterfall
 
 
+_PATH = click.Path(path_type=Path)
+"""Not from `cli.values`: a report loads few modules."""
+
+
 @click.command(name="report")
-@click.argument("run", type=PATH)
-@click.option("--out", type=PATH, help="The file to write [default: RUN/report.html].")
+@click.argument("run", type=_PATH)
+@click.option("--out", type=_PATH, help="The file to write [default: RUN/report.html].")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
     """Write the HTML report of RUN, a run directory, and print the path of the file."""

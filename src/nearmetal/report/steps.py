@@ -8,6 +8,7 @@ from scipy import special
 
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, percent
+from nearmetal.results.causes import launch_modes
 from nearmetal.results.records import Cell, PathCell, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
@@ -20,6 +21,8 @@ _MOST_OCCASIONS = 30
 _WIDEST_MARGIN = 0.5
 _CHANGING = f"find out what changes between occasions: not even {_MOST_OCCASIONS} of them would decide it"
 _QUIETER = "measure on a quieter machine"
+_ONE_MODE = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes'
+_PINNED = "pin ranks and interrupts: the launches fall into several modes"
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 
 
@@ -65,8 +68,12 @@ def next_step(view: View, cell: Cell, one: PathCell) -> str:
         return f"at least {support(P99)} iterations per launch"
     if found.conclusion.needs:
         return _blocks(found.conclusion.needs, view.block_ns)
-    more = _for_width(found, view)
-    return more if not view.busy or more.startswith(_QUIETER) else f"{_QUIETER}; else {more}"
+    more, first = _for_width(found, view), ""
+    if view.busy:
+        first = _QUIETER
+    elif launch_modes(cell, one.path) or launch_modes(cell, view.baseline):
+        first = _ONE_MODE if cell.message_bytes else _PINNED
+    return f"{first}; else {more}" if first and not more.startswith(first) else more
 
 
 def _for_width(found: CellComparison, view: View) -> str:
@@ -102,7 +109,7 @@ def _for_median(cell: Cell) -> str:
     modes = [trial.summary.modes for one in cell.paths for trial in one.trials if trial.summary.modes]
     if any(found.order == "alternating" for found in modes):
         return 'set pace = "random": the launches are in step with a timer'
-    return "pin ranks and interrupts: the launches fall into several modes" if modes else "more iterations per launch"
+    return _PINNED if modes else "more iterations per launch"
 
 
 def _blocks(more: int, block_ns: float) -> str:
@@ -144,12 +151,15 @@ def gains(view: View) -> list[str]:
 
 
 def _gain(setting: str, path: str, workload: str, reference: str, found: list[CellComparison]) -> str:
-    speeds = sorted(1.0 / one.cost(HEADLINE) for one in found)
-    findings = {one.headline.finding for one in found}
+    """Return what a setting gains; what is not shown may be anything, so its estimates are no part of the range."""
     start = f"{setting} against {reference}, {workload} over {path}:"
-    if findings == {Finding.WITHIN}:
+    if all(one.headline.finding is Finding.WITHIN for one in found):
         return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}."
+    speeds = sorted(
+        1.0 / one.cost(HEADLINE) for one in found if one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN}
+    )
+    if not speeds:
+        return f"{start} no difference is shown in {counted(len(found), 'cell')}."
     ends = " to ".join(dict.fromkeys(f"{speed:.3g}" for speed in (speeds[0], speeds[-1])))
-    shown = sum(one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN} for one in found)
-    proven = "" if shown == len(found) else f" (a difference is shown in {shown} of {len(found)} cells)"
+    proven = "" if len(speeds) == len(found) else f" in the {len(speeds)} of {len(found)} cells that show a difference"
     return f"{start} {ends} times as fast{proven}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,9 @@ from scipy import special
 
 from nearmetal.results.evidence import per_iteration
 from nearmetal.results.records import Cell, PathCell
+from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.modes import LEAST_DISTANCE, apart
 from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.spec import AGAIN
@@ -30,6 +34,7 @@ _LOCKSTEP = -0.5
 """The lag-1 autocorrelation of a launch in step with a timer lies below it."""
 _SAME = 0.1
 _FEWEST_LAUNCHES = 6
+_FEWEST_APART = 2
 _SURE = 0.01
 _FOLLOWED = {
     "context switches": (r"sched\.context_switches", "ranks that sleep and are woken"),
@@ -50,12 +55,45 @@ def causes(cells: Sequence[Cell], records: Sequence[TrialRecord]) -> tuple[str, 
     return tuple(filter(None, found))
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchModes:
+    """Launches of one path by their means: some stand apart from the others. `apart` and `others` are means, ns."""
+
+    apart: FloatArray
+    others: FloatArray
+
+    def told(self, shown: DisplayScale) -> str:
+        """Return how many there are, and what they take."""
+        near, far = (
+            " to ".join(dict.fromkeys(f"{shown.value(end):.3g}" for end in (of.min(), of.max())))
+            for of in (self.others, self.apart)
+        )
+        launches = self.apart.size + self.others.size
+        return f"{self.apart.size} of {launches} launches have means of {far} {shown.unit}, the others of {near}"
+
+
+def launch_modes(cell: Cell, path: str) -> LaunchModes | None:
+    """Return a path's launches, of the baseline under both its names, where at least two stand apart by their means."""
+    names = {path.removesuffix(AGAIN), path.removesuffix(AGAIN) + AGAIN}
+    trials = [trial for one in cell.paths if one.path in names for trial in one.trials]
+    means = np.array([trial.summary.trimmed_mean_ns for trial in trials], dtype=np.float64)
+    if means.size < _FEWEST_LAUNCHES or means.min() <= 0:
+        return None
+    far = apart(np.log(means), math.log(LEAST_DISTANCE))
+    return LaunchModes(means[far], means[~far]) if np.count_nonzero(far) >= _FEWEST_APART else None
+
+
 def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> str:
-    if not one.multimodal:
+    kept = launch_modes(cell, one.path)
+    if not one.multimodal and kept is None:
         return ""
     size = f" {format_size(cell.message_bytes)}" if cell.message_bytes else ""
     where = f"{cell.group.workload}{size} over {one.path}, setting {cell.group.setting}"
     mine = _records(one, known)
+    if not one.multimodal:
+        assert kept is not None
+        why = _followed(one, mine) or "each launch keeps to one mode; why, no counter shows"
+        return f"{where}: {kept.told(cell.shown)}; {why}"
     lags = [trial.summary.lag1_autocorrelation or 0.0 for trial in one.trials]
     if float(np.median(lags)) > _LOCKSTEP:
         why = _followed(one, mine)

@@ -369,7 +369,8 @@ def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
     found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
     tally = [comparison.verdict for _, comparison in found]
     counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
-    by_cost = sorted(found, key=lambda pair: pair[1].cost(HEADLINE))
+    decided = [pair for pair in found if pair[1].verdict is not Verdict.UNDECIDED]
+    by_cost = sorted(decided or found, key=lambda pair: pair[1].cost(HEADLINE))
     return PathVerdict(
         path=path,
         setting=setting,

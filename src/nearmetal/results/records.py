@@ -125,7 +125,8 @@ class SettingContrast:
 class PathVerdict:
     """What the study says of one path under one setting; `counts` is how many of its cells have which verdict.
 
-    `worst` and `best` are the cells with the largest and the smallest cost against the baseline. `both_kinds` tells
+    `worst` and `best` are the cells with the largest and the smallest cost against the baseline, of those that are
+    decided where some are: the estimate of an undecided cell may be anything. `both_kinds` tells
     that its cells are of both kinds, times and rates, whose ratios point in opposite directions.
     """
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.integer]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearmetal.stats.interval import FloatArray, IntArray
+from nearmetal.stats.interval import BoolArray, FloatArray, IntArray
 
 POINTS = 400
 """So many quantiles stand for a launch; the test counts them as samples, which makes it careful with longer ones."""
@@ -153,14 +153,19 @@ def _centre(ordered: IntArray, low: int, high: int) -> float:
     return float(np.median(ordered[low:high]))
 
 
-def slow_launches(log_costs: FloatArray, bound: float) -> int:
-    """Return how many launches stand apart as slower: by more than `bound` and six robust sd above the median one.
+def apart(logs: FloatArray, bound: float) -> BoolArray:
+    """Return which launches stand apart from the median one: by more than `bound` and six robust sd.
 
-    `log_costs`: one log cost ratio a block, shape (n,); the robust sd is 1.4826 times the median absolute deviation
-    (Hampel (1974), JASA 69). Few launches cannot be tested for modes as iterations are.
+    `logs`: the logarithm of one figure a launch, shape (n,); the robust sd is 1.4826 times the median absolute
+    deviation (Hampel (1974), JASA 69). Few launches cannot be tested for modes as iterations are.
     """
-    above = log_costs - np.median(log_costs)
-    return int(np.count_nonzero(above > max(bound, 6.0 * 1.4826 * float(np.median(np.abs(above))))))
+    off = np.abs(logs - np.median(logs))
+    return np.asarray(off > max(bound, 6.0 * 1.4826 * float(np.median(off))))
+
+
+def slow_launches(log_costs: FloatArray, bound: float) -> int:
+    """Return how many launches stand apart as slower, of one log cost ratio a block, shape (n,)."""
+    return int(np.count_nonzero(apart(log_costs, bound) & (log_costs > np.median(log_costs))))
 
 
 def order_of(labels: IntArray) -> str:

@@ -154,6 +154,17 @@ def test_on_a_busy_machine_quiet_comes_before_more_blocks(tmp_path: Path) -> Non
     }, "launches that are missing are missing anywhere"
 
 
+def test_launches_that_keep_to_one_of_two_modes_are_told_and_need_no_more_of_them(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(cost=SAME, boots=(1.0, 1.0, 2.0))))
+    assert view.causes[0] == (
+        "latency 8 B over bridge, setting as-found: 2 of 8 launches have means of 42.5 to 42.6 us, the others of 21.2 "
+        "to 21.4; each launch keeps to one mode; why, no counter shows"
+    )
+    assert len(view.causes) == 12
+    first = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes; else '
+    assert all(step.startswith(first) for step in steps(view))
+
+
 def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothing(tmp_path: Path) -> None:
     """Student's interval of two values spans sixty decades then: no axis has ticks for it."""
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=16, hours=(1.0, 1000.0))))
@@ -211,6 +222,8 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert "gains of settings not shown: 2." in short.getvalue()
     same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
+    few = build_view(make_run(tmp_path / "few", replace(recipe, blocks=2, setting_cost={})))
+    assert gains(few)[0] == "tuned against plain, latency over veth: no difference is shown in 3 cells."
 
 
 def test_blocks_of_a_clock_of_their_own_are_timed_by_ours(tmp_path: Path) -> None:

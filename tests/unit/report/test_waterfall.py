@@ -204,7 +204,7 @@ class _Shell:
 
     def run(self, argv: list[str], *, check: bool = True, node: str = HYPERVISOR, timeout_s: float = 1.0) -> Finished:
         del check, node, timeout_s
-        self.asked.append(argv[3] if argv[0] == "sh" else argv[0])
+        self.asked.append(argv[4] if argv[0] == "sh" else argv[0])
         said = {"ls": b"cpu0\ncpu1\n", "dd": b"pages"}.get(argv[0], b"layouts" if "formats" in argv else b"")
         status = 1 if "start" in argv and not self.works else 0
         return Finished(tuple(argv), status, said, b"no tracefs" if status else b"", 1)
