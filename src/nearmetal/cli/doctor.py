@@ -79,7 +79,9 @@ def _programs() -> list[CheckLine]:
     findings = []
     for program, package in _PROGRAMS.items():
         where = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
-        fix = f"sudo apt-get install --no-install-recommends {package}"
+        fix = f"install the package of {program} (on Debian: {package})"
+        if shutil.which("apt-get"):
+            fix = f"sudo apt-get install --no-install-recommends {package}"
         findings.append(CheckLine(program, where is not None, where or "not found", fix))
     return findings
 
