@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.values import PATH
+from nearmetal.cli.values import PATH, write_file
 from nearmetal.tune.export.table import EXPORTS, export
 from nearmetal.tune.profile import Profile
 
@@ -23,8 +23,7 @@ def command(profile: Path, to: str, out: Path | None) -> None:
             click.echo(text, nl=False)
             continue
         place = out / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        write_file(place, text, parents=True)
         place.chmod(0o755 if text.startswith("#!/") else 0o600 if to == "networkmanager" else 0o644)
         click.echo(str(place))
     for knob, reason in made.left_out.items():

@@ -22,9 +22,11 @@ def format_option(*formats: str) -> Callable[[_F], _F]:
     return click.option("--format", "form", type=click.Choice(formats), default=formats[0], help="Output format.")
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file that the user named; raise StoreError where that is impossible."""
+def write_file(path: Path, text: str, *, parents: bool = False) -> None:
+    """Write a file that the user named, its directories as well with `parents`; raise StoreError where it cannot be."""
     try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StoreError(
