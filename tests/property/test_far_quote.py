@@ -105,6 +105,19 @@ def is_constant(node: ast.expr, names: set[str]) -> bool:
             )
         ):
             return True  # a file of the package
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Call(func=ast.Name(id="Path"), args=[ast.Name(id="__file__")]), attr="with_suffix"
+                    ),
+                    args=[ast.Constant()],
+                ),
+                attr="read_text",
+            ),
+            args=[],
+        ):
+            return True  # the file beside the module
     return False
 
 
@@ -121,7 +134,16 @@ def test_every_script_behind_sh_c_is_a_constant() -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ['f"rm {x}"', '"rm " + x', '"rm %s" % x', '"rm {}".format(x)', "x", '(files("nearmetal") / x).read_text()'],
+    [
+        'f"rm {x}"',
+        '"rm " + x',
+        '"rm %s" % x',
+        '"rm {}".format(x)',
+        "x",
+        '(files("nearmetal") / x).read_text()',
+        "Path(__file__).with_suffix(x).read_text()",
+        'Path(x).with_suffix(".sh").read_text()',
+    ],
 )
 def test_a_script_that_varies_would_be_found(script: str) -> None:
     tree = ast.parse(f'run(["sh", "-c", {script}])')
