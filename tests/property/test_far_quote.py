@@ -86,6 +86,11 @@ def constants(tree: ast.Module) -> set[str]:
     return found
 
 
+_FILE_OF_THE_PACKAGE = re.compile(
+    r"(\(files\('[\w.]+'\) / '[\w.]+'\)|Path\(__file__\)\.with_suffix\('[\w.]+'\))\.read_text\(\)"
+)
+
+
 def is_constant(node: ast.expr, names: set[str]) -> bool:
     match node:
         case ast.Constant(value=str()):
@@ -96,29 +101,7 @@ def is_constant(node: ast.expr, names: set[str]) -> bool:
             return is_constant(left, names) and is_constant(right, names)
         case ast.Call(func=ast.Attribute(value=value, attr="replace"), args=args):
             return all(is_constant(one, names) for one in (value, *args))
-        case ast.Call(
-            func=ast.Attribute(
-                value=ast.BinOp(
-                    left=ast.Call(func=ast.Name(id="files"), args=[ast.Constant()]), op=ast.Div(), right=ast.Constant()
-                ),
-                attr="read_text",
-            )
-        ):
-            return True  # a file of the package
-        case ast.Call(
-            func=ast.Attribute(
-                value=ast.Call(
-                    func=ast.Attribute(
-                        value=ast.Call(func=ast.Name(id="Path"), args=[ast.Name(id="__file__")]), attr="with_suffix"
-                    ),
-                    args=[ast.Constant()],
-                ),
-                attr="read_text",
-            ),
-            args=[],
-        ):
-            return True  # the file beside the module
-    return False
+    return _FILE_OF_THE_PACKAGE.fullmatch(ast.unparse(node)) is not None
 
 
 def test_every_script_behind_sh_c_is_a_constant() -> None:
