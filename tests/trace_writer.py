@@ -7,9 +7,23 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nearmetal.predict.trace import NONE, Call, DoCall, RankTrace, Repeat, Step, Trace, call_count
+from nearmetal.predict.trace import (
+    NONE,
+    Call,
+    CallTime,
+    CommKind,
+    Communicator,
+    DoCall,
+    RankTrace,
+    Repeat,
+    Step,
+    Trace,
+    call_count,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +166,29 @@ def encode_rank(trace: RankTrace) -> bytes:
         _section(tag, payload) for tag, payload in zip(_TAGS, payloads, strict=True) if ordered or tag != b"SEQU"
     )
     return body + _section(b"END ", _END.pack(zlib.crc32(body), len(body)))
+
+
+def made_rank(rank: int, ranks: int, calls: Sequence[Call], *comms: Communicator, **other: object) -> RankTrace:
+    """Return the trace of a rank that makes its calls one after another; `comms` come after the predefined two."""
+    made = RankTrace(
+        rank=rank,
+        world_ranks=ranks,
+        trace_id=7,
+        elapsed_ns=1000,
+        meta={},
+        lists=(),
+        communicators=(
+            Communicator(1, CommKind.WORLD, NONE, tuple(range(ranks)), rank),
+            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
+            *comms,
+        ),
+        calls=tuple(calls),
+        times=(CallTime(),) * len(calls),
+        gap_probabilities=(0.0, 1.0),
+        gaps=(),
+        program=tuple(map(DoCall, range(len(calls)))),
+    )
+    return replace(made, **other)  # type: ignore[arg-type]
 
 
 def rank_file_name(rank: int) -> str:

@@ -27,7 +27,7 @@ from nearmetal.predict.trace import (
     Trace,
 )
 from nearmetal.predict.trace_file import decode_rank, read_trace
-from tests.trace_writer import encode_rank, rank_file_name, write_trace
+from tests.trace_writer import encode_rank, made_rank, rank_file_name, write_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,21 +87,12 @@ def traces(draw: st.DrawFn) -> RankTrace:
 
 
 def with_defaults(rank: int) -> RankTrace:
-    return RankTrace(
-        rank=rank,
-        world_ranks=2,
-        trace_id=7,
-        elapsed_ns=1000,
+    return made_rank(
+        rank,
+        2,
+        [Call(CallKind.BARRIER)],
         meta={"node": f"n{rank}"},
-        lists=(),
-        communicators=(
-            Communicator(1, CommKind.WORLD, NONE, (0, 1), rank),
-            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
-        ),
-        calls=(Call(CallKind.BARRIER),),
         times=(CallTime(10_000, 5, 5),),
-        gap_probabilities=(0.0, 1.0),
-        gaps=(),
         program=(Repeat(10_000, (DoCall(0),)),),
     )
 

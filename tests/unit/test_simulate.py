@@ -25,21 +25,8 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
 from nearmetal.predict.simulate import DeadlockError, UnmatchedError, sensitivity, simulate, simulate_launches
-from nearmetal.predict.trace import (
-    Call,
-    CallFlag,
-    CallKind,
-    CallTime,
-    CommKind,
-    Communicator,
-    DoCall,
-    DoGap,
-    Gap,
-    RankTrace,
-    Repeat,
-    Step,
-    Trace,
-)
+from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Gap, RankTrace, Repeat, Step, Trace
+from tests.trace_writer import made_rank
 
 from .simulated import MACHINE, NS, US, computing, path, ping, program, recv, run_ns, send
 
@@ -419,23 +406,7 @@ def test_a_bad_pattern_names_its_key(key: str, value: object) -> None:
 
 
 def traced(rank: int, calls: tuple[Call, ...], program_: tuple[Step, ...], **meta: str) -> RankTrace:
-    return RankTrace(
-        rank=rank,
-        world_ranks=2,
-        trace_id=1,
-        elapsed_ns=1,
-        meta=meta,
-        lists=((0,), (0, 1)),
-        communicators=(
-            Communicator(1, CommKind.WORLD, 0xFFFFFFFF, (0, 1), rank),
-            Communicator(2 + rank, CommKind.SELF, 0xFFFFFFFF, (rank,), 0),
-        ),
-        calls=calls,
-        times=tuple(CallTime() for _ in calls),
-        gap_probabilities=(0.0, 1.0),
-        gaps=(),
-        program=program_,
-    )
+    return made_rank(rank, 2, calls, meta=meta, lists=((0,), (0, 1)), program=program_)
 
 
 def test_a_trace_is_replayed() -> None:

@@ -11,7 +11,6 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import (
-    NONE,
     Call,
     CallFlag,
     CallKind,
@@ -29,32 +28,27 @@ from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, t
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, shade
 from nearmetal.workloads.mpi.mpi import Mpi
+from tests.trace_writer import made_rank
 
 RANKS = 4
 
 
 def ring_rank(rank: int, *, command: str = "ring") -> RankTrace:
     """Each rank sends 1000 messages of 64 bytes to the next one in a communicator of reversed ranks."""
-    everyone = tuple(range(RANKS))
-    return RankTrace(
-        rank=rank,
-        world_ranks=RANKS,
-        trace_id=7,
+    calls = (
+        Call(CallKind.INIT),
+        Call(CallKind.SEND, comm=2, peer=RANKS - 1 - (rank + 1) % RANKS, message_bytes=64),
+        Call(CallKind.RECV, comm=2, peer=RANKS - 1 - (rank - 1) % RANKS, message_bytes=64),
+        Call(CallKind.ALLREDUCE, message_bytes=8),
+        Call(CallKind.SEND, CallFlag.NONBLOCKING, peer=rank, message_bytes=3, request=0),
+    )
+    return made_rank(
+        rank,
+        RANKS,
+        calls,
+        Communicator(99, CommKind.SPLIT, 0, tuple(range(RANKS))[::-1], RANKS - 1 - rank),
         elapsed_ns=1_000_000,
         meta={"node": f"host{rank // 2}", "command": command, "library": "Some MPI", "profiler_ns": "1000"},
-        lists=(),
-        communicators=(
-            Communicator(1, CommKind.WORLD, NONE, everyone, rank),
-            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
-            Communicator(99, CommKind.SPLIT, 0, everyone[::-1], RANKS - 1 - rank),
-        ),
-        calls=(
-            Call(CallKind.INIT),
-            Call(CallKind.SEND, comm=2, peer=RANKS - 1 - (rank + 1) % RANKS, message_bytes=64),
-            Call(CallKind.RECV, comm=2, peer=RANKS - 1 - (rank - 1) % RANKS, message_bytes=64),
-            Call(CallKind.ALLREDUCE, message_bytes=8),
-            Call(CallKind.SEND, CallFlag.NONBLOCKING, peer=rank, message_bytes=3, request=0),
-        ),
         times=(
             CallTime(1, 5_000_000, 5_000_000),
             CallTime(1000, 100_000, 300),
@@ -62,7 +56,6 @@ def ring_rank(rank: int, *, command: str = "ring") -> RankTrace:
             CallTime(10, 300_000, 40_000),
             CallTime(1, 10, 10),
         ),
-        gap_probabilities=(0.0, 1.0),
         gaps=(Gap(2010, 390_000, (100, 200)),),
         program=(Repeat(1000, (DoCall(1), DoCall(2))), Repeat(10, (DoCall(3),)), DoCall(0), DoCall(4)),
     )

@@ -18,7 +18,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.predict.fit_run import conditions_of, fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.schedule import schedule_from_trace
-from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace, Trace
+from nearmetal.predict.trace import Call, CallKind, RankTrace, Trace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
     Validated,
@@ -35,7 +35,7 @@ from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.samples import decode
-from tests.trace_writer import encode_rank, rank_file_name
+from tests.trace_writer import encode_rank, made_rank, rank_file_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,11 +82,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_message(rank: int) -> RankTrace:
     """Return the trace of a rank of two, of which the first sends the other a byte."""
     calls = (Call(CallKind.SEND, peer=1, message_bytes=1), Call(CallKind.RECV, peer=0, message_bytes=1))
-    world = Communicator(1, CommKind.WORLD, NONE, (0, 1), rank)
-    own = Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0)
-    return RankTrace(
-        rank, 2, 1, 1, {}, (), (world, own), (calls[rank],), (CallTime(),), (0.0, 1.0), (), (DoCall(0),)
-    )  # fmt: skip
+    return made_rank(rank, 2, calls[rank : rank + 1])
 
 
 def said(*argv: str) -> str:

@@ -13,19 +13,9 @@ from nearmetal.predict.models import Distribution, MeasuredCollective
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
 from nearmetal.predict.simulate import simulate
-from nearmetal.predict.trace import (
-    NONE,
-    Call,
-    CallFlag,
-    CallKind,
-    CallTime,
-    CommKind,
-    Communicator,
-    DoCall,
-    RankTrace,
-    Trace,
-)
+from nearmetal.predict.trace import NONE, Call, CallFlag, CallKind, CommKind, Communicator, DoCall, RankTrace, Trace
 from nearmetal.predict.traffic import messages_of
+from tests.trace_writer import made_rank
 
 from .simulated import MACHINE, US
 
@@ -49,19 +39,12 @@ def traced(kind: CallKind, each: int, *, listed: bool = True, dims: tuple[int, .
     everyone = tuple(range(RANKS))
 
     def of_rank(rank: int) -> RankTrace:
-        comms = [
-            Communicator(1, CommKind.WORLD, NONE, everyone, rank),
-            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
-            Communicator(99, CommKind.CART, 0, everyone, rank, dims, (1,) * len(dims)),
-        ]
+        grid = Communicator(99, CommKind.CART, 0, everyone, rank, dims, (1,) * len(dims))
         call = recorded(kind, each, rank, dims)
         if not listed:
             call = replace(call, list_a=NONE, list_b=NONE)
         sizes = ((each,) * (2 * len(dims) or RANKS),)
-        return RankTrace(
-            rank, RANKS, 7, 1, {}, sizes, tuple(comms[: 3 if dims else 2]), (call,), (CallTime(),), (0.0, 1.0), (),
-            (DoCall(0),),
-        )  # fmt: skip
+        return made_rank(rank, RANKS, [call], *([grid] if dims else []), lists=sizes)
 
     return schedule_from_trace(Trace(tuple(map(of_rank, range(RANKS)))))
 
