@@ -36,6 +36,8 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir, RunInfo
 from tests.beside_runs import HISTORY_STUDY, make_history
+from tests.unit.report.synthetic_run import Recipe
+from tests.unit.report.synthetic_run import make_run as make_synthetic_run
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,9 @@ class FourteenRuns:
         )
         longer = [1.2 if metric is Metric.P99 and number >= 8 else 1.0 for number in range(14)]
         levels = [10_000.0 * times * (1 + 0.001 * (number % 5)) for number, times in enumerate(longer)]
-        return [(f"{i}", EntryCell(cell, metric, shown, {0: level, 1: level})) for i, level in enumerate(levels)]
+        return [
+            (f"{i}", EntryCell(cell, metric, shown, {0: level, 1: level}, 2, 1, {})) for i, level in enumerate(levels)
+        ]
 
 
 def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
@@ -143,7 +147,7 @@ def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
 def test_a_long_series_is_drawn_whole() -> None:
     shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
-    points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
+    points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE), 3, 1) for n in range(1, 101))
     series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
     entry = RunEntry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
     runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
@@ -195,15 +199,16 @@ def test_the_file_is_its_owners(filled: Path) -> None:
     [
         ("CREATE TABLE other (a INTEGER)", "no history of nearmetal"),
         ("CREATE VIEW nearmetal_history AS SELECT 1 AS format", "no history of nearmetal"),
-        ("CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (2)", "has format 2"),
+        ("CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (3)", "has format 3"),
+        ("CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (1)", "to a new file"),
         ("CREATE TABLE nearmetal_history (format INTEGER)", "has format None"),
         (
-            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (1); "
+            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (2); "
             "CREATE VIEW runs AS SELECT 'a' AS run_id",
             "lacks cells, facts, figures, runs",
         ),
         (
-            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (1); "
+            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (2); "
             "CREATE TABLE runs (a INTEGER); CREATE TABLE facts (a INTEGER); CREATE TABLE cells (a INTEGER); "
             "CREATE TABLE figures (a INTEGER)",
             "cannot be read as a history",
@@ -346,6 +351,36 @@ def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Pa
         assert len(own.trials) == 6
         mean_ns = math.exp(math.fsum(map(math.log, one.ns.values())) / 2)
         assert one.shown.value(mean_ns) == pytest.approx(own.levels[metric].value)
+    json_points = points_like_the_report(root, tmp_path / "h.duckdb")
+    assert {(point["blocks"], point["occasions"]) for point in json_points} == {(6, 2)}
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(boots=(1.0, 1.05, 1.1)), Recipe(blocks=24, hours=(1.0, 1.1, 1.2))])
+def test_a_level_has_the_interval_of_the_report(tmp_path: Path, recipe: Recipe) -> None:
+    """Blocks of one boot or one occasion share its luck: an interval over all of them is too narrow."""
+    points_like_the_report(make_synthetic_run(tmp_path / "run", recipe).root, tmp_path / "h.duckdb")
+
+
+def points_like_the_report(root: Path, file: Path) -> list[dict[str, object]]:
+    """Add a run to a new history, hold each level against the report's, and return the points of its JSON."""
+    with Database(file, write=True) as database:
+        database.add(collect(root))
+    with Database(file, write=False) as database:
+        found = build_history(database, Metric.MEDIAN)
+    levels = {
+        (cell.message_bytes, one.path): one.levels[Metric.MEDIAN]
+        for cell in build_view(RunDir.open(root), distributions=False).cells
+        for one in cell.paths
+    }
+    for series in found.series:
+        (point,) = series.points
+        level = levels[series.cell.message_bytes, series.cell.path]
+        assert (point.level.n, point.level.method) == (level.blocks, level.method)
+        assert point.level.interval is not None
+        assert level.interval is not None
+        ours, theirs = (dataclasses.astuple(one) for one in (point.level.interval, level.interval))
+        assert ours == pytest.approx(theirs)
+    return [point for one in json.loads(as_json.render(found))["series"] for point in one["points"]]
 
 
 def test_a_run_keeps_its_place_in_a_history_when_its_label_is_worded_anew(tmp_path: Path) -> None:

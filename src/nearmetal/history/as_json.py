@@ -22,13 +22,14 @@ class HistoryRunJson(RunEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPointJson:
-    """One run in one series; no ends where its level has no interval."""
+    """One run in one series, over its blocks, or its occasions if several; no ends where its level has no interval."""
 
     run: int
     level: float
     low: float | None
     high: float | None
     blocks: int
+    occasions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,4 +104,4 @@ def _series(one: Series) -> HistorySeriesJson:
 def _point(point: Point) -> HistoryPointJson:
     interval = point.level.interval
     low, high = (schema.finite(interval.low), schema.finite(interval.high)) if interval else (None, None)
-    return HistoryPointJson(run=point.run, level=point.level.value, low=low, high=high, blocks=point.level.n)
+    return made(HistoryPointJson, point, level=point.level.value, low=low, high=high)

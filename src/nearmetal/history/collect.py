@@ -32,7 +32,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
         blocks=len({record.order.block for record in headline.records}),
     )
     cells = tuple(
-        EntryCell(cell, metric, one.shown, one.ns)
+        EntryCell(cell, metric, one.shown, one.ns, one.blocks, one.occasions, one.boots)
         for metric, series in by_metric.items()
         for cell, one in series.cells.items()
         if one.ns

@@ -4,7 +4,7 @@
     runs               one row a run, by its identity
     facts              what each run was measured with
     cells              how each cell of a run is shown
-    figures            one figure a block of each cell: what levels and intervals are made of
+    figures            one figure a block of each cell, or one an occasion: what levels and intervals are made of
 
 A run goes in within one transaction, so a writer that is killed leaves the runs before it and nothing of its own.
 DuckDB lets one process write at a time: another waits for it.
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ from nearmetal.stats.summary import Metric
 if TYPE_CHECKING:
     import duckdb
 
-HISTORY_FORMAT = 1
+HISTORY_FORMAT = 2
 WAIT_S = 30.0
 _POLL_S = 0.05
 _LOCKED = "Could not set lock on file"
@@ -50,8 +50,10 @@ CREATE TABLE facts (run_id VARCHAR NOT NULL, fact VARCHAR NOT NULL, value VARCHA
 CREATE TABLE cells (
     run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, path VARCHAR NOT NULL, workload VARCHAR NOT NULL,
     operation VARCHAR NOT NULL, message_bytes BIGINT NOT NULL, setting VARCHAR NOT NULL, metric VARCHAR NOT NULL,
-    figure VARCHAR NOT NULL, unit VARCHAR NOT NULL, better VARCHAR NOT NULL, factor DOUBLE NOT NULL);
-CREATE TABLE figures (run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, block BIGINT NOT NULL, ns DOUBLE NOT NULL);
+    figure VARCHAR NOT NULL, unit VARCHAR NOT NULL, better VARCHAR NOT NULL, factor DOUBLE NOT NULL,
+    blocks BIGINT NOT NULL, occasions BIGINT NOT NULL);
+CREATE TABLE figures (
+    run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, block BIGINT NOT NULL, ns DOUBLE NOT NULL, boot BIGINT);
 """
 _TABLES = ("runs", "facts", "cells", "figures")
 # A file from elsewhere may hold views that read other files: nothing but the file itself is opened.
@@ -93,7 +95,7 @@ class Database(Closing):
         entry = kept.entry
         with _explained(self.path):
             held = self._connection.execute("SELECT trials FROM runs WHERE run_id = ?", [entry.run_id]).fetchone()
-            if held is not None and held[0] >= entry.trials and self._metrics(entry.run_id) >= kept.metrics:
+            if held is not None and held[0] >= entry.trials:
                 return "known"
             self._connection.execute("BEGIN TRANSACTION")
             for table in _TABLES if held else ():
@@ -102,11 +104,6 @@ class Database(Closing):
                 self._insert(table, rows)
             self._connection.execute("COMMIT")
         return "updated" if held else "added"
-
-    def _metrics(self, run_id: str) -> set[str]:
-        """Return which figures of a run are kept: an older nearmetal kept fewer."""
-        rows = self._connection.execute("SELECT DISTINCT metric FROM cells WHERE run_id = ?", [run_id]).fetchall()
-        return {str(metric) for (metric,) in rows}
 
     def runs(self) -> list[RunEntry]:
         """Return the runs by date, then by identity."""
@@ -130,23 +127,29 @@ class Database(Closing):
         """Return every cell under one metric with the identity of its run."""
         with _explained(self.path):
             heads = self._connection.execute(
-                "SELECT run_id, cell, workload, operation, setting, message_bytes, path, figure, unit, better, factor "
-                "FROM cells WHERE metric = ? ORDER BY run_id, cell",
+                "SELECT run_id, cell, figure, unit, better, factor, blocks, occasions, workload, operation, setting, "
+                "message_bytes, path FROM cells WHERE metric = ? ORDER BY run_id, cell",
                 [str(metric)],
             ).fetchall()
             figures = self._connection.execute(
-                "SELECT run_id, cell, block, ns FROM figures SEMI JOIN cells "
+                "SELECT run_id, cell, block, ns, boot FROM figures SEMI JOIN cells "
                 "ON figures.run_id = cells.run_id AND figures.cell = cells.cell AND cells.metric = ? "
                 "ORDER BY ALL",
                 [str(metric)],
             ).fetchall()
         ns: dict[tuple[str, int], dict[int, float]] = {}
-        for run_id, number, block, value in figures:
+        boots: dict[tuple[str, int], dict[int, int]] = {}
+        for run_id, number, block, value, boot in figures:
             ns.setdefault((run_id, number), {})[block] = value
-        return [
-            (head[0], EntryCell(CellId(*head[2:7]), metric, _shown(*head[7:]), ns.get((head[0], head[1]), {})))
-            for head in heads
-        ]
+            if boot is not None:
+                boots.setdefault((run_id, number), {})[block] = boot
+
+        def cell(key: tuple[str, int], figure: str, unit: str, better: str, factor: float, *what: Any) -> EntryCell:
+            blocks, occasions, *of = what
+            shown = DisplayScale(figure, unit, Better(better), factor)
+            return EntryCell(CellId(*of), metric, shown, ns.get(key, {}), blocks, occasions, boots.get(key, {}))
+
+        return [(head[0], cell(head[:2], *head[2:])) for head in heads]
 
     def _insert(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows:
@@ -167,9 +170,12 @@ class Database(Closing):
                 )
             known = self._connection.execute("SELECT max(format) FROM nearmetal_history").fetchone()
         if known is None or known[0] != HISTORY_FORMAT:
+            older = known is not None and known[0] is not None and known[0] < HISTORY_FORMAT
             raise ForeignFileError(
                 f"{self.path} has format {known[0] if known else None}, this nearmetal knows {HISTORY_FORMAT}",
-                hint="use the nearmetal that wrote it, or a newer one",
+                hint="an older nearmetal wrote it: add its runs to a new file"
+                if older
+                else "use the nearmetal that wrote it, or a newer one",
             )
         missing = {(name, "BASE TABLE") for name in _TABLES} - set(kinds)
         if missing:
@@ -239,10 +245,6 @@ def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnec
         os.umask(before)
 
 
-def _shown(figure: str, unit: str, better: str, factor: float) -> DisplayScale:
-    return DisplayScale(figure, unit, Better(better), factor)
-
-
 def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
     entry = kept.entry
     cells: list[dict[str, object]] = []
@@ -258,10 +260,13 @@ def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
                 "unit": one.shown.unit,
                 "better": str(one.shown.better),
                 "factor": one.shown.factor,
+                "blocks": one.blocks,
+                "occasions": one.occasions,
             }
         )
         figures += [
-            {"run_id": entry.run_id, "cell": number, "block": block, "ns": ns} for block, ns in sorted(one.ns.items())
+            {"run_id": entry.run_id, "cell": number, "block": block, "ns": ns, "boot": one.boots.get(block)}
+            for block, ns in sorted(one.ns.items())
         ]
     facts: list[dict[str, object]] = [
         {"run_id": entry.run_id, "fact": fact, "value": value} for fact, value in kept.facts.items()

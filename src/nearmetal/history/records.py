@@ -30,12 +30,15 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryCell:
-    """One cell of a run under one metric: block -> ns, and how that is shown."""
+    """One cell of a run under one metric: block or occasion -> ns, how that is shown, and the rest of `CellSeries`."""
 
     cell: CellId
     metric: Metric
     shown: DisplayScale
     ns: Mapping[int, float]
+    blocks: int
+    occasions: int
+    boots: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +49,18 @@ class KeptRun:
     facts: Mapping[str, str]
     cells: tuple[EntryCell, ...]
 
-    @property
-    def metrics(self) -> set[str]:
-        """Return which figures the cells hold."""
-        return {str(one.metric) for one in self.cells}
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run in one series: `run` is its number in the history, from 1 in order of date; `level` with interval."""
+    """One run in one series: `run` is its number in the history, from 1 in order of date; `level` with interval.
+
+    The level is over `blocks`, or over `occasions` where there are several.
+    """
 
     run: int
     level: LevelEstimate
+    blocks: int
+    occasions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.summary import Metric
+from nearmetal.stats.widen import OCCASIONS, Company
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
@@ -130,14 +131,21 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
     shown = members[-1][1].shown
     points = tuple(
-        Point(run.number, _level(cell, shown, interval=every_interval or run is members[-1][0]))
+        Point(
+            run.number,
+            _level(cell, shown, interval=every_interval or run is members[-1][0]),
+            cell.blocks,
+            cell.occasions,
+        )
         for run, cell in members
     )
     return Series(*key, shown, points, ())
 
 
 def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
+    """Return the level as the run's own report has it."""
     values = [shown.value(ns) for ns in cell.ns.values()]
     if interval:
-        return estimate_level(values)
+        boots = tuple(cell.boots[block] for block in cell.ns) if cell.boots else ()
+        return estimate_level(values, company=OCCASIONS if cell.occasions > 1 else Company(variants=boots))
     return LevelEstimate(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

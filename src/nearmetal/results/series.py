@@ -52,13 +52,18 @@ class CellId:
 class CellSeries:
     """A cell's durations, block -> ns; `refused` says why a launch could not support the metric.
 
-    Where a run has several occasions, each has one entry, the geometric mean of its blocks, under its first block.
+    Where a run has several occasions, each has one entry, the geometric mean of its blocks, under its first block;
+    `blocks` counts those, `occasions` is 1 where each entry is a block's. `boots` gives the boot that a block ran in
+    where there were several, and is empty over occasions.
     """
 
     cell: CellId
     shown: DisplayScale
     ns: Mapping[int, float]
     refused: str
+    blocks: int
+    occasions: int
+    boots: Mapping[int, int]
 
     def values(self, shown: DisplayScale | None = None) -> FloatArray:
         """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
@@ -129,14 +134,24 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     first = [record for record in records if not record.order.path.label.endswith(AGAIN)]
     orders = {cell_id(record, cell): record.order.workload for record in reversed(first) for cell in record.cells}
     occasions = RunSeries(run, study, records, {}).occasions
+    boots = variants(records) if occasions == 1 else {}
     cells: dict[CellId, CellSeries] = {}
     typical_ns: dict[tuple[str, str], float] = {}
     for key, found in launches(run, first).items():
         unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
-        ns, refused = over_blocks(found, metric, study.margin)
+        of_blocks, refused = over_blocks(found, metric, study.margin)
+        ns = of_blocks
         if occasions > 1:
-            ns = by_occasion(ns, lambda block: occasion_of(study, block) * study.trials.max_blocks)
-        cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)
+            ns = by_occasion(of_blocks, lambda block: occasion_of(study, block) * study.trials.max_blocks)
+        cells[key] = CellSeries(
+            key,
+            shown_for(orders[key], key.operation, key.message_bytes, unit),
+            ns,
+            refused,
+            blocks=len(of_blocks),
+            occasions=len(ns) if occasions > 1 else 1,
+            boots={block: boots[block] for block in ns} if boots else {},
+        )
     return RunSeries(run, study, records, _in_study_order(cells, study))
 
 
