@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from nearmetal.hosts.far.host import PATH_OPTIONS
 from nearmetal.hosts.table import HOSTS
 from nearmetal.paths.table import PATHS
 
@@ -17,18 +18,8 @@ _PATHS = """
 | kind | what joins the nodes |
 |---|---|
 """
-_MACHINES = """
-Options of a path on an ssh, kubectl or batch host:
-
-| option | meaning |
-|---|---|
-| `nodes` | of a `declared` path: names of its machines, separated by blanks |
-| `hypervisor` | of any other path: the machine on which it is built |
-| `network` | `own` (a scratch network) or `machine` (its own ports); by the recipe when left out |
-| `interface` | of a `declared` path: the interface on every machine, where it is not the node's |
-
-Options in the lab are in [its page](../how-to/lab.md).
-"""
+_MACHINES = "\nOptions of a path on an ssh, kubectl or batch host, beside its own:\n\n| option | meaning |\n|---|---|\n"
+_PATH_OPTIONS = "\nOptions of paths:\n\n| option | meaning | paths |\n|---|---|---|\n"
 
 
 def reference() -> str:
@@ -41,7 +32,14 @@ def reference() -> str:
             parts += [f"| `{name}` | {meaning} |\n" for name, meaning in row.options.items()]
     parts.append(_PATHS)
     parts += [f"| `{path.kind}` | {path.about} |\n" for path in PATHS.values()]
-    return "".join((*parts, _MACHINES))
+    parts.append(_PATH_OPTIONS)
+    meanings = {name: meaning for path in PATHS.values() for name, meaning in path.options.items()}
+    for name, meaning in meanings.items():
+        having = ", ".join(f"`{path.kind}`" for path in PATHS.values() if name in path.options)
+        parts.append(f"| `{name}` | {meaning} | {having} |\n")
+    parts.append(_MACHINES)
+    parts += [f"| `{name}` | {meaning} |\n" for name, meaning in PATH_OPTIONS.items()]
+    return "".join(parts)
 
 
 if __name__ == "__main__":

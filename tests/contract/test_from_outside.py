@@ -17,6 +17,7 @@ from nearmetal.hosts.table import HOSTS, open_host
 from nearmetal.knobs import table as knobs
 from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import interface_file, nic_knob
+from nearmetal.paths.path import NO_OPTIONS, Endpoints
 from nearmetal.paths.table import PATHS
 from nearmetal.paths.veth import Veth
 from nearmetal.run.check import check_study
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.hosts.host import Host, Shell
-    from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
     from nearmetal.workloads.tools.tool import FileCell
 
@@ -50,6 +50,7 @@ class Jumbo:
 
     kind = "jumbo"
     about = "a virtual cable for large frames"
+    options = NO_OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         ends = Veth().up(shell, order, nodes)

@@ -35,6 +35,7 @@ def check_path(path: paths.path.Path) -> None:
     assert find_path(path.kind) is path
     assert path.about
     assert "\n" not in path.about
+    assert all(meaning and "\n" not in meaning for meaning in path.options.values())
     before = repr(getattr(path, "__dict__", {}))
 
     class Refusing:

@@ -145,3 +145,20 @@ def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_
     study = parse_study(text.replace("PATH", "veth").replace("PROGRESS", "polling"), "t")
     with pytest.raises(BadInputError, match="share 1 processor") if refused else contextlib.nullcontext():
         check_study(study)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "refused"),
+    [
+        ('{ kind = "local" }', 'name = "bridge"\noptions = { wire_rat_mbit = 2000 }', r"mean 'wire_rate_mbit'\?"),
+        ('{ kind = "local" }', 'name = "shm"\noptions = { rx_usecs = 0 }', r"no option 'rx_usecs' \(leave it out\)"),
+        ('{ kind = "lab" }', 'name = "native"\noptions = { hypervisor = "h1" }', "has no option 'hypervisor'"),
+        ('{ kind = "slurm" }', 'name = "declared"\noptions = { partitions = "x" }', r"mean 'partition'\?"),
+        ('{ kind = "slurm" }', 'name = "declared"\noptions = { partition = "x", "interface.1" = "eth1" }', ""),
+    ],
+)
+def test_an_option_that_a_path_does_not_have_is_refused(host: str, path: str, refused: str) -> None:
+    study = f'format = 1\nname = "s"\nbaseline = "veth"\nhost = {host}\n[[path]]\nname = "veth"\n[[path]]\n{path}\n'
+    study += '[[workload]]\nname = "ping"\nkind = "qperf"\noperation = "tcp_lat"\nsizes = [8]\n'
+    with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():
+        check_study(parse_study(study, "t"))

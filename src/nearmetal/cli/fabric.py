@@ -13,9 +13,9 @@ from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
-from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.begin import default_root, info_of
+from nearmetal.run.check import check_path
 from nearmetal.run.guests import open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
@@ -77,7 +77,7 @@ def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bise
     """Measure the fabric of a study; return its run directory."""
     spec, text = read_study(study)
     order = whole_order(spec, path_name, nodes, bisection=bisection)
-    find_path(order.path.kind)
+    check_path(spec.host.kind, next(path for path in spec.path if path.name == order.path.label))
     with contextlib.closing(open_host(spec, warn)) as host:
         rehearse(spec.name, [order], host, warn)
         root = out or default_root(f"{spec.name}-fabric")

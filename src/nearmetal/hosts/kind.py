@@ -23,11 +23,13 @@ class HostKind:
     """What the word in the study file stands for.
 
     `open` returns the host, ready to carry trials out, or raises UnavailableError; `pace` is for estimates. `about` and
-    `options` are for the reference page. What trials need is tried before the first, except where `rehearsed` is False.
+    `options` are for the reference page. `path_options` are what the host itself understands of a path's options,
+    beside the recipe. What trials need is tried before the first, except where `rehearsed` is False.
     """
 
     about: str
     open: Callable[[Study], Host]
     pace: Callable[[HostSpec], Pace]
     options: Mapping[str, str] = field(default_factory=dict)
+    path_options: Mapping[str, str] = field(default_factory=dict)
     rehearsed: bool = True

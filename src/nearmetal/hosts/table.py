@@ -8,6 +8,7 @@ from typing import NoReturn
 from nearmetal.errors import UnavailableError, named
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
+from nearmetal.hosts.far.host import PATH_OPTIONS
 from nearmetal.hosts.host import Host, at_once
 from nearmetal.hosts.kind import HostKind, Pace
 from nearmetal.hosts.lab import lab
@@ -51,18 +52,21 @@ HOSTS: dict[str, HostKind] = {
         open=_ssh,
         pace=lambda _: Pace(2.0),
         options=ssh.OPTIONS,
+        path_options=PATH_OPTIONS,
     ),
     "kubectl": HostKind(
         about="Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).",
         open=lambda study: kubectl.open_kubectl(study.host),
         pace=lambda _: Pace(2.0),
         options=kubectl.OPTIONS,
+        path_options=PATH_OPTIONS,
     ),
     "slurm": HostKind(
         about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",
         open=lambda study: batch.open_batch("slurm", study),
         pace=lambda host: Pace(2.0, side_by_side=at_once(host.options, "allocations", 1)),
         options=batch.OPTIONS,
+        path_options=PATH_OPTIONS | batch.OF_ALLOCATION,
     ),
     "fake": HostKind(
         about="Figures from a formula, for trying things out and for tests.",

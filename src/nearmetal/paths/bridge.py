@@ -18,6 +18,7 @@ class Bridge:
 
     kind = "bridge"
     about = "a Linux bridge between the nodes, each on a virtual cable"
+    options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Build a bridge, or one on each of the machine's ports, and hang every node on one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell, is_far
@@ -18,6 +19,7 @@ class DeclaredPath:
 
     kind = "declared"
     about = "what joins the machines that the study names, as it is: bare hosts, guests, whatever their NICs"
+    options = MappingProxyType({"interface": "the interface on every machine, where it is not the node's own"})
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Find each node's address on its interface, and check that the first reaches the others.

@@ -8,8 +8,8 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +21,7 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
 
 _TAP = "nm-g"
+_ENDS = "`both` ends are guests (the default where every node is a machine), or `one`, against a bare peer"
 
 
 @runtime_checkable
@@ -43,6 +44,7 @@ class GuestPath:
     attach: Callable[[Shell, PathOrder, str, int], list[list[str]]]
     own_interrupts: bool = False
     whole_port: bool = False
+    options: Mapping[str, str] = field(default_factory=lambda: ports.OPTIONS | {"ends": _ENDS})
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Attach and boot the guests, give a peer its port, and wait until all reach all."""

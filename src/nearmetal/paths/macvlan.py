@@ -17,6 +17,7 @@ class Macvlan:
 
     kind = "macvlan"
     about = "macvlan devices of one parent in bridge mode"
+    options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make one device a node, on the machine's ports or on a parent of its own."""

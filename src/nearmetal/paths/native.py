@@ -16,6 +16,7 @@ class Native:
 
     kind = "native"
     about = "the whole port in the node (SR-IOV physical function), nothing between driver and wire"
+    options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Give port i to node i."""

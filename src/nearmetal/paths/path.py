@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from nearmetal.hosts.host import Shell
@@ -39,6 +40,9 @@ class Endpoints:
         return bool(self.subnet)
 
 
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
 class Path(Protocol):
     """A recipe. A path may be brought up again after it was taken down; recipes hold no state."""
 
@@ -49,6 +53,10 @@ class Path(Protocol):
     @property
     def about(self) -> str:
         """One line for people: what the traffic goes through."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What each of the path's options means, by name; a study that gives another one is refused."""
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Join the nodes and wait until each reaches each; raise NearmetalError when that fails."""

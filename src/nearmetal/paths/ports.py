@@ -19,6 +19,14 @@ from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder, Scalar
 
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
+OPTIONS = {
+    "wire_delay_us": "what a frame needs on the wire, in us, on its way out of each port",
+    "wire_rate_mbit": "what the wire carries, in Mbit/s",
+    "wire_loss_percent": "with `nodes`: how many of 100 frames get lost",
+    "wire_queue_kib": "with `nodes`: what may wait at a port of the switch, in KiB",
+    "rx_usecs": "receive interrupt moderation of every port and function that takes part, in us",
+}
+"""What every path over ports of the lab understands."""
 MAX_VFS = 7
 """What an 82576 offers."""
 CARRIER_TIMEOUT_S = 10.0

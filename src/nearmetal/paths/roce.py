@@ -7,8 +7,8 @@ usually keeps two addresses of one machine off the wire is switched off (Documen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import HYPERVISOR, Shell
@@ -32,6 +32,7 @@ class Roce:
     kind: str
     about: str
     interfaces: Callable[[Shell, Sequence[str]], Sequence[str]]
+    options: Mapping[str, str] = field(default_factory=lambda: ports.OPTIONS)
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make an RDMA device on each of two interfaces of the machine; MPI has no way to use them there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.paths.path import NO_OPTIONS, Endpoint, Endpoints
 from nearmetal.study.order import PathOrder
 
 
@@ -14,6 +14,7 @@ class Shm:
 
     kind = "shm"
     about = "shared memory inside one node; no network at all"
+    options = NO_OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)
         """Return the first node for every node: there is nothing to set up."""

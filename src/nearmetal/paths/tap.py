@@ -27,6 +27,7 @@ class Tap:
 
     kind = "tap"
     about = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
+    options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Start the relay and give one of its devices to each of two nodes.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import NO_OPTIONS, Endpoints
 from nearmetal.study.order import PathOrder
 
 
@@ -15,6 +15,7 @@ class Veth:
 
     kind = "veth"
     about = "a virtual cable between two nodes: both network stacks, nothing between them"
+    options = NO_OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)
         """Lay the cable between exactly two nodes."""

@@ -15,6 +15,7 @@ class Vf:
 
     kind = "vf"
     about = "an SR-IOV virtual function in the node, switched in the port itself"
+    options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Split every port into as many functions as it has nodes, and give each node one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import BadInputError, UnavailableError, meant
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
@@ -18,7 +18,7 @@ from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import TRACE_OPTION, Order, Scalar
 from nearmetal.study.plan import block
-from nearmetal.study.spec import Study
+from nearmetal.study.spec import PathSpec, Study
 from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
@@ -47,7 +47,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
     yield lambda: find_host(study.host.kind)
     yield lambda: flavour_named(study.mpi.flavour)
     for path in study.path:
-        yield lambda kind=path.recipe: find_path(kind)  # type: ignore[misc]
+        yield lambda path=path: check_path(study.host.kind, path)  # type: ignore[misc]
     for order in block(study, 0):
         yield lambda order=order: _check_workload(order)  # type: ignore[misc]
         yield lambda order=order: _check_waiting(study, order)  # type: ignore[misc]
@@ -58,6 +58,15 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
             yield lambda knob=knob, value=value: _check_knob(knob, value)  # type: ignore[misc]
     for knob in study.tune.knobs if study.tune else {}:
         yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
+
+
+def check_path(host: str, path: PathSpec) -> None:
+    """Raise BadInputError for a path that nobody knows, or an option that neither its recipe nor that host has."""
+    known = {**find_path(path.recipe).options, **find_host(host).path_options}
+    for name in path.options:
+        if name.partition(".")[0] not in known:  # `interface.1` is node 1's
+            said = f"path {path.name!r} ({path.recipe}) has no option {name!r}"
+            raise BadInputError(said, hint=meant(name, known) if known else "leave it out")
 
 
 def _check_workload(order: Order) -> None:

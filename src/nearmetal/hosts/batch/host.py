@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
 """Kind of host -> its batch system, given the host's option `mpi`."""
 
+OF_ALLOCATION = dict.fromkeys(("partition", "account", "constraint", "nodelist", "exclude"), "as in the batch system")
+"""What a path may ask for itself, too: native nodes and guests are often two partitions."""
 OPTIONS = {
     "nodes": "nodes of an allocation (2)",
     "time_limit_s": "time limit of an allocation (1800)",
@@ -41,10 +43,8 @@ OPTIONS = {
     "mpi_prefix": "directory of the MPI on the nodes; PATH when left out",
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
     "interface": "the nodes' interface on the measured path; a path may name its own",
-    **dict.fromkeys(("partition", "account", "constraint", "nodelist", "exclude"), "as in the batch system"),
+    **OF_ALLOCATION,
 }
-_OF_ALLOCATION = ("partition", "account", "constraint", "nodelist", "exclude")
-"""What a path may ask for itself: native nodes and guests are often two partitions."""
 _ATTEMPTS = 2
 _SPARE_S = 60
 _STUCK_S = 20.0
@@ -114,7 +114,7 @@ class BatchHost:
 
     def _carry_out_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         interface = str(order.path.options.get("interface", self._options.get("interface", "")))
-        options = {name: value for name, value in order.path.options.items() if name not in _OF_ALLOCATION}
+        options = {name: value for name, value in order.path.options.items() if name not in OF_ALLOCATION}
         nodes = allocation.state.nodes
         bound = bind(replace(order, path=replace(order.path, options=options)), dict.fromkeys(nodes, interface))
         machines = [allocation.machines[name] for name in bound.machines]
@@ -145,7 +145,7 @@ class BatchHost:
                 f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:.0f} s and {_SPARE_S} s more",
                 hint="raise the host's option `time_limit_s`, or lower `trials.timeout`",
             )
-        wanted = {name: str(order.path.options.get(name, self._options.get(name, ""))) for name in _OF_ALLOCATION}
+        wanted = {name: str(order.path.options.get(name, self._options.get(name, ""))) for name in OF_ALLOCATION}
         return Request(
             nodes=max(int(self._options.get("nodes", 2)), order.nodes),
             time_limit_s=time_limit_s,

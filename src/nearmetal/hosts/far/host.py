@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 DECLARED = "declared"
 NODES, HYPERVISOR_OPTION, NETWORK = "nodes", "hypervisor", "network"
+PATH_OPTIONS = {
+    NODES: "of a `declared` path: names of its machines, separated by blanks",
+    HYPERVISOR_OPTION: "of any other path: the machine on which it is built",
+    NETWORK: "`own` (a scratch network) or `machine` (its own ports); by the recipe when left out",
+}
+"""What a path on far machines may say besides its recipe's own options."""
 _OF_PORTS = frozenset({"native", "vf"})
 """Recipes that take the machine's own ports, so its network cannot be a scratch one."""
 
