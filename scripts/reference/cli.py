@@ -21,14 +21,15 @@ from nearmetal.results.gated import GateExit
 _HEAD = """# Command line
 
 Made from `src/nearmetal/cli` by `make reference`; `nearmetal VERB --help` says the same, and so does the man page,
-`man packaging/man/nearmetal.1`. Data goes to stdout and talk to stderr. Completion: [Install](../how-to/install.md).
+`man packaging/man/nearmetal.1`. Data goes to stdout, messages to stderr. Shell completion:
+[Install](../how-to/install.md).
 """
 EXIT_CODES = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "failed; of `fabric`: a node or a link was named",
+    ExitCode.FAILED: "failed; for `fabric`: a node or a link was named",
     ExitCode.USAGE: "wrong usage, a wrong study, or a foreign or damaged file: nothing was started",
     ExitCode.UNAVAILABLE: "this machine lacks something: a program, a device, a permission",
-    ExitCode.PARTIAL: "done, but some trials failed; of `fabric`: not measured to the end",
+    ExitCode.PARTIAL: "done, but some trials failed; for `fabric`: not measured to the end",
     ExitCode.INTERRUPTED: "interrupted, by Ctrl-C, SIGTERM or SIGHUP; `run` and `tune` say how to continue",
 }
 """What each exit code means, in the one table that all pages show."""
@@ -36,7 +37,7 @@ GATE_CODES = {
     GateExit.WITHIN: "within the margin, or better",
     GateExit.WORSE: "worse",
     GateExit.UNDECIDED: "undecided",
-    GateExit.UNAVAILABLE: "something is missing here",
+    GateExit.UNAVAILABLE: "something is missing on this machine",
     GateExit.USAGE: "wrong usage or input",
     GateExit.FAILED: "failed",
     GateExit.INTERRUPTED: "interrupted, by Ctrl-C, SIGTERM or SIGHUP",

@@ -9,18 +9,23 @@ from nearmetal.knobs.table import FAMILIES
 
 _HEAD = """# Knobs
 
-Made from `src/nearmetal/knobs` by `make reference`. `nearmetal knobs` shows which of them a machine has, with their
-present values, and `nearmetal knobs --all` why not the others. How they are kept safe: [Tune](../how-to/tune.md).
+Made from `src/nearmetal/knobs` by `make reference`. `nearmetal knobs` lists the knobs of a machine with their present
+values; `nearmetal knobs --all` also lists the others, with the reason why they are not available. How changes are kept
+safe: [Tune](../how-to/tune.md).
 
-A knob of an **interface** is set on the interface of every endpoint, one of a **node** in its network namespace, one
-of the **machine** once. What a knob *disturbs* is part of its snapshot and is put back with it. `nic.rx-usecs.queue3`
-(also `tx-usecs`, `rx-frames`, `tx-frames`, `adaptive-rx`, `adaptive-tx`) is the knob of one queue.
+A knob of an **interface** is set on the interface of every endpoint, a knob of a **node** in the node's network
+namespace, and a knob of the **machine** once. The knobs that a knob *disturbs* are part of its snapshot and are
+restored with it. `nic.rx-usecs.queue3` (likewise for `tx-usecs`, `rx-frames`, `tx-frames`, `adaptive-rx`,
+`adaptive-tx`) is the knob of one queue.
 
-NICs are reached with the `ethtool` and `ip` programs and with files of sysfs and procfs, and with nothing else: the
-same access then works in a namespace, in the lab's guest and on a far host, and renders into a shell script for the
-watchdog and for the undo that is printed when all else fails. Only lines whose label is known are read, and a
-parameter that a driver does not list is reported as such.
+NICs are accessed only through the programs `ethtool` and `ip` and through files of sysfs and procfs. This works the
+same way in a namespace, in the lab's guest and on a remote host, and can be turned into a shell script for the
+watchdog, or into the undo script that is printed as a last resort. Only lines with a known label are read, and a
+parameter that a driver does not list is reported as missing.
 """
+
+
+_ROUNDING = {"none": "", "power of two": "", "cap": "higher values are capped"}
 
 
 def reference() -> str:
@@ -28,7 +33,7 @@ def reference() -> str:
     parts = [_HEAD]
     for family, knobs in FAMILIES.items():
         parts.append(f"\n## {family[0].upper()}{family[1:]}\n")
-        parts.append("| knob | of | takes | disturbs | what it does |\n|---|---|---|---|---|")
+        parts.append("| knob | of | values | disturbs | what it does |\n|---|---|---|---|---|")
         for knob in knobs:
             disturbed = ", ".join(f"`{name}`" for name in knob.disturbs)
             about = _cell(knob.about)
@@ -43,36 +48,36 @@ def _mpi() -> str:
         f"| `{knob.name}` | {_cell(knob.kind.about())} | {', '.join(knob.renders)} | {_cell(knob.about)} |"
         for knob in mpi.KNOBS
     ]
-    head = "\n## MPI\n\nEnvironment and arguments of one launch; nothing to restore.\n"
-    return "\n".join([head, "| knob | takes | libraries | what it does |\n|---|---|---|---|", *rows])
+    head = "\n## MPI\n\nThese set the environment and arguments of one launch; there is nothing to restore.\n"
+    return "\n".join([head, "| knob | values | libraries | what it does |\n|---|---|---|---|", *rows])
 
 
 def _drivers() -> str:
     lines = [
-        "\n## What drivers take\n",
-        "Checked before anything is written (read in the drivers' sources; not run on the hardware).\n",
-        "| driver | knob | takes | note |\n|---|---|---|---|",
+        "\n## What drivers accept\n",
+        "Checked before anything is written. Taken from the drivers' sources, not tested on the hardware.\n",
+        "| driver | knob | values | note |\n|---|---|---|---|",
     ]
     for driver, ranges in drivers.RANGES.items():
         for name, one in ranges.items():
-            rounding = "" if one.rounding == "none" else f"rounds: {one.rounding}"
+            rounding = _ROUNDING.get(one.rounding, f"rounds: {one.rounding}")
             note = "; ".join(text for text in (rounding, one.reason) if text)
             lines.append(f"| {driver} | `{name}` | {one.about()} | {note} |")
     lines += [
-        "\nOn every driver: usecs and frames of one direction are never both 0, a low threshold is below its high one.",
-        f"On {', '.join(sorted(drivers.OWNED))} usecs cannot change while the adaptive mode is on; on ice",
-        "rx-usecs-high cannot either. A setting that leaves an adaptive mode on which would overrule it is refused:\n",
+        "\nOn every driver, usecs and frames of one direction must not both be 0, and a low threshold must be below",
+        f"the high one. On {', '.join(sorted(drivers.OWNED))}, usecs cannot change while the adaptive mode is on;",
+        "on ice, neither can rx-usecs-high. A setting that leaves an overriding adaptive mode on is refused:\n",
         *(f"- {driver}: {why}" for driver, ways in drivers.OVERWRITTEN.items() for why in ways.values()),
-        "\nWhat a driver resets with a knob is written after it, as it was or as the setting has it:\n",
+        "\nKnobs that a driver resets along with another are written after it, with the old or the setting's values:\n",
         *(
             f"- {driver}: `{name}` resets {', '.join(f'`{other}`' for other in others)}"
             for driver, resets in drivers.RESETS.items()
             for name, others in resets.items()
         ),
-        "\n| driver | read in Linux 6.12.117, `drivers/net/ethernet` |\n|---|---|",
+        "\n| driver | source, in `drivers/net/ethernet` of Linux 6.12.117 |\n|---|---|",
         *(f"| {driver} | {where} |" for driver, where in drivers.SOURCES.items()),
-        "\n## Read-backs that prove nothing\n",
-        "Reported with every trial that sets the knob (`knob.unproven.NAME` among its facts).\n",
+        "\n## Unreliable read-backs\n",
+        "Reported with every trial that sets the knob, as the fact `knob.unproven.NAME`.\n",
         "| driver | knob | why |\n|---|---|---|",
     ]
     lines += [

@@ -10,15 +10,16 @@ from nearmetal.paths.table import PATHS
 
 _HEAD = """# Hosts and paths
 
-What `host.kind`, `host.options` and `path.kind` of a [study](study.md) may say. Made from the code by `make reference`.
+Possible values of `host.kind`, `host.options` and `path.kind` in a [study](study.md). Made from the code by
+`make reference`.
 """
 _PATHS = """
 ## Paths
 
-| kind | what joins the nodes |
+| kind | connection between the nodes |
 |---|---|
 """
-_MACHINES = "\nOptions of a path on an ssh, kubectl or batch host, beside its own:\n\n| option | meaning |\n|---|---|\n"
+_MACHINES = "\nFurther options of a path on an ssh, kubectl or batch host:\n\n| option | meaning |\n|---|---|\n"
 _PATH_OPTIONS = "\nOptions of paths:\n\n| option | meaning | paths |\n|---|---|---|\n"
 
 

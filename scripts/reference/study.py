@@ -37,8 +37,8 @@ _HEAD = """# The study file
 TOML, format 1. Unknown keys are errors, and all errors are reported at once. Made from `src/nearmetal/study/spec.py`
 by `make reference`.
 
-Sizes are integers of bytes or text with a binary unit (`"64 KiB"`), durations text with a unit (`"30 s"`), shares
-numbers below 1 or text (`"5 %"`).
+A size is an integer number of bytes or text with a binary unit (`"64 KiB"`), a duration is text with a unit (`"30 s"`),
+a share is a number below 1 or text (`"5 %"`).
 """
 
 

@@ -17,8 +17,8 @@ from nearmetal.hosts.host import Shell
 from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus
 
 OPTIONS = {
-    "base_ns.PATH": "round trip of a kind of path, in ns",
-    "fail.PATH": "a reason with which every trial of the path of this name fails",
+    "base_ns.PATH": "round trip on this kind of path, in ns",
+    "fail.PATH": "makes every trial on the path of this name fail, with this reason",
 }
 """What the reference page says of them (scripts/reference)."""
 BASE_NS = {"shm": 1_000, "veth": 10_000, "bridge": 11_000, "macvlan": 10_100, "tap": 24_000}

@@ -14,12 +14,12 @@ from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec
 
 OPTIONS = {
-    "kubectl": "the program (`kubectl` of PATH)",
-    "context": "context of the kubeconfig; the present one when left out",
-    "namespace": "namespace of the pods; the context's own when left out",
-    "container": "container in each pod; its default one when left out",
+    "kubectl": "the program (`kubectl` on PATH)",
+    "context": "context of the kubeconfig (the current one)",
+    "namespace": "namespace of the pods (the context's own)",
+    "container": "container in each pod (its default one)",
     "selector": "label of the pods, such as `job-name=mpi`, instead of [[host.node]] tables",
-    "interface": "their interface on the measured path, such as `net1` of Multus; each node's own when left out",
+    "interface": "their interface on the measured path, such as `net1` of Multus (each node's own)",
     **far.OPTIONS,
 }
 _GET_TIMEOUT_S = 60.0

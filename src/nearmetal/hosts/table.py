@@ -36,7 +36,7 @@ def _say(text: str) -> None:
 
 HOSTS: dict[str, HostKind] = {
     "local": HostKind(
-        about="Namespaces of this machine, with or without root.",
+        about="Network namespaces of this machine, with or without root.",
         open=lambda _: LocalHost(),
         pace=lambda _: Pace(0.6),
     ),
@@ -48,7 +48,7 @@ HOSTS: dict[str, HostKind] = {
         rehearsed=False,  # a look into the lab costs as much as a trial there, and its parts are known before
     ),
     "ssh": HostKind(
-        about="Machines that the study names ([how](../how-to/real-cluster.md)).",
+        about="Machines named in the study ([how](../how-to/real-cluster.md)).",
         open=_ssh,
         pace=lambda _: Pace(2.0),
         options=ssh.OPTIONS,
@@ -69,14 +69,14 @@ HOSTS: dict[str, HostKind] = {
         path_options=PATH_OPTIONS | batch.OF_ALLOCATION,
     ),
     "fake": HostKind(
-        about="Figures from a formula, for trying things out and for tests.",
+        about="Figures from a formula, for experiments and tests.",
         open=lambda study: fake.FakeHost(study.host.options),
         pace=lambda _: Pace(0.0, 0.0),
         options=fake.OPTIONS,
         rehearsed=False,
     ),
     "import": HostKind(
-        about="No host: the mark of a run whose figures were read from files ([how](../how-to/import.md)).",
+        about="No host: marks a run whose figures were imported from files ([how](../how-to/import.md)).",
         open=lambda _: _refuse(),
         pace=lambda _: Pace(0.0, 0.0),
         rehearsed=False,

@@ -18,7 +18,7 @@ _SPREAD = "spread:"
 
 @dataclass(frozen=True, slots=True)
 class _VectorPlacement:
-    """A list of processors for every vector, or `spread:LIST` for one processor a vector in turn."""
+    """A list of processors for every vector, or `spread:LIST` for one processor per vector in turn."""
 
     def canon(self, value: Scalar) -> str:
         text = str(value).strip()
@@ -26,7 +26,7 @@ class _VectorPlacement:
         return prefix + CpuList().canon(text.removeprefix(prefix))
 
     def about(self) -> str:
-        return "a list of processors such as 0-3, or spread:0-3 for one processor a vector in turn"
+        return "a list of processors such as 0-3, or spread:0-3 for one processor per vector in turn"
 
 
 class IrqAffinity(Knob):

@@ -63,10 +63,12 @@ def _latencies_us(shell: Shell, target: Target) -> list[int]:
 
 
 KNOBS = (
-    Knob("host.cpu-governor", "how the clock follows the load", Scope.MACHINE, Stage.HOST, OneOf(), _governors),
+    Knob(
+        "host.cpu-governor", "how the clock frequency follows the load", Scope.MACHINE, Stage.HOST, OneOf(), _governors
+    ),
     IdleLatency(
         "host.idle-latency-us",
-        "longest wake-up from an idle state that is allowed; 0 keeps processors polling and warm",
+        "the longest allowed wake-up from an idle state; 0 keeps processors polling and out of idle states",
         Scope.MACHINE,
         Stage.HOST,
         WholeNumber(0, 1_000_000, "us"),
@@ -74,14 +76,14 @@ KNOBS = (
     ),
     Knob(
         "host.transparent-hugepages",
-        "large pages behind the back of programs: fewer TLB misses, pauses when they are made",
+        "large pages without the program's involvement: fewer TLB misses, but pauses when pages are merged",
         Scope.MACHINE,
         Stage.HOST,
         OneOf(("always", "madvise", "never")),
         machine_file("/sys/kernel/mm/transparent_hugepage/enabled", pick=_BRACKETED),
     ),
     sysctl_knob(
-        "numa_balancing", "kernel/numa_balancing", WholeNumber(0, 3), "pages follow the processes that use them"
+        "numa_balancing", "kernel/numa_balancing", WholeNumber(0, 3), "pages migrate to the processes that use them"
     ),
-    sysctl_knob("timer_migration", "kernel/timer_migration", FLAG, "timers move away from idle processors"),
+    sysctl_knob("timer_migration", "kernel/timer_migration", FLAG, "timers migrate away from idle processors"),
 )

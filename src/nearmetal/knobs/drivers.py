@@ -78,9 +78,9 @@ _USECS = ("rx-usecs", "tx-usecs")
 _FRAMES = ("rx-frames", "tx-frames")
 _RINGS = ("ring-rx", "ring-tx")
 _MLX4_AUTO = "65535 means auto and reads back as the default"
-_CUT = "kept in 16 bits, more is cut off in silence"
+_CUT = "kept in 16 bits; more is silently truncated"
 _ITR = Range(0, 8160, step=2, rounding="up", reason="the device counts in steps of 2 us")
-_COMBINED = Range(0, 0, reason="queues receive and transmit here, set channels-combined")
+_COMBINED = Range(0, 0, reason="queues both receive and transmit: set channels-combined")
 _SEPARATE = Range(0, 0, reason="the driver has separate rx and tx channels")
 
 RANGES: dict[str, dict[str, Range]] = {
@@ -104,25 +104,25 @@ RANGES: dict[str, dict[str, Range]] = {
     },
     "igb": {
         "nic.rx-usecs": Range(10, 10000, frozenset({0, 1, 3}), reason="1 and 3 are its dynamic modes"),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
     },
     "igbvf": {
         # igbvf_set_coalesce: off is the shortest throttle that the device's clock needs, and reads back as 1.
         "nic.rx-usecs": Range(
             10, 10000, frozenset({0, 2, 3}), becomes={0: 1}, reason="2 and 3 are its dynamic modes, 0 reads back as 1"
         ),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
     },
     "ixgbevf": {
         "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
     },
     # IXGBE_MAX_EITR (0xFF8) in units of a quarter microsecond.
     "ixgbe": {
         "nic.rx-usecs": Range(
             2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode; a step across 10 us restarts the port"
         ),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
         **_each(_RINGS, Range(64, 32768, step=8, rounding="up")),
         **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
@@ -131,15 +131,15 @@ RANGES: dict[str, dict[str, Range]] = {
         "nic.rx-usecs-high": Range(
             0, 236, step=4, rounding="down", reason="the interrupt rate limit, in steps of 4 us"
         ),
-        "nic.tx-usecs-high": Range(0, 0, reason="it follows rx-usecs-high, set that"),
-        "nic.tx-frames-irq": Range(1, 65535, reason="0 is ignored in silence"),
+        "nic.tx-usecs-high": Range(0, 0, reason="follows rx-usecs-high: set that"),
+        "nic.tx-frames-irq": Range(1, 65535, reason="0 is silently ignored"),
         **_each(_RINGS, Range(64, 8160, step=32, rounding="up")),
         **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
     "ice": {
         **_each(_USECS, Range(0, 8160, reason="ICE_ITR_MAX")),
         "nic.rx-usecs-high": Range(
-            4, 236, frozenset({0}), reason="the interrupt rate limit, of 8 us at least on slow links"
+            4, 236, frozenset({0}), reason="the interrupt rate limit, at least 8 us on slow links"
         ),
         **_each(_RINGS, Range(64, 8160, step=32, rounding="up")),
     },
@@ -147,11 +147,11 @@ RANGES: dict[str, dict[str, Range]] = {
     "bnxt_en": {
         **_each((*_USECS, "rx-usecs-irq", "tx-usecs-irq", "tx-frames", "tx-frames-irq"), Range(0, 65535, reason=_CUT)),
         **_each(("rx-frames", "rx-frames-irq"), Range(0, 32767, reason=f"doubled and {_CUT}")),
-        "nic.ring-tx": Range(19, 65535, reason="a frame of the most fragments must fit"),
+        "nic.ring-tx": Range(19, 65535, reason="a frame with the maximum number of fragments must fit"),
     },
     "gve": {
-        **_each(_USECS, Range(0, 8190, reason="queue format DQO alone has moderation; GVE_MAX_ITR_INTERVAL_DQO")),
-        **_each(_RINGS, Range(1, 65536, rounding="power of two", reason="where the device lets them change at all")),
+        **_each(_USECS, Range(0, 8190, reason="only the queue format DQO has moderation; GVE_MAX_ITR_INTERVAL_DQO")),
+        **_each(_RINGS, Range(1, 65536, rounding="power of two", reason="if the device allows changes at all")),
         "nic.channels-combined": _SEPARATE,
     },
     "iavf": {
@@ -163,7 +163,7 @@ RANGES: dict[str, dict[str, Range]] = {
     "ena": {
         **_each(
             _USECS,
-            Range(0, 32767, reason="15 bits, more is cut off in silence; rounds down to the device's resolution"),
+            Range(0, 32767, reason="15 bits; more is silently truncated; rounds down to the device's resolution"),
         ),
         **_each(_RINGS, Range(256, 16384, rounding="power of two down", reason="less becomes 256")),
         **_each(("channels-rx", "channels-tx"), _COMBINED),
@@ -197,7 +197,8 @@ def _both_zero(direction: str) -> Callable[[Mapping[str, str]], str]:
         pair = (values.get(f"nic.{direction}-usecs"), values.get(f"nic.{direction}-frames"))
         if pair == ("0", "0"):
             return (
-                f"{direction}-usecs and {direction}-frames would both be 0: no interrupt would come; frames 1 means off"
+                f"{direction}-usecs and {direction}-frames would both be 0, so no interrupt would ever come; "
+                "frames 1 turns moderation off"
             )
         return ""
 
@@ -246,10 +247,10 @@ RULES: tuple[Rule, ...] = (
     Rule(frozenset({"ice"}), _limit_needs_fixed),
 )
 
-_DIM = "while adaptive-{0} is on, {0}-usecs reads back as written but adaptive moderation overrules it"
+_DIM = "while adaptive-{0} is on, {0}-usecs reads back as written, but adaptive moderation overrides it"
 OVERWRITTEN: dict[str, dict[str, str]] = {
-    "mlx4_en": {"rx": "while adaptive-rx is on, rx-usecs reads back as written but every statistics tick overrules it"},
-    "mlx5_core": {way: f"while adaptive-{way} is on, the driver drops {way}-usecs in silence" for way in ("rx", "tx")},
+    "mlx4_en": {"rx": "while adaptive-rx is on, rx-usecs reads back as written, but each statistics tick overrides it"},
+    "mlx5_core": {way: f"while adaptive-{way} is on, the driver silently drops {way}-usecs" for way in ("rx", "tx")},
     "bnxt_en": {"rx": _DIM.format("rx")},
     "ena": {"rx": _DIM.format("rx")},
 }
@@ -264,22 +265,22 @@ RESETS: dict[str, dict[str, tuple[str, ...]]] = {
 """What a driver resets beside what the knob disturbs everywhere: such a knob is written first, then what it resets."""
 
 _ODD = "an odd value reads back as written; the device counts in steps of 2 us"
-_IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads off"
+_IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads back as off"
 MISREPORTED: dict[str, dict[str, str]] = {
     "igbvf": {
-        "nic.rx-usecs": "after an interface down/up the device walks to 122 us while rx-usecs reads back unchanged; "
-        "only the interrupt rate tells"
+        "nic.rx-usecs": "after an interface down/up the device drifts to 122 us while rx-usecs reads back unchanged; "
+        "only the interrupt rate shows it"
     },
     "ixgbe": {
         "nic.adaptive-rx": _IXGBE_1,
-        "nic.lro": "reads on although the device does not join frames at rx-usecs 0 and 2 to 6",
+        "nic.lro": "reads back as on although the device does not merge frames at rx-usecs 0 and 2 to 6",
     },
     "ixgbevf": {"nic.adaptive-rx": _IXGBE_1},
     "ice": {f"nic.{name}": _ODD for name in _USECS},
     "gve": {f"nic.{name}": _ODD for name in _USECS},
-    "mlx5_core": {"nic.rx-usecs": "values of single queues are private: the device-wide reading does not show them"},
-    "i40e": {"nic.rx-usecs": "the reading is of queue 0: other queues may differ"},
-    "iavf": {"nic.rx-usecs": "the reading is of queue 0: other queues may differ"},
+    "mlx5_core": {"nic.rx-usecs": "values of single queues are separate: the device-wide reading does not show them"},
+    "i40e": {"nic.rx-usecs": "the value read is that of queue 0; other queues may differ"},
+    "iavf": {"nic.rx-usecs": "the value read is that of queue 0; other queues may differ"},
     "ena": {"nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159)"},
 }
 """Read-backs that do not prove anything, and why."""
@@ -316,7 +317,7 @@ def check(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) ->
         reasons += _rule_breaks(driver, _of_queue(present, queue), _of_queue(wanted, queue))
     if reasons:
         raise BadInputError(
-            f"{driver or 'the device'} does not take this setting: " + "; ".join(reasons),
+            f"{driver or 'the device'} does not accept this setting: " + "; ".join(reasons),
             hint="nothing was written",
         )
 

@@ -104,7 +104,7 @@ class OneOf:
 
     def about(self) -> str:
         """Return the words."""
-        return " | ".join(self.choices) or "one of the words that the machine lists"
+        return " | ".join(self.choices) or "one of the values that the machine lists"
 
 
 SWITCH = OneOf(("on", "off"))

@@ -121,13 +121,13 @@ def _openib_watermark(low: str) -> Contribution:
 KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.progress",
-        "how a rank waits: polling is fastest, yielding and blocking leave the processor to others",
+        "how a rank waits: polling is fastest; yielding and blocking leave the processor to others",
         OneOf(("polling", "yielding", "blocking")),
         {flavour: _choice(table, flavour) for flavour, table in _PROGRESS.items()},
     ),
     MpiKnob(
         "mpi.yield-sleep-ns",
-        "how long Open MPI 5 sleeps between looks when it blocks",
+        "how long Open MPI 5 sleeps between polls when it blocks",
         WholeNumber(1, 10**9, "ns"),
         {"openmpi5": _env("OMPI_MCA_threads_pthreads_nanosleep_time")},
     ),
@@ -162,7 +162,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     ),
     MpiKnob(
         "mpi.eager-bytes",
-        "messages up to this size are sent without asking the receiver first",
+        "messages up to this size are sent without a rendezvous with the receiver",
         _BYTES,
         {
             "openmpi4": _env("OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_openib_eager_limit"),
@@ -174,7 +174,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     ),
     MpiKnob(
         "mpi.transport",
-        "what carries messages, in the words of the library, such as `tcp,self` or `rc,sm`",
+        "the transport of messages, as the library names it, such as `tcp,self` or `rc,sm`",
         OneOf(),
         {
             "openmpi4": _env("OMPI_MCA_btl"),

@@ -37,14 +37,14 @@ class CpuMask:
 KNOBS = (
     nic_knob(
         "napi-defer-hard-irqs",
-        "empty polls before the interrupt is armed again; works with gro-flush-timeout-ns only",
+        "empty polls before the interrupt is armed again; works only with gro-flush-timeout-ns",
         Stage.VALUE,
         WholeNumber(0, _INT_MAX, "polls"),
         interface_file("napi_defer_hard_irqs"),
     ),
     nic_knob(
         "gro-flush-timeout-ns",
-        "how long received segments wait to be joined, and how long the deferral lasts",
+        "how long received segments wait to be merged, and how long the deferral lasts",
         Stage.VALUE,
         WholeNumber(0, 2**62, "ns"),
         interface_file("gro_flush_timeout"),

@@ -107,7 +107,7 @@ def _link(printed: str, setter: str, *, limited: bool = False) -> Locate:
 
 
 RINGS = (
-    _ring("rx", "RX", "receive descriptors: long rings ride out bursts, short ones stay in cache"),
+    _ring("rx", "RX", "receive descriptors: long rings absorb bursts, short ones stay in cache"),
     _ring("tx", "TX", "transmit descriptors"),
 )
 CHANNELS = (
@@ -116,36 +116,50 @@ CHANNELS = (
     _channels("combined", "Combined", "queues that receive and transmit"),
 )
 OFFLOADS = (
-    _offload("rx-checksum", "rx-checksumming", "the NIC checks checksums", "rx", ("lro", "rx-gro-hw")),
-    _offload("tx-checksum", "tx-checksumming", "the NIC fills checksums in; segmentation needs it", "tx", ("tso",)),
-    _offload("sg", "scatter-gather", "frames from several buffers; segmentation needs it", "sg", ("tso", "gso")),
-    _offload("tso", "tcp-segmentation-offload", "the NIC cuts segments: bandwidth for CPU", "tso"),
-    _offload("gso", "generic-segmentation-offload", "the kernel cuts segments late", "gso"),
-    _offload("gro", "generic-receive-offload", "received segments are joined before the stack", "gro", ("rx-gro-hw",)),
-    _offload("lro", "large-receive-offload", "the NIC joins received segments; not for bridges", "lro"),
-    _offload("rx-gro-hw", "rx-gro-hw", "the NIC joins received segments by the rules of GRO"),
-    _offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of joined"),
-    _offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP that is forwarded to guests"),
-    _offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data go round the cache"),
+    _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", ("lro", "rx-gro-hw")),
+    _offload("tx-checksum", "tx-checksumming", "the NIC computes checksums; segmentation needs it", "tx", ("tso",)),
+    _offload(
+        "sg", "scatter-gather", "a frame may consist of several buffers; segmentation needs it", "sg", ("tso", "gso")
+    ),
+    _offload("tso", "tcp-segmentation-offload", "the NIC segments large sends: saves CPU, raises bandwidth", "tso"),
+    _offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso"),
+    _offload(
+        "gro",
+        "generic-receive-offload",
+        "received segments are merged before they enter the stack",
+        "gro",
+        ("rx-gro-hw",),
+    ),
+    _offload("lro", "large-receive-offload", "the NIC merges received segments; not for bridges", "lro"),
+    _offload("rx-gro-hw", "rx-gro-hw", "the NIC merges received segments by the rules of GRO"),
+    _offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of merged"),
+    _offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP traffic that is forwarded to guests"),
+    _offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data bypass the cache"),
 )
 PAUSE = (
     _pause(
-        "autoneg", "Autonegotiate", Stage.MODE, "the link partners agree on pause", ("nic.pause-rx", "nic.pause-tx")
+        "autoneg",
+        "Autonegotiate",
+        Stage.MODE,
+        "the link partners negotiate pause frames",
+        ("nic.pause-rx", "nic.pause-tx"),
     ),
-    _pause("rx", "RX", Stage.SHAPE, "the NIC stops sending when the switch asks: no loss, but other flows wait too"),
+    _pause(
+        "rx", "RX", Stage.SHAPE, "the NIC stops sending when the switch asks it to: no loss, but other flows wait too"
+    ),
     _pause("tx", "TX", Stage.SHAPE, "the NIC asks the switch to stop when its ring is full"),
 )
 LINK = (
     nic_knob(
         "mtu",
-        "largest frame: fewer frames a message; every port on the way must agree",
+        "the largest frame: larger means fewer frames per message; every port on the way must agree",
         Stage.SHAPE,
         WholeNumber(68, 65535, "bytes"),
         _link("mtu", "mtu", limited=True),
     ),
     nic_knob(
         "txqueuelen",
-        "frames that wait for the NIC before some are dropped",
+        "frames that may wait for the NIC before some are dropped",
         Stage.VALUE,
         WholeNumber(0, 1_000_000, "frames"),
         _link("qlen", "txqueuelen"),

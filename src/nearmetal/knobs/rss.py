@@ -30,7 +30,7 @@ def _locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
 KNOBS = (
     nic_knob(
         "rss-equal",
-        "queues that received flows are spread over; 1 keeps all of them on one processor",
+        "number of queues over which received flows are spread; 1 keeps all flows on one processor",
         Stage.STEERING,
         WholeNumber(1, 4096, "queues"),
         _locate,

@@ -18,8 +18,8 @@ class DeclaredPath:
     """Nodes are machines that the study names, native hosts or guests; each has its own interface on the path."""
 
     kind = "declared"
-    about = "what joins the machines that the study names, as it is: bare hosts, guests, whatever their NICs"
-    options = MappingProxyType({"interface": "the interface on every machine, where it is not the node's own"})
+    about = "the existing network between the machines named in the study: bare hosts or guests, with any NICs"
+    options = MappingProxyType({"interface": "the interface on every machine, if it differs from the node's own"})
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Find each node's address on its interface, and check that the first reaches the others.

@@ -21,7 +21,7 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
 
 _TAP = "nm-g"
-_ENDS = "`both` ends are guests (the default where every node is a machine), or `one`, against a bare peer"
+_ENDS = "which ends are guests: `both` (the default if every node is a machine) or `one`, with a bare peer"
 
 
 @runtime_checkable

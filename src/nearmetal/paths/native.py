@@ -15,7 +15,7 @@ class Native:
     """The physical function moves into the node; as many nodes as there are ports."""
 
     kind = "native"
-    about = "the whole port in the node (SR-IOV physical function), nothing between driver and wire"
+    about = "the whole port in the node (SR-IOV physical function), with nothing between driver and wire"
     options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:

@@ -20,11 +20,11 @@ from nearmetal.study.order import PathOrder, Scalar
 
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
 OPTIONS = {
-    "wire_delay_us": "what a frame needs on the wire, in us, on its way out of each port",
-    "wire_rate_mbit": "what the wire carries, in Mbit/s",
-    "wire_loss_percent": "with `nodes`: how many of 100 frames get lost",
-    "wire_queue_kib": "with `nodes`: what may wait at a port of the switch, in KiB",
-    "rx_usecs": "receive interrupt moderation of every port and function that takes part, in us",
+    "wire_delay_us": "how long a frame is on the wire, in us, for each port",
+    "wire_rate_mbit": "rate of the wire, in Mbit/s",
+    "wire_loss_percent": "with `nodes`: percentage of frames that are lost",
+    "wire_queue_kib": "with `nodes`: queue at each port of the switch, in KiB",
+    "rx_usecs": "receive interrupt moderation of every port and function on the path, in us",
 }
 """What every path over ports of the lab understands."""
 MAX_VFS = 7

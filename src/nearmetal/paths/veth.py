@@ -14,7 +14,7 @@ class Veth:
     """The shortest path through two network stacks that one kernel offers: the namespaces' native."""
 
     kind = "veth"
-    about = "a virtual cable between two nodes: both network stacks, nothing between them"
+    about = "a virtual cable between two nodes: both network stacks, with nothing between them"
     options = NO_OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)

@@ -14,7 +14,7 @@ class Vf:
     """A port is split into virtual functions, and each moves into a node with its own driver."""
 
     kind = "vf"
-    about = "an SR-IOV virtual function in the node, switched in the port itself"
+    about = "an SR-IOV virtual function in the node; the port itself switches"
     options = ports.OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:

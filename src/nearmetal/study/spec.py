@@ -53,19 +53,19 @@ class NodeSpec(_Model):
     """One machine of an ssh host: a bare host or a guest."""
 
     name: Name
-    """Its name in this study; paths name their machines by it."""
+    """Its name in this study; paths refer to their machines by it."""
     address: Address = ""
-    """Where ssh finds it; the name when left out."""
+    """Its address for ssh; default: the name."""
     reach: Address = ""
-    """How the machines find each other; `address` when left out."""
+    """Its address for the other machines; default: `address`."""
     user: User = ""
-    """User to log in as; ssh's own choice when left out."""
+    """User to log in as; default: ssh's own choice."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """The port of its sshd; 0: ssh's own choice."""
     jump: str = ""
-    """Jump hosts on the way, `user@host:port`, separated by commas; ssh's own when left out."""
+    """Jump hosts on the way, `user@host:port`, separated by commas; default: ssh's own."""
     connect_timeout_s: Annotated[float, Field(ge=0)] = 0
-    """Time for one connection to it; 0: the host's option of that name."""
+    """Timeout for a connection to it; 0: the host's option of that name."""
     interface: Interface = ""
     """Its interface on the measured path."""
 
@@ -77,7 +77,7 @@ else:
 
 
 class HostSpec(_Model):
-    """Where trials are carried out."""
+    """Where trials run."""
 
     kind: str = "local"
     """A kind of [host](hosts-and-paths.md)."""
@@ -87,9 +87,9 @@ class HostSpec(_Model):
     """For `ssh`: a TOML file with further `[[node]]` tables."""
     libvirt: Texts = Field(default_factory=list)
     """URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: the guests'
-    configuration is recorded with every trial, and confounders give a warning before the first."""
+    configuration is recorded with every trial, and confounders cause a warning before the first."""
     options: Keyed = Field(default_factory=dict)
-    """What that kind of host understands."""
+    """[Options](hosts-and-paths.md) of that kind of host."""
 
 
 class MpiSpec(_Model):
@@ -105,9 +105,9 @@ class PathSpec(_Model):
     name: Name
     """Its name in tables and reports."""
     kind: str = ""
-    """The recipe; the name when left out."""
+    """The kind of [path](hosts-and-paths.md#paths); default: the name."""
     options: Keyed = Field(default_factory=dict)
-    """Parameters of the recipe."""
+    """Options of that kind of path."""
 
     @property
     def recipe(self) -> str:
@@ -123,25 +123,25 @@ class WorkloadSpec(_Model):
     kind: str = "engine"
     """The kind of workload; `engine` is nearmetal's own."""
     operation: str = ""
-    """For `engine`: the operation; the name when left out."""
+    """For `engine`: the operation; default: the name."""
     sizes: Sizes = Field(default_factory=list)
     """Message sizes, such as `8` or `'64 KiB'`."""
     iterations: Annotated[int, Field(ge=1, le=100_000_000)] = 1000
-    """Measured iterations a size."""
+    """Measured iterations per size."""
     warmup: Annotated[int, Field(ge=0, le=10_000_000)] = 100
-    """Iterations before, kept but marked."""
+    """Warm-up iterations before them, kept but marked."""
     placement: Nodes | Literal["spread", "packed"] = "spread"
-    """Node of each rank; `spread`: round robin over two nodes; `packed`: all in one."""
+    """Node of each rank; `spread`: round robin over two nodes; `packed`: all on one."""
     ranks: Annotated[int, Field(ge=1, le=65536)] = 2
-    """Ranks, where placement is a word."""
+    """Number of ranks, if placement is a word."""
     progress: Progress = "polling"
     """How waiting ranks wait: `polling` or `blocking`."""
     pace: Pace = "back-to-back"
-    """For `engine`: `back-to-back`, or `random`: a seeded pause before each iteration, so that it is in step with no
-    timer."""
+    """For `engine`: `back-to-back`, or `random`: a seeded pause before each iteration, so that no iteration is in step
+    with a timer."""
     pace_range: DurationNs | None = None
-    """The longest pause of `random`, such as `'500 us'`; left out, the longest moderation that the study knows, at
-    least 500 us."""
+    """The longest pause of `random`, such as `'500 us'`; default: the longest interrupt moderation known to the study,
+    but at least 500 us."""
     options: Annotated[dict[str, ValueOrValues], BeforeValidator(few_keys)] = Field(default_factory=dict)
     """Further options of that kind."""
 
@@ -175,26 +175,26 @@ class SettingSpec(_Model):
     name: Name
     """Its name in tables and reports."""
     knobs: Keyed = Field(default_factory=dict)
-    """Knob name to value."""
+    """Maps knob names to values."""
 
 
 class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
     min_blocks: Annotated[int, Field(ge=3, le=10_000)] = 5
-    """Blocks before the first look."""
+    """Blocks before the first check whether to stop."""
     max_blocks: Annotated[int, Field(ge=3, le=10_000)] = 16
-    """The cap."""
+    """The most blocks."""
     precision: Share | None = None
-    """Stop when the ratio's half-width is as narrow as this."""
+    """Stop when the relative half-width of the ratio's interval is at most this."""
     floor: Share | None = None
-    """Go on while a cell's noise floor is above this; parts of a program do not count."""
+    """Continue while a cell's noise floor is above this; parts of a program do not count."""
     timeout: DurationNs = 60 * NS_PER_S
-    """For one trial, such as `'60 s'`."""
+    """Timeout of one trial, such as `'60 s'`."""
     probe: str = ""
-    """An address; while knobs are set, the watchdog puts them back when it stops answering."""
+    """An address; while knobs are set, the watchdog restores them if it stops answering."""
     storm: Annotated[int, Field(ge=0)] = 0
-    """Interrupts a second of a machine above which the watchdog puts knobs back; 0 is off."""
+    """Interrupts per second of a machine above which the watchdog restores knobs; 0 is off."""
 
     @model_validator(mode="after")
     def _cap_not_below_start(self) -> Self:
@@ -209,33 +209,33 @@ class TuneClass(_Model):
     name: Name
     """Such as `latency-bound`, `bandwidth-bound` or `collective`."""
     workloads: Texts = Field(default_factory=list)
-    """The workloads that it measures; all if left out."""
+    """The workloads that it measures; default: all."""
     weights: Weights = Field(default_factory=dict)
-    """As in `[tune]`; those of `[tune]` when left out."""
+    """As in `[tune]`; default: those of `[tune]`."""
 
 
 class TuneSpec(_Model):
     """What `nearmetal tune` searches."""
 
     path: str = ""
-    """The path to tune; the first that is not the baseline when left out."""
+    """The path to tune; default: the first that is not the baseline."""
     knobs: Annotated[dict[str, Values], BeforeValidator(few_keys)] = Field(min_length=1)
-    """Knob name to the values to try."""
+    """Maps knob names to the values to try."""
     method: Literal["race", "grid", "one-at-a-time", "optuna-tpe", "optuna-random"] = "race"
-    """How to search."""
+    """The search method."""
     weights: Weights = Field(default_factory=lambda: {"*/mean": 1.0})
-    """Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`,
+    """Weights of cells, by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`,
     `WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`."""
     limits: Annotated[dict[str, Share], BeforeValidator(few_keys)] = Field(default_factory=dict)
-    """Cells by pattern, and how much worse than present they may get."""
+    """How much worse than at present cells may get, by pattern."""
     max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = 400
-    """The search ends after these."""
+    """The search ends after this many trials."""
     workload_class: Name = "latency-bound"
-    """What the profile is for: one setting does not serve every workload."""
+    """What the profile is for: no setting suits every workload."""
     classes: list[TuneClass] = Field(default_factory=list, max_length=MOST)
-    """Classes, tuned one after another; `workload_class` alone if left out."""
+    """Classes, tuned one after another; default: only `workload_class`."""
     interfaces: Texts = Field(default_factory=list)
-    """Interfaces that the profile will name."""
+    """Interfaces that the profile names."""
 
     @property
     def searches(self) -> list[TuneClass]:
@@ -250,19 +250,20 @@ class Study(_Model):
     format: Literal[1] = 1
     """The format of this file."""
     name: Name
-    """A short name; it names the run directory."""
+    """A short name, also used for the run directory."""
     title: str = ""
-    """One line for people, shown on the report."""
+    """A one-line title for the report."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
-    """Decides the order of trials."""
+    """Seed of the random order of trials."""
     baseline: str
     """The path that the others are compared with."""
     margin: Share = 0.05
-    """What still counts as equal in mean and median, such as `'5 %'`."""
+    """The difference in mean and median that still counts as equal, such as `'5 %'`."""
     tail_margin: Share = 0.10
-    """What still counts as equal in the p99."""
+    """The difference in the p99 that still counts as equal."""
     rarest_mode: Share = 0.2
-    """`near-metal` needs launches enough to have met a slow mode of this share: 14 for `'20 %'`, 5 for `'50 %'`."""
+    """`near-metal` requires enough launches to detect a slow mode that occurs in this share of them: 14 for `'20 %'`,
+    5 for `'50 %'`."""
     host: HostSpec = Field(default_factory=HostSpec)
     mpi: MpiSpec = Field(default_factory=MpiSpec)
     path: list[PathSpec] = Field(min_length=1, max_length=MOST)

@@ -33,16 +33,16 @@ SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
 OF_ALLOCATION = dict.fromkeys(("partition", "account", "constraint", "nodelist", "exclude"), "as in the batch system")
 """What a path may ask for itself, too: native nodes and guests are often two partitions."""
 OPTIONS = {
-    "nodes": "nodes of an allocation (2)",
+    "nodes": "number of nodes in an allocation (2)",
     "time_limit_s": "time limit of an allocation (1800)",
     "queue_timeout_s": "how long to wait for nodes (3600)",
-    "blocks": "blocks that share an allocation (4)",
-    "allocations": "allocations side by side, as an array job (1)",
-    "exclusive": "whole nodes (true)",
-    "mpi": "plugin of the starter, such as `pmix` or `pmi2`; by the MPI's flavour when left out",
-    "mpi_prefix": "directory of the MPI on the nodes; PATH when left out",
+    "blocks": "number of blocks that share an allocation (4)",
+    "allocations": "number of allocations side by side, as an array job (1)",
+    "exclusive": "allocate whole nodes (true)",
+    "mpi": "plugin of the launcher, such as `pmix` or `pmi2` (chosen by the MPI's flavour)",
+    "mpi_prefix": "directory of the MPI on the nodes (found on PATH)",
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
-    "interface": "the nodes' interface on the measured path; a path may name its own",
+    "interface": "the nodes' interface on the measured path; a path may name a different one",
     **OF_ALLOCATION,
 }
 _ATTEMPTS = 2

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 DECLARED = "declared"
 NODES, HYPERVISOR_OPTION, NETWORK = "nodes", "hypervisor", "network"
 PATH_OPTIONS = {
-    NODES: "of a `declared` path: names of its machines, separated by blanks",
-    HYPERVISOR_OPTION: "of any other path: the machine on which it is built",
-    NETWORK: "`own` (a scratch network) or `machine` (its own ports); by the recipe when left out",
+    NODES: "for a `declared` path: names of its machines, separated by blanks",
+    HYPERVISOR_OPTION: "for any other path: the machine on which it is built",
+    NETWORK: "`own` (a scratch network) or `machine` (its own ports); default: as the kind of path requires",
 }
 """What a path on far machines may say besides its recipe's own options."""
 _OF_PORTS = frozenset({"native", "vf"})
@@ -91,8 +91,8 @@ def _with(order: Order, options: dict[str, Scalar]) -> Order:
 
 
 OPTIONS = {
-    "parallel": "connections that are made at once (32)",
-    "mpi_prefix": "directory of the MPI on the machines; PATH when left out",
+    "parallel": "number of connections opened at once (32)",
+    "mpi_prefix": "directory of the MPI on the machines (found on PATH)",
     "remote_shell": "command that logs in from one machine to another (`ssh -o BatchMode=yes`)",
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
 }

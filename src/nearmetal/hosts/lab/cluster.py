@@ -25,10 +25,10 @@ Seen were at most 207 MiB (base, MPI on two nodes), and 727 MiB with a KVM guest
 _MANAGEMENT = wire.Link(delay_ns=20_000, rate_mbps=1000)
 """So far that the measured network alone decides how far machines may run ahead of each other."""
 WIRE = {
-    "wire_delay_us": "with `nodes`: how long a frame is on a wire, in us (2); a path's own option goes first",
-    "wire_rate_mbit": "with `nodes`: what a wire carries, in Mbit/s (1000, as an 82576's port)",
-    "wire_loss_percent": "with `nodes`: how many of 100 frames get lost, drawn from the trial's seed (0)",
-    "wire_queue_kib": "with `nodes`: what may wait at a port of the switch, in KiB; more is dropped and counted (1024)",
+    "wire_delay_us": "with `nodes`: how long a frame is on a wire, in us (2); a path's own option overrides it",
+    "wire_rate_mbit": "with `nodes`: rate of a wire, in Mbit/s (1000, like a port of the 82576)",
+    "wire_loss_percent": "with `nodes`: percentage of frames that are lost, drawn from the trial's seed (0)",
+    "wire_queue_kib": "with `nodes`: queue at each port of the switch, in KiB; excess is dropped and counted (1024)",
 }
 """Options of the host, and of a path, that the wires themselves carry out, and what they are."""
 _DEFAULTS = {"wire_delay_us": 2.0, "wire_rate_mbit": 1000.0, "wire_loss_percent": 0.0, "wire_queue_kib": 1024.0}

@@ -42,13 +42,13 @@ _VARIANTS = 3
 _MACHINES_SHARE = 0.4
 """How much of a trial is spent on its machines and its path, which several launches may share."""
 OPTIONS = {
-    "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
-    "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
-    "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
-    "warm_machines": "with `nodes`: machines carry out the first of them once before, unrecorded (false)",
-    "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
-    "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
-    "slots": "trials side by side (2 where cores and memory allow, 1 of more than two nodes)",
+    "machine": "the machine's configuration, one of those that `nearmetal lab status` lists (`base`)",
+    "nodes": "number of nodes, 2 to 16, each a machine with its own kernel, processor and port",
+    "launches": "with `nodes`: how many launches of a block, on one path, machines run before they end (1)",
+    "warm_machines": "with `nodes`: machines first run the first launch once without recording it (false)",
+    "variants": "boots of the machine that blocks use in turn (3); each takes 550 MB in the cache",
+    "standing_guests": "with `nodes`: start guests before the snapshot; restored machines then already run them (true)",
+    "slots": "number of trials side by side (2 if cores and memory allow, 1 with more than two nodes)",
     **WIRE,
 }
 
