@@ -127,7 +127,12 @@ def test_runs_of_several_occasions_are_compared_by_occasion(
     gated = found(capsys)
     assert (gated["run"]["occasions"], gated["base"]["occasions"]) == (3, 1)  # type: ignore[index]
     cell = gated["cells"][0]  # type: ignore[index]
-    assert (cell["difference"]["run_blocks"], cell["difference"]["base_blocks"]) == (3, 5)
+    counts = {name: cell["difference"][name] for name in cell["difference"] if name.endswith(("_blocks", "_occasions"))}
+    assert counts == {"run_blocks": 15, "base_blocks": 5, "run_occasions": 3, "base_occasions": 1}
+    assert gate(new, "--against", base, "--openmetrics", "m.prom") == 0
+    families = {one.name: one for one in openmetrics(Path("m.prom").read_text())}
+    assert {one.value for one in families["nearmetal_gate_cell_blocks"].samples} == {15.0}
+    assert {one.value for one in families["nearmetal_gate_cell_occasions"].samples} == {3.0}
     assert 0 < cell["difference"]["floor"] < 0.02, "the occasions of one run are measurements of one state"
     run = RunDir.open(Path(new))
     logs: dict[int, list[float]] = {0: [], 1: [], 2: []}

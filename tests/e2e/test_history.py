@@ -347,7 +347,8 @@ def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Pa
     for (path, metric), one in kept.items():
         own = cell.of(path)
         assert own is not None
-        assert len(one.ns) == own.levels[metric].blocks == 2
+        assert len(one.ns) == own.levels[metric].occasions == 2
+        assert one.blocks == own.levels[metric].blocks == 6
         assert len(own.trials) == 6
         mean_ns = math.exp(math.fsum(map(math.log, one.ns.values())) / 2)
         assert one.shown.value(mean_ns) == pytest.approx(own.levels[metric].value)
@@ -375,7 +376,8 @@ def points_like_the_report(root: Path, file: Path) -> list[dict[str, object]]:
     for series in found.series:
         (point,) = series.points
         level = levels[series.cell.message_bytes, series.cell.path]
-        assert (point.level.n, point.level.method) == (level.blocks, level.method)
+        assert (point.blocks, point.occasions) == (level.blocks, level.occasions)
+        assert point.level.method == level.method
         assert point.level.interval is not None
         assert level.interval is not None
         ours, theirs = (dataclasses.astuple(one) for one in (point.level.interval, level.interval))

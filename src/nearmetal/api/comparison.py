@@ -84,7 +84,7 @@ def _cell(cell: Cell, path: str) -> dict[str, object]:
         **_ratio("", found.headline if found else None),
         **_ratio("median_", found.estimates.get(Metric.MEDIAN) if found else None),
         **_ratio("p99_", found.estimates.get(Metric.P99) if found else None),
-        "blocks": found.headline.n if found else one.headline.blocks,
+        **{name: getattr(found.headline if found else one.headline, name) for name in ("blocks", "occasions")},
         "verdict": str(found.verdict) if found else None,
     }
 

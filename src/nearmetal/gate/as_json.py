@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from nearmetal.gate import words
 from nearmetal.report import schema
 from nearmetal.report.schema import finite, made
@@ -14,7 +16,7 @@ def render(gate: Gate) -> str:
     found = made(
         schema.GateJson,
         gate,
-        gate_format=1,
+        gate_format=2,
         exit_code=int(gate.exit_code),
         says=words.verdict(gate),
         noise_floor_between_runs=gate.floor,
@@ -42,4 +44,9 @@ def _cell(one: GateCell) -> schema.GateCellJson:
 def _difference(one: Difference | None) -> schema.DifferenceJson | None:
     if one is None:
         return None
-    return made(schema.DifferenceJson, one, resolution=finite(one.resolution), stands=one.standing)
+    counts = {
+        f"{side}_{name}": count
+        for side, of in (("run", one.run), ("base", one.base))
+        for name, count in asdict(of).items()
+    }
+    return made(schema.DifferenceJson, one, resolution=finite(one.resolution), stands=one.standing, **counts)

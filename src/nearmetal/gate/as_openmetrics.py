@@ -28,7 +28,12 @@ _CELL_GAUGES: tuple[tuple[str, str, Callable[[GateCell], float | None]], ...] = 
     ("cell_ratio_high", "Upper end of the 95 % interval of the ratio.", _found(lambda found: found.interval.high)),
     ("cell_run_level", "Level of the run, in the unit of the label.", lambda one: one.run_level),
     ("cell_base_level", "Level of the base, in the unit of the label.", lambda one: one.base_level),
-    ("cell_blocks", "Blocks of the run that the ratio rests on.", _found(lambda found: float(found.run_blocks))),
+    ("cell_blocks", "Blocks of the run that the ratio rests on.", _found(lambda found: float(found.run.blocks))),
+    (
+        "cell_occasions",
+        "Occasions of the run that the ratio rests on; if several, each has one figure.",
+        _found(lambda found: float(found.run.occasions)),
+    ),
 )
 
 

@@ -72,5 +72,5 @@ def cell(one: GateCell) -> str:
     first = f"; at first {words.ratio(one.first.ratio)} [{words.ratio_span(one.first.interval)}]" if one.first else ""
     return (
         f"{one.standing}: {words.ratio(found.ratio)} times the base [{words.ratio_span(found.interval)}], "
-        f"{one.counted}{first}; {one.reason}"
+        f"{found.run} and {found.base}{first}; {one.reason}"
     )

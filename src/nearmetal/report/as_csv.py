@@ -51,7 +51,7 @@ def _row(cell: Cell, one: PathCell) -> dict[str, Entry]:
         "iterations": one.iterations,
         **_level(one, Metric.MEDIAN),
         **_level(one, Metric.P99),
-        "blocks_compared": headline.n if headline else None,
+        "blocks_compared": headline.blocks if headline else None,
         **_ratio("ratio", headline),
         **_ratio("p99_ratio", estimates.get(Metric.P99)),
         "p_difference_holm": headline.judgement.p_difference if headline else None,
@@ -60,6 +60,7 @@ def _row(cell: Cell, one: PathCell) -> dict[str, Entry]:
         "noise_floor": cell.noise.floor if cell.noise else None,
         **_level(one, Metric.MEAN),
         **_ratio("median_ratio", estimates.get(Metric.MEDIAN)),
+        "occasions_compared": headline.occasions if headline else None,
     }
 
 

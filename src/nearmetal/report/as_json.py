@@ -95,7 +95,6 @@ def _estimate(one: RatioEstimate) -> schema.EstimateJson:
     return made(
         schema.EstimateJson,
         one,
-        blocks=one.n,
         reason=one.judgement.reason,
         p_difference_holm=one.judgement.p_difference,
         p_equivalence_holm=one.judgement.p_equivalence,

@@ -117,7 +117,7 @@ def _in_rows(view: View, cell: Cell, metric: Metric) -> Markup:
             ends = {"x1": x(level.interval.low), "x2": x(level.interval.high), "y1": y, "y2": y}
             parts.append(element("line", class_=f"{path_class(entry)} whisker", **ends))
         centres = mode_centres(one, cell, metric)
-        tip = f"{_reading(one, level, cell, metric)}, {level.blocks} blocks"
+        tip = f"{_reading(one, level, cell, metric)}, {words.counts(level.blocks, level.occasions)}"
         parts += [mark(entry, x(at), y, hollow=bool(centres), title=tip) for at, _ in centres or [(value, 1.0)]]
         parts.append(element("text", words.short(entry.label), class_="name", x=0, y=y + 4))
         parts.append(element("text", words.level(level), class_="name", x=frame.right + 12, y=y + 4))

@@ -129,6 +129,7 @@ class EstimateJson:
     """One figure compared."""
 
     blocks: int
+    occasions: int
     ratio: float
     interval: IntervalJson | None
     equivalence_interval: IntervalJson | None
@@ -173,6 +174,7 @@ class LevelJson:
     """One figure over blocks, or why there is none."""
 
     blocks: int
+    occasions: int
     value: float | None
     interval: IntervalJson | None
     method: str
@@ -386,6 +388,8 @@ class DifferenceJson:
     interval: IntervalJson | None
     run_blocks: int
     base_blocks: int
+    run_occasions: int
+    base_occasions: int
     p_worse: float
     resolution: float | None
     floor: float | None
@@ -418,7 +422,7 @@ class GateCellJson:
 class GateJson:
     """One run against another as `nearmetal gate --format json` prints it: docs/reference/gate.md."""
 
-    gate_format: Literal[1]
+    gate_format: Literal[2]
     verdict: Standing
     exit_code: int
     says: str

@@ -141,8 +141,13 @@ def counter(value: Scalar | None) -> str:
 def found(comparison: CellComparison) -> str:
     """Return one comparison in words: the ratio with its interval, and n."""
     estimate = comparison.headline
-    units = "occasions" if estimate.launches else "blocks"
-    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {estimate.n} {units}"
+    n = counts(estimate.blocks, estimate.occasions)
+    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {n}"
+
+
+def counts(blocks: int, occasions: int) -> str:
+    """Return what a figure is of: of blocks, or of occasions where there are several."""
+    return counted(occasions, "occasion") if occasions > 1 else counted(blocks, "block")
 
 
 def judged(view: View, verdict: PathVerdict) -> str:

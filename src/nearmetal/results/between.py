@@ -11,8 +11,8 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
-from nearmetal.results.series import CellId, CellSeries, RunSeries, read_series
-from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
+from nearmetal.results.series import CellId, RunSeries, read_series
+from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
@@ -216,7 +216,7 @@ def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None
         margin=pair.question.figures[pair.metric],
         alpha=ALPHA,
         floor=floor,
-        figures="occasions" if max(run.occasions, pair.base.occasions) > 1 else "blocks",
+        measured=(Measured(ours.blocks, ours.occasions), Measured(base.blocks, base.occasions)),
     )
 
 
@@ -246,7 +246,7 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
     control = cell.path == pair.question.control
     if control:
         found = _difference(pair, run, cell, None)
-    reason = found.reason if found else _why_nothing(run, cell, ours, base)
+    reason = found.reason if found else _why_nothing(pair, run, cell)
     return GateCell(
         cell=cell,
         metric=pair.metric,
@@ -255,7 +255,6 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
         run_level=_level(ours.values(base.shown)) if ours else None,
         found=found,
         first=first,
-        counted=f"{_counted(run, found.run_blocks)} and {_counted(pair.base, found.base_blocks)}" if found else "",
         standing=found.standing if found else Standing.UNDECIDED,
         reason="not judged: the change cannot have touched this path" if control else reason,
         control=control,
@@ -263,15 +262,16 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
 
 
 def _counted(series: RunSeries, n: int) -> str:
-    return f"{n} occasions" if series.occasions > 1 else f"{n} blocks"
+    return counted(n, "occasion" if series.occasions > 1 else "block")
 
 
 def _level(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
     return math.exp(float(np.log(values).mean())) if values.size else None
 
 
-def _why_nothing(run: RunSeries, cell: CellId, ours: CellSeries | None, base: CellSeries) -> str:
+def _why_nothing(pair: RunPair, run: RunSeries, cell: CellId) -> str:
     """Return why a cell of the base cannot be compared: it is missing, refused, or too short."""
+    base, ours = pair.base.cells[cell], run.cells.get(cell)
     if ours is None:
         failed = [r for r in run.run.trials() if not r.valid and _measures(r, cell)]
         if not failed:
@@ -281,7 +281,8 @@ def _why_nothing(run: RunSeries, cell: CellId, ours: CellSeries | None, base: Ce
     refused = ours.refused or base.refused
     if refused:
         return f"no figure: {refused}"
-    return f"{_counted(run, len(ours.ns))} in the run and {len(base.ns)} in the base are not enough for an interval"
+    in_run, in_base = _counted(run, len(ours.ns)), _counted(pair.base, len(base.ns))
+    return f"{in_run} in the run and {in_base} in the base are not enough for an interval"
 
 
 def _measures(record: TrialRecord, cell: CellId) -> bool:

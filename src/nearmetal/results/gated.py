@@ -56,7 +56,7 @@ class GateCell:
     """One cell: levels in the shown unit (None without figures), how they differ, and where that leaves the run.
 
     `first` is what the recorded blocks said where fresh ones decided. `control` marks a cell that the change cannot
-    have touched: it states a floor for the others and is not judged. `counted` says of how many figures each side is.
+    have touched: it states a floor for the others and is not judged.
     """
 
     cell: CellId
@@ -66,7 +66,6 @@ class GateCell:
     run_level: float | None
     found: Difference | None
     first: Difference | None
-    counted: str
     standing: Standing
     reason: str
     control: bool

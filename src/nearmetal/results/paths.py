@@ -261,11 +261,13 @@ def _supported(n: int) -> float:
 def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Method) -> Level:
     if not ns:
         return Level(0, None, None, IntervalMethod.NONE, refused)
+    blocks = len(ns)
     company = Company(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
     if method.occasion is not None:
         ns, company = by_occasion(ns, method.occasion), OCCASIONS
     alone = estimate_level([shown.value(value) for value in ns.values()], company=company)
-    return Level(alone.n, alone.value, alone.interval, alone.method)
+    occasions = alone.n if method.occasion is not None else 1
+    return Level(blocks, alone.value, alone.interval, alone.method, occasions=occasions)
 
 
 # ---- comparisons

@@ -46,6 +46,7 @@ class TrialSummary:
 class Level:
     """One figure of one path over its blocks: the geometric mean of one figure a block, in the shown unit.
 
+    Where there are several `occasions`, it is that of one figure an occasion.
     `interval` is None, and `method` says why, when there are too few blocks. A `Level` without a value carries the
     reason for which it is refused, none where the figure does not apply.
     """
@@ -55,6 +56,7 @@ class Level:
     interval: Interval | None
     method: IntervalMethod
     refused: str = ""
+    occasions: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import holm, moments
 from nearmetal.stats.stopping import as_ratio
+from nearmetal.units import counted
 
 LEAST_BLOCKS = 2
 
@@ -44,6 +45,22 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """How much of one run is in a comparison: its blocks; of several occasions each has one figure."""
+
+    blocks: int
+    occasions: int = 1
+
+    @property
+    def figures(self) -> int:
+        """Return how many figures were compared."""
+        return self.occasions if self.occasions > 1 else self.blocks
+
+    def __str__(self) -> str:
+        return counted(self.figures, "occasion" if self.occasions > 1 else "block")
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """One cell of two runs.
 
@@ -51,12 +68,11 @@ class Difference:
     better for rates). `log_cost` is the interval of the log cost ratio: above 0 the run costs more. `floor` is the
     relative difference known between runs of one state, None when it was not measured. `p_worse` is the one-sided
     p-value against a cost at most max(margin, floor) more, corrected for the family once `judge_family` was asked.
-    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all. `figures` says
-    what one figure of either run is of: `blocks`, or `occasions`, which `run_blocks` and `base_blocks` then count.
+    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all.
     """
 
-    run_blocks: int
-    base_blocks: int
+    run: Measured
+    base: Measured
     ratio: float
     interval: Interval
     log_cost: Interval
@@ -65,7 +81,6 @@ class Difference:
     margin: float
     standing: Standing
     reason: str
-    figures: str = "blocks"
 
     @property
     def resolution(self) -> float:
@@ -87,11 +102,11 @@ def difference(
     margin: float = MARGIN,
     alpha: float = ALPHA,
     floor: float | None = None,
-    figures: str = "blocks",
+    measured: tuple[Measured, Measured] | None = None,
 ) -> Difference | None:
     """Compare one figure a block of two runs, shapes (n,) and (m,), positive; None below 2 blocks on a side.
 
-    `figures` says what else one is of, as in `Difference`.
+    `measured` says what the figures of both are of, blocks if left out.
     The standing is that of this cell alone: `judge_family` corrects it for its company.
     """
     if min(run.size, base.size) < LEAST_BLOCKS:
@@ -105,8 +120,8 @@ def difference(
     log_cost = Interval(gap - reach, gap + reach, 1.0 - alpha)
     bound = max(margin_log(margin), math.log1p(floor or 0.0))
     found = Difference(
-        run_blocks=ours.n,
-        base_blocks=theirs.n,
+        run=measured[0] if measured else Measured(ours.n),
+        base=measured[1] if measured else Measured(theirs.n),
         ratio=math.exp(better.sign * gap),
         interval=as_ratio(log_cost, better),
         log_cost=log_cost,
@@ -115,7 +130,6 @@ def difference(
         margin=margin,
         standing=Standing.UNDECIDED,
         reason="",
-        figures=figures,
     )
     return _judged(found, found.p_worse, alpha)
 
@@ -173,11 +187,12 @@ def _more_blocks(one: Difference) -> str:
     """Return about how many blocks a side would settle the estimate, where it is not on the margin itself."""
     away = abs((one.log_cost.low + one.log_cost.high) / 2.0 - margin_log(one.margin))
     half = (one.log_cost.high - one.log_cost.low) / 2.0
-    least = min(one.run_blocks, one.base_blocks)
+    least = min(one.run.figures, one.base.figures)
     wanted = math.ceil(least * (half / away) ** 2) if away > 0.0 else math.inf
     if wanted > 1000:
         return "it lies on the margin itself"
-    return f"about {wanted} {one.figures} in each run would settle it"
+    of = "occasions" if max(one.run.occasions, one.base.occasions) > 1 else "blocks"
+    return f"about {wanted} {of} in each run would settle it"
 
 
 def floor_between(occasions: Sequence[FloatArray]) -> float | None:

@@ -94,6 +94,16 @@ class RatioEstimate:
         """Return what this figure was found to be."""
         return self.judgement.finding
 
+    @property
+    def blocks(self) -> int:
+        """Return in how many blocks both sides were launched."""
+        return self.launches or self.n
+
+    @property
+    def occasions(self) -> int:
+        """Return at how many occasions those were."""
+        return self.n if self.launches else 1
+
 
 @dataclass(frozen=True, slots=True)
 class CellComparison:
@@ -119,7 +129,7 @@ class CellComparison:
     @property
     def launches(self) -> int:
         """Return in how many blocks both sides were launched, whether the figures are of blocks or of occasions."""
-        return self.headline.launches or self.headline.n
+        return self.headline.blocks
 
     @property
     def conclusion(self) -> Conclusion:

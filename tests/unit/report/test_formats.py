@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_runs import STUDY as FAKE_STUDY
+from nearmetal.api.comparison import of_paths
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, tables, words
 from nearmetal.report.terminal import Console
@@ -94,6 +95,18 @@ def test_csv_holds_unrounded_figures_of_every_path_and_cell(view: View) -> None:
         assert (row["path"], int(row["message_bytes"])) == (one.path, cell.message_bytes)
         assert float(row["median"]) == one.levels[Metric.MEDIAN].value
         assert row["verdict"] == (str(one.comparison.verdict) if one.comparison else "")
+
+
+def test_every_format_counts_blocks_as_blocks_and_occasions_as_occasions(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=24, hours=(1.0, 1.02, 0.98))))
+    rows = [row for row in csv.DictReader(io.StringIO(as_csv.render(view))) if row["verdict"]]
+    assert {(row["blocks_compared"], row["occasions_compared"]) for row in rows} == {("24", "3")}
+    paths = [one for cell in json.loads(as_json.render(view))["cells"] for one in cell["paths"]]
+    levels = [one["mean"] for one in paths]
+    estimates = [one["comparison"]["mean"] for one in paths if one["comparison"]]
+    assert {(one["blocks"], one["occasions"]) for one in (*levels, *estimates)} == {(24, 3)}
+    frame = of_paths(view).cells.to_dicts()
+    assert {(row["blocks"], row["occasions"]) for row in frame} == {(24, 3)}
 
 
 def test_every_key_of_the_json_report_is_documented(view: View) -> None:
