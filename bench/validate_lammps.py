@@ -167,7 +167,7 @@ def predict(folder: Path, model: ModelFile, measured: dict[tuple[str, str], list
 
 
 def wrong_orders(cases: list[Case]) -> tuple[int, int]:
-    """Return how many pairs of paths measurement tells apart, and how many of them are predicted the wrong way."""
+    """Return the number of pairs of paths with a measurable difference, and of those predicted the wrong way."""
     apart = wrong = 0
     for i, a in enumerate(cases):
         for b in cases[i + 1 :]:
@@ -184,7 +184,7 @@ def wrong_orders(cases: list[Case]) -> tuple[int, int]:
 def table(cases: list[Case]) -> list[str]:
     """Return one line a case, in Markdown."""
     lines = [
-        "| ranks | placement | path | measured, ms | launches' range | predicted, ms | error |",
+        "| ranks | placement | path | measured, ms | range of launches | predicted, ms | error |",
         "|---|---|---|---|---|---|---|",
     ]
     for case in cases:
@@ -204,7 +204,7 @@ def summary(cases: list[Case]) -> list[str]:
     return [
         f"Median absolute error: {np.median([abs(case.error) for case in cases]):.1%} of {len(cases)} cases; "
         f"{np.median(own):.1%} of the {len(own)} where every rank has its own core.",
-        f"Order of paths: {wrong} wrong of {apart} pairs that measurement tells apart.",
+        f"Order of paths: {wrong} of {apart} pairs with a measurable difference wrong.",
     ]
 
 
@@ -232,14 +232,14 @@ def main() -> int:
     print("\n".join([*table(cases), *summary(cases)]))
     if options.write:
         head = [
-            "# How far predictions of LAMMPS are off",
+            "# Accuracy of predictions for LAMMPS",
             "",
             "Written by `python bench/validate_lammps.py --write`.",
             where,
             "",
         ]
         about = "A Lennard-Jones melt of 4,096 atoms, 400 steps, from MPI_Init to MPI_Finalize; "
-        about += "models fitted from micro-benchmarks alone."
+        about += "models fitted only from micro-benchmarks."
         options.write.write_text("\n".join([*head, about, "", *summary(cases), "", *table(cases), ""]))
     middle = float(np.median([abs(case.error) for case in cases]))
     return ended(short_of("median error", 100 * middle, 100 * GOAL, " %"))

@@ -1,4 +1,4 @@
-"""Cases of a validation of predictions: what they come to, and the page that tells it."""
+"""Cases of a validation of predictions: their figures, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def median_oracle(cases: list[Case]) -> float:
 
 
 def orders(cases: list[Case]) -> tuple[int, int]:
-    """Return how many pairs of paths measurement tells apart, and how many of them are predicted the wrong way."""
+    """Return the number of pairs of paths with a measurable difference, and of those predicted the wrong way."""
     groups: dict[tuple[App, str], list[Case]] = defaultdict(list)
     for case in cases:
         groups[case.app, case.placement].append(case)
@@ -123,11 +123,11 @@ def goals(cases: list[Case]) -> list[Goal]:
         Goal("median absolute error, ranks with their own cores, at most 5 %",
              f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
              f"{len(shared)}); of an oracle {median_oracle(own):.1%}", median_error(own) <= GOAL_OWN_CORES),
-        Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
-        Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, at least 85 % of cases",
+        Goal("paths in the right order", f"{wrong} of {apart} pairs with a measurable difference wrong", wrong == 0),
+        Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, in at least 85 % of cases",
              f"{inside} of {judged} cases ({inside / max(1, judged):.0%}), each application held out "
-             f"({len(cases) - judged} have too few others for an interval; within the spread of replayed launches "
-             f"alone: {alone})",
+             f"({len(cases) - judged} have too few others for an interval; {alone} within the spread of "
+             "replayed launches alone)",
              judged > 0 and inside >= GOAL_P99 * judged),
     ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def milliseconds(ns: float) -> str:
 
 def table(cases: list[Case]) -> list[str]:
     """Return one line a case, in Markdown."""
-    head = "| application | ranks | placement | path | measured, ms | launches' range | predicted, ms | error | p99 of iterations: measured in predicted, ms |"  # noqa: E501
+    head = "| application | ranks | placement | path | measured, ms | range of launches | predicted, ms | error | p99 of iterations: measured, and predicted interval, ms |"  # noqa: E501
     lines = [head, "|---|---|---|---|---|---|---|---|---|"]
     for case in cases:
         p99 = f"{milliseconds(case.measured_p99_ns)} {'in' if case.p99_inside else '**not in**'} "
@@ -207,19 +207,19 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
     for case in cases:
         by_app[case.app.name, case.app.ranks].append(case)
     lines = [
-        "# How far predictions are off",
+        "# Accuracy of predictions",
         "",
         "Written by `python bench/validate_predict.py --write docs/explanation/prediction-validation.md`.",
         made,
         "",
-        "**Fitted from**: `latency`, `bw`, `bibw` and `exchange` on `shm` and the four paths, nothing else.",
-        "**Only checked**: every application below. What an application does comes from a profile inside one node.",
+        "**Fitted from**: `latency`, `bw`, `bibw` and `exchange`, on `shm` and the four paths, and nothing else.",
+        "**Only checked**: every application below. An application's schedule comes from a profile inside one node.",
         "",
-        "| goal | found | |",
+        "| goal | result | |",
         "|---|---|---|",
         *(f"| {one.what} | {one.found} | {'reached' if one.reached else '**missed**'} |" for one in reached),
         "",
-        f"{len(failures)} launches failed and are left out: {'; '.join(sorted(set(failures)))}."
+        f"{len(failures)} launches failed and were left out: {'; '.join(sorted(set(failures)))}."
         if failures
         else "Every launch was valid.",
         "Paths are told apart when their measured medians differ by more than "
@@ -247,8 +247,8 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
 
 
 COVERAGE_HEAD = (
-    "`nearmetal predict` makes its 90 % intervals of the errors of these cases, by class. Here each program's cases",
-    "are held against intervals made of the other applications' alone. The width is high / low, without the spread of",
-    "replayed launches.",
+    "`nearmetal predict` derives its 90 % intervals from the errors of these cases, by class. Here the cases of each",
+    "application are checked against intervals derived only from other applications. The width is high / low, without",
+    "the spread of replayed launches.",
     "",
 )

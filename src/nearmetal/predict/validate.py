@@ -356,7 +356,7 @@ def oracle_error(ns: Times) -> float:
 
 
 def orders(cases: Sequence[Validated]) -> tuple[int, int]:
-    """Return how many pairs of cases measurement tells apart, and how many of them were predicted the wrong way."""
+    """Return the number of pairs of cases with a measurable difference, and of those predicted the wrong way."""
     apart = wrong = 0
     for one, other in combinations(cases, 2):
         difference = other.measured_ns / one.measured_ns - 1

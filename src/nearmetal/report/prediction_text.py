@@ -199,7 +199,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
         f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {counted(len(cases), 'case')}.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
         *(f"{part}: the error with {_MEASURED_PART[part]}." for part in parts),
-        f"Order of paths: {wrong} wrong of {counted(apart, 'pair')} that measurement tells apart.",
+        f"Order of paths: {wrong} of {counted(apart, 'pair')} with a measurable difference wrong.",
         f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
     ]
     if launches < ENOUGH_LAUNCHES:
