@@ -153,11 +153,21 @@ def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_
         ('{ kind = "local" }', 'name = "bridge"\noptions = { wire_rat_mbit = 2000 }', r"mean 'wire_rate_mbit'\?"),
         ('{ kind = "local" }', 'name = "shm"\noptions = { rx_usecs = 0 }', r"no option 'rx_usecs' \(leave it out\)"),
         ('{ kind = "lab" }', 'name = "native"\noptions = { hypervisor = "h1" }', "has no option 'hypervisor'"),
+        ('{ kind = "local", options = { nodes = 2 } }', 'name = "shm"', r"host 'local' has no option 'nodes'"),
+        ('{ kind = "lab", options = { node = 2 } }', 'name = "vf"', r"did you mean 'nodes'\?"),
+        (
+            '{ kind = "fake", options = { "bas_ns.veth" = 2 } }',
+            'name = "shm"',
+            r"host 'fake' has no option 'bas_ns.veth'",
+        ),
+        ('{ kind = "fake", options = { "base_ns.veth" = 2 } }', 'name = "shm"', ""),
+        ('{ hosts_file = "hosts.toml" }', 'name = "shm"', "'local' would not use them"),
+        ('{ node = [{ name = "a" }] }', 'name = "shm"', r"\[\[host.node\]\] names machines(.*)kind = 'ssh'"),
         ('{ kind = "slurm" }', 'name = "declared"\noptions = { partitions = "x" }', r"mean 'partition'\?"),
         ('{ kind = "slurm" }', 'name = "declared"\noptions = { partition = "x", "interface.1" = "eth1" }', ""),
     ],
 )
-def test_an_option_that_a_path_does_not_have_is_refused(host: str, path: str, refused: str) -> None:
+def test_an_option_that_host_or_path_does_not_have_is_refused(host: str, path: str, refused: str) -> None:
     study = f'format = 1\nname = "s"\nbaseline = "veth"\nhost = {host}\n[[path]]\nname = "veth"\n[[path]]\n{path}\n'
     study += '[[workload]]\nname = "ping"\nkind = "qperf"\noperation = "tcp_lat"\nsizes = [8]\n'
     with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():

@@ -25,6 +25,7 @@ class HostKind:
     `open` returns the host, ready to carry trials out, or raises UnavailableError; `pace` is for estimates. `about` and
     `options` are for the reference page. `path_options` are what the host itself understands of a path's options,
     beside the recipe. What trials need is tried before the first, except where `rehearsed` is False.
+    `named_nodes` says that the study names its machines.
     """
 
     about: str
@@ -33,3 +34,4 @@ class HostKind:
     options: Mapping[str, str] = field(default_factory=dict)
     path_options: Mapping[str, str] = field(default_factory=dict)
     rehearsed: bool = True
+    named_nodes: bool = False

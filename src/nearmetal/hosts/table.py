@@ -53,6 +53,7 @@ HOSTS: dict[str, HostKind] = {
         pace=lambda _: Pace(2.0),
         options=ssh.OPTIONS,
         path_options=PATH_OPTIONS,
+        named_nodes=True,
     ),
     "kubectl": HostKind(
         about="Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).",
@@ -60,6 +61,7 @@ HOSTS: dict[str, HostKind] = {
         pace=lambda _: Pace(2.0),
         options=kubectl.OPTIONS,
         path_options=PATH_OPTIONS,
+        named_nodes=True,
     ),
     "slurm": HostKind(
         about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nearmetal.errors import BadInputError, UnavailableError, meant
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
-from nearmetal.hosts.table import find_host, refuse_imported
+from nearmetal.hosts.table import HOSTS, find_host, refuse_imported
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
@@ -18,7 +18,7 @@ from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import TRACE_OPTION, Order, Scalar
 from nearmetal.study.plan import block
-from nearmetal.study.spec import PathSpec, Study
+from nearmetal.study.spec import HostSpec, PathSpec, Study
 from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
@@ -44,7 +44,7 @@ def check_study(study: Study) -> None:
 
 
 def _checks(study: Study) -> Iterator[Callable[[], object]]:
-    yield lambda: find_host(study.host.kind)
+    yield lambda: _check_host(study.host)
     yield lambda: flavour_named(study.mpi.flavour)
     for path in study.path:
         yield lambda path=path: check_path(study.host.kind, path)  # type: ignore[misc]
@@ -63,10 +63,27 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
 def check_path(host: str, path: PathSpec) -> None:
     """Raise BadInputError for a path that nobody knows, or an option that neither its recipe nor that host has."""
     known = {**find_path(path.recipe).options, **find_host(host).path_options}
-    for name in path.options:
-        if name.partition(".")[0] not in known:  # `interface.1` is node 1's
-            said = f"path {path.name!r} ({path.recipe}) has no option {name!r}"
-            raise BadInputError(said, hint=meant(name, known) if known else "leave it out")
+    _refuse_unknown(path.options, known, f"path {path.name!r} ({path.recipe})")
+
+
+def _check_host(host: HostSpec) -> None:
+    """Refuse an option that this kind of host does not have, and machines where it takes none from the study."""
+    kind = find_host(host.kind)
+    _refuse_unknown(host.options, kind.options, f"host {host.kind!r}")
+    if (host.node or host.hosts_file) and not kind.named_nodes:
+        named = "[[host.node]]" if host.node else "hosts_file"
+        taking = " or ".join(f"kind = {name!r}" for name, one in HOSTS.items() if one.named_nodes)
+        said = f"{named} names machines, and host {host.kind!r} would not use them"
+        raise BadInputError(said, hint=f"{taking} in [host], or leave it out")
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> None:
+    """Refuse the first option that is not known; what follows a dot is a path's or a node's name (`interface.1`)."""
+    stems = {name.partition(".")[0] for name in known}
+    for name in given:
+        if name.partition(".")[0] not in stems:
+            hint = meant(name, known) if stems else "leave it out"
+            raise BadInputError(f"{whose} has no option {name!r}", hint=hint)
 
 
 def _check_workload(order: Order) -> None:
