@@ -109,6 +109,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         blocks=len({record.order.block for record in good}),
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         occasions=occasions,
+        plan=method.plan,
+        variants=method.variants,
         valid_trials=len(good),
         block_ns=evidence.block_ns(good),
         paths=paths,

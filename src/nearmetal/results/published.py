@@ -8,17 +8,19 @@ change its sign over the sizes? Absolute figures are of other machines and are n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.results.published_tables import Bound, Column, Figures, group
-from nearmetal.results.records import Cell, PathCell, TrialSummary, View
+from nearmetal.results.records import Cell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import by_occasion
-from nearmetal.stats.widen import OCCASIONS
+from nearmetal.stats.widen import OCCASIONS, Company, offset_of
+from nearmetal.study.spec import AGAIN
 
 NO_EFFECT = 0.02
 """Published differences below this share are taken as none: the tables print two or three digits."""
@@ -71,8 +73,9 @@ class TableShape:
 def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> TableShape:
     """Compare a run with a table; `named` maps columns to (path, setting) of the run where the names differ.
 
-    Raises BadInputError when the run has nothing that the table could be compared with.
+    Raises BadInputError when the run has nothing that the table could be compared with, or not what `named` names.
     """
+    _check_named(view, named)
     table = figures.table
     sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
     if not any(sources.values()):
@@ -81,11 +84,11 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
             f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
             hint="name what does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
         )
-    ours = {name: {size: _middle(found) for size, (_, found) in by.items()} for name, by in sources.items()}
+    ours = {name: {size: _middle(one.blocks.values()) for size, one in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, {}, (), (), found)
-    units = {name: next(iter(by.values()))[0].shown.unit for name, by in sources.items() if by}
+    units = {name: next(iter(by.values())).cell.shown.unit for name, by in sources.items() if by}
     orders, effects = tuple(_orders(view, figures, ours, sources)), tuple(_effects(view, figures, sources))
     return TableShape(figures, ours, units, orders, effects, taken=_taken(view, figures, sources, named))
 
@@ -95,38 +98,68 @@ def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, 
     if len({group.setting for group in view.groups}) < 2:
         return ()
     free = [c.name for c in figures.table.columns if not (named[c.name][1] if c.name in named else c.settings)]
-    return tuple(dict.fromkeys(cell.group.setting for name in free for cell, _ in sources[name].values()))
+    return tuple(dict.fromkeys(one.cell.group.setting for name in free for one in sources[name].values()))
 
 
-_Blocks = dict[int, float]
-_Sources = dict[str, dict[int, tuple["Cell", _Blocks]]]
+def _check_named(view: View, named: Mapping[str, tuple[str, str]]) -> None:
+    paths, settings = [path.label for path in view.shown_paths], sorted({group.setting for group in view.groups})
+    for column, (path, setting) in named.items():
+        if path not in paths:
+            raise BadInputError(f"{column} is mapped to {path!r}, no path of this run", hint=meant(path, paths))
+        if setting and setting not in settings:
+            raise BadInputError(
+                f"{column} is mapped to {setting!r}, no setting of this run", hint=meant(setting, settings)
+            )
 
 
-def _sources(
-    view: View, figures: Figures, column: Column, named: tuple[str, str] | None
-) -> dict[int, tuple[Cell, _Blocks]]:
-    """Return, by size, our figures of a column: block -> figure in the shown unit."""
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """Our figures of a column at one size: block -> figure in the shown unit.
+
+    `twins`: block -> log ratio of the baseline's second launch to its first in the same cell.
+    """
+
+    cell: Cell
+    blocks: Mapping[int, float]
+    twins: Mapping[int, float]
+
+
+_Sources = Mapping[str, Mapping[int, _Ours]]
+
+
+def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str] | None) -> dict[int, _Ours]:
+    """Return our figures of a column by size."""
     paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
     sized = any(figures.values[column.name])  # tables without sizes have everything at 0
-    found: dict[int, tuple[Cell, _Blocks]] = {}
+    found: dict[int, _Ours] = {}
     for cell in view.cells:
         if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
             continue
         if column.workloads and cell.group.workload not in column.workloads:
             continue
         size = cell.message_bytes if sized else 0
-        one = next((one for path in paths if (one := cell.of(path)) is not None), None)
-        if one is None or size in found or (sized and size not in figures.values[column.name]):
+        path = next((path for path in paths if cell.of(path)), None)
+        if path is None or size in found or (sized and size not in figures.values[column.name]):
             continue
-        blocks = _blocks(cell, one, column)
-        if blocks:
-            found[size] = (cell, blocks)
+        if (ours := _ours(view, cell, path, column)).blocks:
+            found[size] = ours
     return found
 
 
-def _blocks(cell: Cell, one: PathCell, column: Column) -> _Blocks:
-    taken = {trial.block: _statistic(trial, column) for trial in one.trials}
-    return {block: cell.shown.value(ns) for block, ns in sorted(taken.items()) if ns}
+def _ours(view: View, cell: Cell, path: str, column: Column) -> _Ours:
+    """Return a path's figures; both launches of a block count where it is the baseline."""
+    first, again = (_launches(cell, name, column) for name in (view.baseline, view.baseline + AGAIN))
+    launches = (first, again) if path == view.baseline else (_launches(cell, path, column),)
+    blocks = {
+        block: _middle([one[block] for one in launches if block in one]) for block in sorted(set().union(*launches))
+    }
+    return _Ours(cell, blocks, {block: math.log(again[block] / first[block]) for block in first.keys() & again.keys()})
+
+
+def _launches(cell: Cell, path: str, column: Column) -> dict[int, float]:
+    one = cell.of(path)
+    taken = {trial.block: _statistic(trial, column) for trial in one.trials} if one else {}
+    return {block: cell.shown.value(ns) for block, ns in taken.items() if ns}
 
 
 def _statistic(trial: TrialSummary, column: Column) -> float | None:
@@ -136,8 +169,8 @@ def _statistic(trial: TrialSummary, column: Column) -> float | None:
     return {"max": float(own.max_ns), "median": own.median_ns}.get(column.statistic, own.mean_ns)
 
 
-def _middle(blocks: _Blocks) -> float:
-    return float(np.exp(np.mean(np.log(list(blocks.values())))))
+def _middle(figures: Iterable[float]) -> float:
+    return float(np.exp(np.mean(np.log(list(figures)))))
 
 
 def _orders(view: View, figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
@@ -185,23 +218,33 @@ def _effects(view: View, figures: Figures, sources: _Sources) -> list[PublishedE
     return effects
 
 
-def _ratio(view: View, one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None) -> RatioEstimate | None:
-    """Return the ratio over the blocks that both sides have; over occasions, for another one, where there are several.
+def _ratio(view: View, one: _Ours | None, other: _Ours | None) -> RatioEstimate | None:
+    """Return the ratio over the blocks that both sides have, as a report's; over occasions where there are several.
 
     Every occasion has the numbers of as many blocks as are planned at most (`study.plan.occasion_of`).
     """
     if one is None or other is None:
         return None
-    blocks = sorted(one[1].keys() & other[1].keys())
+    blocks = sorted(one.blocks.keys() & other.blocks.keys())
     if not blocks:
         return None
-    sides = [{block: side[1][block] for block in blocks} for side in (one, other)]
+    sides = [{block: side.blocks[block] for block in blocks} for side in (one, other)]
     rng = np.random.default_rng(len(blocks))
     if view.occasions == 1:
-        return estimate_ratio(BlockFigures(*(np.array([*side.values()]) for side in sides)), rng=rng)
+        figures = (np.array([*side.values()]) for side in sides)
+        return estimate_ratio(
+            BlockFigures(*figures, company=_company(view, blocks, one, other)), rng=rng, plan=view.plan
+        )
     most = view.planned_blocks[1]
     means = [np.array([*by_occasion(side, lambda block: block // most).values()]) for side in sides]
     return estimate_ratio(BlockFigures(*means, launches=len(blocks), company=OCCASIONS), rng=rng)
+
+
+def _company(view: View, blocks: Sequence[int], one: _Ours, other: _Ours) -> Company:
+    """Return what else is known of the blocks; of two cells the one whose baseline differs more from itself votes."""
+    boots = tuple(view.variants[block] for block in blocks) if view.variants else ()
+    voters = [Company(np.array([side.twins.get(block, math.nan) for block in blocks]), boots) for side in (one, other)]
+    return max(voters, key=offset_of)
 
 
 def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
@@ -241,10 +284,10 @@ def _significances(view: View, figures: Figures, sources: _Sources) -> list[tupl
     found = []
     for column in figures.table.columns:
         for size, published in sorted(figures.values[column.name].items()):
-            ours = sources[column.name].get(size)
             base = from_default.get((column.workloads[0], size))
-            theirs = next((one for path in native if base and (one := base.of(path))), None)
-            ratio = _ratio(view, ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
+            path = next((path for path in native if base and base.of(path)), None)
+            theirs = _ours(view, base, path, column) if base and path else None
+            ratio = _ratio(view, sources[column.name].get(size), theirs)
             p = ratio.t_test.p_value if ratio and ratio.t_test else None
             found.append((column.name, size, published, p))
     return found

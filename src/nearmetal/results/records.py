@@ -18,6 +18,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Modes
 from nearmetal.stats.order import Curve
+from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
 from nearmetal.study.order import Scalar
 
@@ -195,7 +196,8 @@ class View:
     `block_ns` is what a block takes on the clock of who waits, 0 where the run does not show it.
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
     `cautions` are sentences on figures that are a timer's and on busy machines, `causes` on why launches fall into
-    modes. `busy` tells whether other programs disturbed most launches.
+    modes. `busy` tells whether other programs disturbed most launches. `plan` is that of the looks, None when the
+    number of blocks was fixed beforehand; `variants` gives the boot that a block ran in, where there were several.
     """
 
     name: str
@@ -210,6 +212,8 @@ class View:
     blocks: int
     planned_blocks: tuple[int, int]
     occasions: int
+    plan: StoppingPlan | None
+    variants: Mapping[int, int]
     valid_trials: int
     block_ns: float
     paths: tuple[PathEntry, ...]

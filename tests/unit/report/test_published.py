@@ -2,6 +2,8 @@
 
 import csv
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,13 @@ from nearmetal.results import published
 from nearmetal.results.paths import build_view
 from nearmetal.results.published_tables import every_table, load, parse, published_named
 from nearmetal.stats.bootstrap import IntervalMethod
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
+from tests.unit.report.synthetic_run import COST, Recipe, make_run
 from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
-from tests.unit.report.synthetic_run import Recipe, make_run
 from tests.unit.test_parts import cell
 
 
@@ -238,19 +240,59 @@ trials = { min_blocks = 5, max_blocks = 5 }
     assert found.units == dict.fromkeys(("cg_default", "cg_window"), view.cells[0].shown.unit)
 
 
-def test_over_occasions_directions_are_judged_by_what_another_one_gives(tmp_path: Path) -> None:
-    """The intervals beside a published table are those of the report, not narrower ones over the blocks of all."""
-    study = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 8").replace('name = "veth"', 'name = "native"')
-    study = study.replace('baseline = "veth"', 'baseline = "native"').replace('name = "bridge"', 'name = "vf"')
-    study = study.replace("[[path]]", '[[path]]\nkind = "veth"').replace('"1 KiB"', "1024")
-    cost = {"native": 1.0, "vf": 1.12, "macvlan": 1.0, "tap": 2.0, "shm": 0.1}
-    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=24, hours=(1.0, 3.0, 2.0), cost=cost)))
-    assert view.occasions == 3
-    named = {"native": ("native", ""), "sriov": ("vf", "")}
+def beside_lockwood(root: Path, recipe: Recipe) -> list[RatioEstimate]:
+    """Return our ratios of vf to veth, of a run of the synthetic study whose bridge is called vf."""
+    study = recipe.study.replace('name = "bridge"', 'name = "vf"\nkind = "veth"').replace('"1 KiB"', "1024")
+    view = build_view(make_run(root, replace(recipe, study=study, cost={**COST, "vf": 1.12})))
+    named = {"native": ("veth", ""), "sriov": ("vf", "")}
     found = published.shape(view, load(published_named("lockwood-latency")), named)
     ours = [one.ours for one in found.effects if one.ours]
     assert ours
+    return ours
+
+
+FIXED = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 8")
+
+
+def test_over_occasions_directions_are_judged_by_what_another_one_gives(tmp_path: Path) -> None:
+    """The intervals beside a published table are those of the report, not narrower ones over the blocks of all."""
+    ours = beside_lockwood(tmp_path / "run", Recipe(study=FIXED, blocks=24, hours=(1.0, 3.0, 2.0)))
     assert all(one.method is IntervalMethod.ANOTHER and (one.n, one.launches) == (3, 24) for one in ours)
+
+
+def test_boots_that_differ_widen_the_intervals_beside_a_table(tmp_path: Path) -> None:
+    for one in beside_lockwood(tmp_path / "run", Recipe(study=FIXED, boots=(0.8, 1.0, 1.3))):
+        assert one.interval
+        assert one.evidence
+        assert "boots of the machine differ" in one.evidence.wider
+        assert one.interval.contains(1), "the next boot may be on either side"
+
+
+def test_a_baseline_that_differs_from_itself_widens_the_intervals_beside_a_table(tmp_path: Path) -> None:
+    for one in beside_lockwood(tmp_path / "run", Recipe(study=FIXED, again=1.2, spread=0.001)):
+        assert one.interval
+        assert one.evidence
+        assert one.evidence.offset == pytest.approx(math.log(1.2), abs=0.02)
+        assert one.ratio == pytest.approx(1.12 / math.sqrt(1.2), rel=0.05), "both launches of the baseline count"
+
+
+def test_a_run_that_stops_early_is_set_beside_a_table_by_its_repeated_intervals(tmp_path: Path) -> None:
+    ours = beside_lockwood(tmp_path / "run", Recipe(blocks=6))
+    assert all(one.method is IntervalMethod.REPEATED for one in ours)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("vff", "'vff', no path of this run"), ("vf/immidiate", "'immidiate', no setting")]
+)
+def test_a_column_mapped_to_what_the_run_has_not_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3", "--map", f"vm_rx1={target}"]) == 2
+    assert said in (asked := capsys.readouterr().err)
+    assert "vf" in asked or "immediate" in asked.partition("hint")[2]
 
 
 def test_a_run_without_anything_of_a_table_says_what_it_needs(
