@@ -44,7 +44,7 @@ from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
-from nearmetal.study.order import Scalar
+from nearmetal.study.order import PACE, Scalar
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import SUITES
 
@@ -321,7 +321,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
     workload = record.order.workload
     if workload.kind in SUITES:
         return  # a suite's mean is no sample of what its launch spread over
-    if workload.number("pace_us"):
+    if workload.number(PACE):
         return  # after a pause a message is a cold one, and meets other interrupts
     if any(cell.operation in {BOTH_WAYS, *STREAMING} for cell in record.cells):
         samples.held += sum(n for name, n in record.outcome.counters.items() if name.endswith(_HELD))

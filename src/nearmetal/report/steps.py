@@ -22,6 +22,8 @@ _WIDEST_MARGIN = 0.5
 _CHANGING = f"find out what changes between occasions: not even {_MOST_OCCASIONS} of them would decide it"
 _QUIETER = "measure on a quieter machine"
 _ONE_MODE = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes'
+_RANDOM = 'set pace = "random"'
+_MODERATION = "change interrupt moderation (nic.rx-usecs)"
 _PINNED = "pin ranks and interrupts: the launches fall into several modes"
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 
@@ -67,12 +69,12 @@ def next_step(view: View, cell: Cell, one: PathCell) -> str:
     if _only_tail_missing(found):
         return f"at least {support(P99)} iterations per launch"
     if found.conclusion.needs:
-        return _blocks(found.conclusion.needs, view.block_ns)
+        return _launches(found.conclusion.needs, found.headline, view.block_ns)
     more, first = _for_width(found, view), ""
     if view.busy:
         first = _QUIETER
     elif launch_modes(cell, one.path) or launch_modes(cell, view.baseline):
-        first = _ONE_MODE if cell.message_bytes else _PINNED
+        first = _ONE_MODE if cell.may_pause else _PINNED
     return f"{first}; else {more}" if first and not more.startswith(first) else more
 
 
@@ -83,7 +85,8 @@ def _for_width(found: CellComparison, view: View) -> str:
     if decisive is None:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
-        return f"{_blocks(max(1, view.planned_blocks[0] - decisive.n), block_ns)}: not enough for an interval yet"
+        missing = max(1, view.planned_blocks[0] - decisive.blocks)
+        return f"{_launches(missing, decisive, block_ns)}: not enough for an interval yet"
     if decisive.launches:
         more = occasions_to_settle(decisive)
         return counted(more, "more occasion") if more else _CHANGING
@@ -108,8 +111,15 @@ def _only_tail_missing(found: CellComparison) -> bool:
 def _for_median(cell: Cell) -> str:
     modes = [trial.summary.modes for one in cell.paths for trial in one.trials if trial.summary.modes]
     if any(found.order == "alternating" for found in modes):
-        return 'set pace = "random": the launches are in step with a timer'
+        return f"{_RANDOM if cell.may_pause else _MODERATION}: the launches are in step with a timer"
     return _PINNED if modes else "more iterations per launch"
+
+
+def _launches(more: int, one: RatioEstimate, block_ns: float) -> str:
+    """Return what brings so many more launches: blocks, or occasions where the run has several."""
+    if not one.launches:
+        return _blocks(more, block_ns)
+    return counted(math.ceil(more * one.n / one.launches), "more occasion")
 
 
 def _blocks(more: int, block_ns: float) -> str:

@@ -221,15 +221,17 @@ def launches_sentence(view: View) -> str:
             (rarest_excluded(one.launches, alpha, one.slow), one.launches, one.slow) for one in near
         )
         apart = f", {slow} of them slower than the rest," if slow else ""
+        where = "near-metal" if len({(one.launches, one.slow) for one in near}) == 1 else "The weakest near-metal cell"
         return (
-            f" near-metal rests on {least} launches{apart}, which cannot rule out a slow mode rarer than "
+            f" {where} rests on {least} launches{apart}, which cannot rule out a slow mode rarer than "
             f"{percent(round(rare, 2))}."
         )
     if not decided:
         return ""
     least = min(one.launches for one in decided)
     unseen = percent(round(rarest_excluded(least, alpha), 2))
-    return f" Ratios rest on {least} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
+    fewest = f"{least}" if all(one.launches == least for one in decided) else f"at least {least}"
+    return f" Ratios rest on {fewest} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 
 
 def blocks_sentence(view: View) -> str:

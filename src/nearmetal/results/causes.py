@@ -23,6 +23,7 @@ from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.modes import LEAST_DISTANCE, apart
 from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_US, format_size
 
@@ -154,7 +155,7 @@ def _without(
 
 
 def _paced(records: Sequence[TrialRecord]) -> bool:
-    return "pace_us" in records[0].order.workload.options
+    return PACE in records[0].order.workload.options
 
 
 def _ranks(records: Sequence[TrialRecord]) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
+from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.operations import OPERATIONS, Operation, Shape
 
@@ -38,8 +39,6 @@ _TITLES = {
     "gather": "Gather Latency",
     "scatter": "Scatter Latency",
 }
-PACE = "pace_us"
-"""The option of a workload whose iterations do not follow each other back to back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
-from nearmetal.study.order import TRACE_OPTION, Scalar
+from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import counted
@@ -204,10 +204,18 @@ def _cells(
         parts = list(zip(jobs, pool.map(one, jobs), strict=True))
     return [
         Cell(
-            group, size, shown[group, size], tuple(part for (key, _), part in parts if key == (group, size)), noise=None
+            *key,
+            shown[key],
+            tuple(part for (of, _), part in parts if of == key),
+            noise=None,
+            may_pause=_may_pause(next(iter(sources[key].values()))[0].order.workload),
         )
-        for group, size in keys
+        for key in keys
     ]
+
+
+def _may_pause(workload: WorkloadOrder) -> bool:
+    return workload.kind == "engine" and PACE not in workload.options
 
 
 _SIDE_BY_SIDE = 2

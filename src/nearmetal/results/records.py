@@ -98,13 +98,17 @@ class PathCell:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One operation at one size under one setting, over all paths."""
+    """One operation at one size under one setting, over all paths.
+
+    `may_pause` tells that its workload takes `pace = "random"`, and has none yet.
+    """
 
     group: GroupId
     message_bytes: int
     shown: DisplayScale
     paths: tuple[PathCell, ...]
     noise: NoiseFloor | None
+    may_pause: bool
 
     def of(self, path: str) -> PathCell | None:
         """Return one path's part, None when it has no valid trial here."""

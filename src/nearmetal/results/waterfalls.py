@@ -15,7 +15,7 @@ from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.order import TRACE_OPTION, Scalar
+from nearmetal.study.order import PACE, TRACE_OPTION, Scalar
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 
@@ -151,7 +151,7 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
 
 
 def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
-    return operation, int(str(record.order.workload.options.get("pace_us", 0)))
+    return operation, int(str(record.order.workload.options.get(PACE, 0)))
 
 
 def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Untraced]) -> dict[_Untraced, float]:

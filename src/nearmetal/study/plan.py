@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
+from nearmetal.study.order import PACE, Order, PathOrder, Scalar, WorkloadOrder
 from nearmetal.study.spec import AGAIN, PathSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S, NS_PER_US
 
@@ -91,7 +91,7 @@ def _workload_order(study: Study, workload: WorkloadSpec) -> WorkloadOrder:
         "warmup": workload.warmup,
     }
     if pause_ns := longest_pause_ns(study, workload):
-        options["pace_us"] = -(-pause_ns // NS_PER_US)
+        options[PACE] = -(-pause_ns // NS_PER_US)
     return WorkloadOrder(workload.name, workload.kind, options, workload.placed, workload.progress)
 
 

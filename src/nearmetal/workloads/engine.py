@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
-from nearmetal.study.order import Order
+from nearmetal.study.order import PACE, Order
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
 from nearmetal.workloads.pairs import check_options
@@ -25,7 +25,7 @@ LARGE_FROM_BYTES = 65_536
 
 _NUMBERS = (
     *("iterations", "warmup", "window", "large_from", "iterations_large", "warmup_large"),
-    *("sync_window_us", "pace_us", "compute_us", "working_set"),
+    *("sync_window_us", PACE, "compute_us", "working_set"),
 )
 """Options that are numbers, which nmbench takes by the same names."""
 _OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "buffers", "check", "waterfall"}
@@ -95,7 +95,7 @@ def engine_argv(order: Order) -> list[str]:
     for name in _NUMBERS:
         if name in options:
             argv += [f"--{name.replace('_', '-')}", str(order.workload.number(name))]
-    if "pace_us" in options:
+    if PACE in options:
         argv += ["--seed", str(order.seed)]
     for name in ("sync", "buffers"):
         if name in options:

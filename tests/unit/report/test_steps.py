@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.results.records import View
+    from nearmetal.study.order import Order
 
 SAME = dict.fromkeys(COST, 1.0)
 
@@ -174,6 +175,44 @@ def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothin
     as_table.render(view, Console(file=text, width=80, color_system=None))
     assert max(map(len, text.getvalue().splitlines())) <= 80
     assert "0.000000" not in text.getvalue()
+
+
+def test_launches_are_given_as_the_fewest_where_cells_differ(tmp_path: Path) -> None:
+    def fails(order: Order, attempt: int) -> bool:
+        return order.path.label == "tap" and order.block == 3
+
+    recipe = Recipe(fails=fails)
+    view = build_view(make_run(tmp_path / "run", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
+    assert launches_sentence(view).startswith(" Ratios rest on at least 7 launches of each path: a mode in fewer than")
+    study = STUDY.replace('"35 %"', '"45 %"')
+    view = build_view(make_run(tmp_path / "same", replace(recipe, study=study, cost=SAME)))
+    assert launches_sentence(view).startswith(" The weakest near-metal cell rests on 7 launches, which cannot rule out")
+
+
+def test_missing_launches_of_a_run_of_several_occasions_come_with_occasions(tmp_path: Path) -> None:
+    """Each occasion has all the blocks that the study plans."""
+    study = (
+        STUDY.replace('rarest_mode = "35 %"\n', "").replace("= 5", "= 3").replace("max_blocks = 8", "max_blocks = 3")
+    )
+    calm = Recipe(study=study, blocks=9, spread=0.0005, hours=(1.0, 1.001, 1.0005), cost=SAME)
+    assert steps(build_view(make_run(tmp_path / "run", calm))) == {"2 more occasions"}  # 14 - 9 launches, 3 at each
+    one_lacks = replace(calm, fails=lambda order, attempt: order.path.label == "tap" and order.block > 2)
+    view = build_view(make_run(tmp_path / "lacks", one_lacks))
+    found = {one.path: next_step(view, cell, one) for cell in view.cells for one in cell.paths}
+    assert found["tap"] == "1 more occasion: not enough for an interval yet"
+
+
+def test_random_pauses_are_offered_to_workloads_that_take_them(tmp_path: Path) -> None:
+    recipe = Recipe(cost=SAME, boots=(1.0, 1.0, 2.0))
+    for name, line, offered in (
+        ("engine", "", True),
+        ("paced", 'pace = "random"\n', False),
+        ("omb", 'kind = "omb"\n', False),
+    ):
+        study = STUDY.replace('name = "latency"\n', f'name = "latency"\n{line}')
+        view = build_view(make_run(tmp_path / name, replace(recipe, study=study)))
+        assert {'set pace = "random"' in step for step in steps(view)} == {offered}, name
+        assert all(step.startswith("pin ranks and interrupts") for step in steps(view))
 
 
 def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -> None:
