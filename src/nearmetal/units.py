@@ -16,7 +16,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 _DURATION_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
-_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MOST = (1 << 63) - 1
 """The largest number of ns or bytes that a file can hold."""
 _QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{1,8}+)")
@@ -61,7 +61,8 @@ def to_whole(value: float) -> int:
 def _parse(text: str, table: dict[str, int], kind: str, example: str) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     why = ""
-    if match and (factor := table.get(match[2].lower())):
+    factors = {unit.lower(): factor for unit, factor in table.items()}
+    if match and (factor := factors.get(match[2].lower())):
         try:
             return to_whole(decimal(match[1]) * factor)
         except ValueError as error:

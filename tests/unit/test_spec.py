@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,10 @@ def test_all_errors_are_reported_at_once_with_their_places() -> None:
         "format:",
         "name:",
         "marg: unknown key; did you mean 'margin'?",
-        "margin:",
+        "margin: '500 %' is not a share above 0 and below 100 %: write '5 %' or 0.05",
         "path[0].kinds: unknown key; did you mean 'kind'?",
         "workload[0].sizes[0]:",
-        "workload[0].sizes[1]: '4 KB' is not a size",
+        "workload[0].sizes[1]: '4 KB' is not a size: write a number and one of B, KiB, MiB, GiB, such as",
         "workload[0].iterations:",
         "trials.timeout: '5 parsecs' is not a duration",
         "trials.min_blocks:",
@@ -145,3 +146,9 @@ def test_the_engine_is_told_the_pace_with_the_seed_of_the_trial() -> None:
     assert argv[argv.index("--pace-us") + 1] == "500"
     assert argv[argv.index("--seed") + 1] == str(order.seed)
     assert "--pace-us" not in engine_argv(plan.block(parse_study(GOOD, "t"), 0)[0])
+
+
+@pytest.mark.parametrize("value", ["5", 5, "0 %", "-5 %", "x %", "nan", True, [], "100 %"])
+def test_what_is_no_share_is_refused_with_an_example(value: object) -> None:
+    with pytest.raises(BadInputError, match=r"is not a share above 0 and below 100 %: write '5 %' or 0\.05"):
+        parse_study(GOOD.replace("format = 1", f"format = 1\nmargin = {json.dumps(value)}"), "t")

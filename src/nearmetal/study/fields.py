@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -41,11 +42,18 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
     return read
 
 
-def _share(value: object) -> object:
-    """Read '5 %' or '5%' as 0.05."""
-    if isinstance(value, str) and value.rstrip().endswith("%"):
-        return float(value.rstrip().removesuffix("%")) / 100
-    return value
+def _share(value: object) -> float:
+    """Read '5 %', '5%' or 0.05 as 0.05; raise ValueError for what is no share between 0 and 1."""
+    try:
+        if isinstance(value, str) and value.rstrip().endswith("%"):
+            share = float(value.rstrip().removesuffix("%")) / 100
+        else:
+            share = float(value) if isinstance(value, str | int | float) else math.nan
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise ValueError(f"{value!r} is not a share above 0 and below 100 %: write '5 %' or 0.05")
+    return share
 
 
 def listed_of(kind: Any) -> Any:
@@ -108,7 +116,7 @@ if TYPE_CHECKING:
     Texts = list[str]
 else:
     Sizes, Nodes, Texts = listed_of(SizeBytes), listed_of(Annotated[int, Field(ge=0, le=4095)]), listed_of(str)
-Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
+Share = Annotated[float, BeforeValidator(_share)]
 Pace = Literal["back-to-back", "random"]
 Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
 User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.-]{0,63})?$")]
