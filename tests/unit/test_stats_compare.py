@@ -497,3 +497,24 @@ def test_both_launches_of_the_baseline_stand_for_a_block() -> None:
     )
     assert refused == {}
     assert figures[MEAN].baseline == pytest.approx([200.0, 50.0])  # geometric mean; alone where the other failed
+
+
+@pytest.mark.parametrize("few", ["path", "baseline", "a part of the path"])
+def test_a_metric_of_one_side_alone_is_refused(few: str) -> None:
+    """A mean a launch beside thousands of samples a launch: the tail of one side is unknown, not without a meaning."""
+    many = {block: summarize(np.arange(1_000_000, 1_001_000)) for block in range(14)}
+    one = {block: summarize(np.array([1_000_500])) for block in range(14)}
+    path = {"path": one, "baseline": many, "a part of the path": {**many, **{b: one[b] for b in range(2)}}}[few]
+    figures, refused = pair_launches(path, [one if few == "baseline" else many])
+    assert set(figures) == {MEAN}
+    assert "n = 1, where other launches have 6 or more" in refused[Metric.MEDIAN]
+    assert set(refused) == {Metric.MEDIAN, Metric.P99}
+    verdict = compare(figures, refused=refused, rng=np.random.default_rng(1)).conclusion
+    assert verdict.verdict is Verdict.UNDECIDED
+    assert "no median" in verdict.reason
+
+
+def test_launches_of_a_few_samples_on_both_sides_have_a_mean_alone() -> None:
+    one = {block: summarize(np.array([1_000_500])) for block in range(14)}
+    figures, refused = pair_launches(one, [one])
+    assert (set(figures), refused) == ({MEAN}, {})

@@ -27,7 +27,7 @@ from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
 from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of
 
 
@@ -206,12 +206,14 @@ def pair_launches(
     of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
     `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
     compared: blocks of one occasion share its hour or boot, so their spread says nothing of another, and the evidence
-    is about what another one gives. `variants` gives the boot that a block ran in, where a run has several.
+    is about what another one gives. `variants` gives the boot that a block ran in, where a run has several. A metric
+    that applies to one side applies to both: launches of a few samples beside launches of many are refused it.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
+    spread = any(map(has_spread, (mine, *others)))
     for metric in Metric:
-        (ours, why), *theirs = (over_blocks(one, metric, margin) for one in (mine, *others))
+        (ours, why), *theirs = (over_blocks(one, metric, margin, spread=spread) for one in (mine, *others))
         why = next(filter(None, (why, *(reason for _, reason in theirs))), "")
         blocks = sorted(ours.keys() & {block for one, _ in theirs for block in one})
         if why:

@@ -68,16 +68,17 @@ class Summary:
     effective_n: float | None
     modes: Modes | None
 
-    def figure(self, metric: Metric, margin: float = MARGIN) -> tuple[float | None, str]:
+    def figure(self, metric: Metric, margin: float = MARGIN, *, spread: bool = False) -> tuple[float | None, str]:
         """Return one figure of the launch (ns), or None and why there is none: the only place that defines them.
 
-        The reason is empty where the metric does not apply: a launch of a few samples has a mean alone. A median that
-        the launch cannot hold is refused: one in the gap between two modes, or known less well than `margin` says.
+        The reason is empty where the metric does not apply: a launch of a few samples has a mean alone, unless `spread`
+        says that launches it stands beside have more. A median that the launch cannot hold is refused: one in the gap
+        between two modes, or known less well than `margin` says.
         """
         if metric is Metric.MEAN:
             return (self.trimmed_mean_ns, "") if self.trimmed_mean_ns > 0.0 else (None, TOO_FAST)
         if self.n < LEAST_SPREAD:
-            return None, ""
+            return None, f"n = {self.n}, where other launches have {LEAST_SPREAD} or more" if spread else ""
         if metric is Metric.MEDIAN:
             why = TOO_FAST if self.median_ns <= 0.0 else self._why_no_median(margin)
             return (None, why) if why else (self.median_ns, "")
@@ -103,15 +104,22 @@ class Summary:
         raise BadInputError(f"no percentile at {probability:g} in this summary; it has {have}")
 
 
+def has_spread(launches: Mapping[int, Summary]) -> bool:
+    """Return whether a launch has samples enough for a distribution."""
+    return any(one.n >= LEAST_SPREAD for one in launches.values())
+
+
 def over_blocks(
-    launches: Mapping[int, Summary], metric: Metric, margin: float = MARGIN
+    launches: Mapping[int, Summary], metric: Metric, margin: float = MARGIN, *, spread: bool = False
 ) -> tuple[dict[int, float], str]:
     """Return one figure a block (ns), and why the metric is refused: one definition for reports, gates and stopping.
 
     `launches`: the summary of each block's launch. A figure that more than a tenth of the launches refuse is refused
-    altogether; below that the blocks that lack it are left out. Both are empty where the metric does not apply.
+    altogether; below that the blocks that lack it are left out. Both are empty where the metric does not apply: to no
+    launch, and, as `spread` says, to none that these are compared with.
     """
-    taken = {block: launches[block].figure(metric, margin) for block in sorted(launches)}
+    spread = spread or has_spread(launches)
+    taken = {block: launches[block].figure(metric, margin, spread=spread) for block in sorted(launches)}
     refusals = [why for _, why in taken.values() if why]
     if len(refusals) > REFUSED_SHARE * len(taken):
         count = "" if len(refusals) == len(taken) else f" ({len(refusals)} of {len(taken)} launches)"
