@@ -213,6 +213,8 @@ PLAIN(Dist_graph_create_adjacent, dist_graph_create_adjacent, NOTHING, MADE(NMT_
       (INT, indegree), (INTS, sources), (INTS, sourceweights), (INT, outdegree), (INTS, destinations),
       (INTS, destweights), (INFO, info), (INT, reorder), (COMM_OUT, created))
 PLAIN(Comm_free, comm_free, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_comm_freed(&mark), (COMM_OUT, comm))
+PLAIN(Comm_disconnect, comm_disconnect, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_comm_freed(&mark),
+      (COMM_OUT, comm))
 
 /* MPI_Comm_idup: its handle is there at once in the libraries we know, and is used only after the request completed. */
 PLAIN(Comm_idup, comm_idup, NOTHING,

@@ -109,7 +109,7 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Reduce": 1,
             "Allreduce": 1,
             "Iallreduce": 1,
-            "Scan": 1,
+            "Scan": 3,
             "Exscan": 1,
             "Gather": 1,
             "Scatter": 1,
@@ -119,12 +119,12 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Allgatherv": 1,
             "Gatherv": 1,
             "Reduce_scatter": 1,
-            "Comm_split": 3,
+            "Comm_split": 5,
             "Comm_dup": 1,
             "Comm_create": 1 if rank.rank == 0 else 0,
             "Cart_create": 1,
             "Neighbor_allgather": 1,
-            "Comm_free": 5,
+            "Comm_free": 7,
             "Pcontrol": 1,
         }
         assert dict(found) == {name: count for name, count in expected.items() if count}
@@ -200,6 +200,16 @@ def test_communicators_have_one_name_on_all_members(traced: Trace) -> None:
     assert traced.ranks[0].communicators[alone.comm].members == (0,)
     (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (RANKS, 1))
     assert (grid.kind, grid.periods, grid.members) == (CommKind.CART, (1, 0), (0, 1, 2))
+
+
+def test_a_handle_that_is_used_again_names_the_new_communicator(traced: Trace) -> None:
+    for rank in traced.ranks:
+        members = {
+            call.message_bytes: rank.communicators[call.comm].members
+            for call in rank.calls
+            if call.kind is CallKind.SCAN and call.message_bytes in {5, 6}
+        }
+        assert members == {5: tuple(range(RANKS)), 6: (0,) if rank.rank == 0 else tuple(range(1, RANKS))}
 
 
 def test_what_is_sent_is_received(traced: Trace) -> None:

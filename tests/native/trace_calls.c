@@ -111,6 +111,12 @@ static void communicators(void) {
         MPI_Comm_free(&pair);
     MPI_Comm_free(&line);
     MPI_Comm_free(&grid);
+    /* The second takes over the handle of the first, and has other members. */
+    for (int turn = 0; turn < 2; ++turn) {
+        MPI_Comm_split(MPI_COMM_WORLD, turn && rank == 0, rank, &pair);
+        MPI_Scan(out, in, 5 + turn, MPI_BYTE, MPI_BOR, pair);
+        MPI_Comm_disconnect(&pair);
+    }
 }
 
 static void datatypes(void) {
