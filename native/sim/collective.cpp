@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace nearmetal {
 
@@ -32,12 +33,12 @@ struct Folded {
     }
 };
 
-Round fold_first(const CollectiveCall &c, const Folded &f) {
+Round fold_first(const CollectiveCall &c, const Folded &f, std::uint64_t bytes) {
     if (c.rank >= 2 * f.rest)
         return {};
     if (c.rank % 2)
-        return {.recv_from = as_rank(c.rank - 1), .reduce_bytes = c.bytes};
-    return {.send_to = as_rank(c.rank + 1), .send_bytes = c.bytes};
+        return {.recv_from = as_rank(c.rank - 1), .reduce_bytes = bytes};
+    return {.send_to = as_rank(c.rank + 1), .send_bytes = bytes};
 }
 
 Round fold_last(const CollectiveCall &c, const Folded &f) {
@@ -48,30 +49,30 @@ Round fold_last(const CollectiveCall &c, const Folded &f) {
     return {.recv_from = as_rank(c.rank + 1)};
 }
 
+// What a rank does before and after the `rounds` rounds of the power of two, and while it waits for them.
+std::optional<Round> fold(const CollectiveCall &c, const Folded &f, std::uint32_t round, std::uint32_t rounds,
+                          std::uint64_t first_bytes) {
+    if (round == 0)
+        return fold_first(c, f, first_bytes);
+    if (round == rounds + 1)
+        return fold_last(c, f);
+    if (round > rounds + 1)
+        return Round{.last = true};
+    return f.rank == kAny ? std::optional(Round{}) : std::nullopt;
+}
+
 Round recursive_doubling_allreduce(const CollectiveCall &c, std::uint32_t round) {
     const Folded f(c.size, c.rank);
-    if (round == 0)
-        return fold_first(c, f);
-    if (round == f.log2 + 1)
-        return fold_last(c, f);
-    if (round > f.log2 + 1)
-        return {.last = true};
-    if (f.rank == kAny)
-        return {};
+    if (const auto found = fold(c, f, round, f.log2, c.bytes))
+        return *found;
     const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (1u << (round - 1)));
     return {.send_to = partner, .recv_from = partner, .send_bytes = c.bytes, .reduce_bytes = c.bytes};
 }
 
 Round rabenseifner_allreduce(const CollectiveCall &c, std::uint32_t round) {
     const Folded f(c.size, c.rank);
-    if (round == 0)
-        return fold_first(c, f);
-    if (round == 2 * f.log2 + 1)
-        return fold_last(c, f);
-    if (round > 2 * f.log2 + 1)
-        return {.last = true};
-    if (f.rank == kAny)
-        return {};
+    if (const auto found = fold(c, f, round, 2 * f.log2, c.bytes))
+        return *found;
     const bool scatter = round <= f.log2;
     const std::uint32_t step = scatter ? round - 1 : 2 * f.log2 - round; // bit that the partners differ in
     const std::uint64_t bytes = block_of(c.bytes, 2u << step);
@@ -220,17 +221,8 @@ Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
 Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     const Folded f(c.size, c.rank);
     const std::uint64_t whole = c.bytes * c.size;
-    if (round == 0) {
-        CollectiveCall all{c};
-        all.bytes = whole;
-        return fold_first(all, f);
-    }
-    if (round == f.log2 + 1)
-        return fold_last(c, f);
-    if (round > f.log2 + 1)
-        return {.last = true};
-    if (f.rank == kAny)
-        return {};
+    if (const auto found = fold(c, f, round, f.log2, whole))
+        return *found;
     const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (f.power >> round));
     const std::uint64_t bytes = whole >> round;
     return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = bytes};

@@ -1,5 +1,6 @@
-/* See mpi.h. The program under test is compiled with -Dmain=program_main; each rank runs it on a stack of its own, until
- * it has to wait for another. Messages carry their time of arrival, so the order in which ranks run changes nothing. */
+/* See mpi.h. The program under test is compiled with -Dmain=program_main; each rank runs it on a stack of its own,
+ * until it has to wait for another. Messages carry their time of arrival, so the order in which ranks run changes
+ * nothing. */
 #include "machine.h"
 #include "mpi.h"
 
@@ -30,8 +31,8 @@ struct rank {
     int64_t clock_ns, extra_ns;
     struct message *inbox;
     int64_t stamps, collectives, sends, probes, yields, harmable; /* so far */
-    int64_t requests, comms;                             /* not given back yet */
-    const void *out;                                     /* of the collective that it is in */
+    int64_t requests, comms;                                      /* not given back yet */
+    const void *out;                                              /* of the collective that it is in */
     void *in;
     int initialized, finalized, ended, status;
 };
@@ -88,7 +89,8 @@ int machine_yield(void) {
 /* ---- messages ---- */
 
 static int is_harmed(const char *how, int rank, size_t bytes) {
-    if (harm == NULL || rank != harm_rank || (int64_t)bytes != harm_bytes || (strcmp(how, "tag") == 0) != (strcmp(harm, "tag") == 0))
+    if (harm == NULL || rank != harm_rank || (int64_t)bytes != harm_bytes ||
+        (strcmp(how, "tag") == 0) != (strcmp(harm, "tag") == 0))
         return 0;
     return ranks[rank].harmable++ == harm_number;
 }
@@ -98,7 +100,8 @@ static void deliver(int to, void *in, const void *data, size_t bytes) {
     const int harmed = is_harmed("arrival", to, bytes);
     if (bytes == 0 || (harmed && strcmp(harm, "lost") == 0))
         return;
-    memmove(in, harmed && strcmp(harm, "stale") == 0 ? before_it : data, bytes - (harmed && strcmp(harm, "short") == 0));
+    memmove(in, harmed && strcmp(harm, "stale") == 0 ? before_it : data,
+            bytes - (harmed && strcmp(harm, "short") == 0));
     if (harmed && strcmp(harm, "flip") == 0)
         ((unsigned char *)in)[harm_at] ^= 0x10;
     if (to == harm_rank && (int64_t)bytes == harm_bytes)
@@ -111,7 +114,8 @@ int MPI_Send(const void *data, int count, MPI_Datatype type, int peer, int tag, 
         die("a rank sends to itself");
     struct message *const sent = malloc(sizeof *sent + (size_t)bytes);
     me()->now_ns += send_ns;
-    if (running == stall_rank && me()->sends >= stall_from && (stall_count == 0 || me()->sends < stall_from + stall_count))
+    if (running == stall_rank && me()->sends >= stall_from &&
+        (stall_count == 0 || me()->sends < stall_from + stall_count))
         me()->now_ns += stall_ns;
     me()->sends++;
     *sent = (struct message){.source = running,
@@ -346,45 +350,37 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
 }
 
 /* What each rank gives must be what is taken of it. */
-static void match(int out_count, MPI_Datatype out_type, int in_count, MPI_Datatype in_type) {
+static int move(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
+                int root, void (*work)(void)) {
     if (out_count != in_count || out_type != in_type)
         die("a collective takes another length or type than it is given");
+    set_chunk(out_count, out_type, root);
+    meet(out, in, work);
+    return MPI_SUCCESS;
 }
 
 int MPI_Gather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                int root, MPI_Comm comm) {
     (void)comm;
-    match(out_count, out_type, in_count, in_type);
-    set_chunk(out_count, out_type, root);
-    meet(out, in, do_gather);
-    return MPI_SUCCESS;
+    return move(out, out_count, out_type, in, in_count, in_type, root, do_gather);
 }
 
 int MPI_Allgather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                   MPI_Comm comm) {
     (void)comm;
-    match(out_count, out_type, in_count, in_type);
-    set_chunk(out_count, out_type, -1);
-    meet(out, in, do_allgather);
-    return MPI_SUCCESS;
+    return move(out, out_count, out_type, in, in_count, in_type, -1, do_allgather);
 }
 
 int MPI_Scatter(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                 int root, MPI_Comm comm) {
     (void)comm;
-    match(out_count, out_type, in_count, in_type);
-    set_chunk(in_count, in_type, root);
-    meet(out, in, do_scatter);
-    return MPI_SUCCESS;
+    return move(out, out_count, out_type, in, in_count, in_type, root, do_scatter);
 }
 
 int MPI_Alltoall(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                  MPI_Comm comm) {
     (void)comm;
-    match(out_count, out_type, in_count, in_type);
-    set_chunk(out_count, out_type, -1);
-    meet(out, in, do_alltoall);
-    return MPI_SUCCESS;
+    return move(out, out_count, out_type, in, in_count, in_type, -1, do_alltoall);
 }
 
 /* ---- the rest ---- */
