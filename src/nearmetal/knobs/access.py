@@ -126,6 +126,17 @@ class Access:
         """Return the command that sets a value; only for accesses without a path."""
         return tuple(value if word == "{}" else word for word in self.change)
 
+    def script_reads(self) -> str:
+        """Return what prints the value in a shell script that begins with `undo.VALUE_OF_FUNCTION`."""
+        return f"value_of {shlex.quote(self.pick.sed())} {shlex.join(self.show)}"
+
+    def script_sets(self, quoted: str) -> str:
+        """Return what sets a value in a shell script, to a word of the shell's that is quoted already."""
+        if self.path:
+            return f"printf '%s\\n' {quoted} > {shlex.quote(self.path)}"
+        # `change` holds the value as a word of its own.
+        return " ".join(quoted if word == "{}" else shlex.quote(word) for word in self.change)
+
 
 def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path: str = "") -> Access:
     """Return the access to a file of sysfs or procfs whose first line is the value."""

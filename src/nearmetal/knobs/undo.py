@@ -171,7 +171,7 @@ def _judge(cell: SavedValue) -> str:
     # What a disturbed value became cannot be known in advance: any value of it counts as caused by the session.
     ours = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept)))) if cell.new is not None else "?*"
     foreign = shlex.quote(f"left, another program set it: {name_of(cell)}, now ")
-    return f"""    now=$({_value_of(cell)})
+    return f"""    now=$({cell.access.script_reads()})
     goal_{cell.cell}={shlex.quote(cell.old)}
     case "$now" in
     '') say {shlex.quote(f"gone: {name_of(cell)}")}; goal_{cell.cell}=; status=4 ;;
@@ -181,28 +181,17 @@ def _judge(cell: SavedValue) -> str:
 
 
 def _put_back(cell: SavedValue) -> str:
-    return f"""    [ "$({_value_of(cell)})" = "$goal_{cell.cell}" ] && return 0
-    {_set(cell)} && say {shlex.quote(f"put back: {name_of(cell)} to ")}"$goal_{cell.cell}" """
+    goal = f'"$goal_{cell.cell}"'
+    return f"""    [ "$({cell.access.script_reads()})" = {goal} ] && return 0
+    {cell.access.script_sets(goal)} && say {shlex.quote(f"put back: {name_of(cell)} to ")}{goal} """
 
 
 def _check(cell: SavedValue) -> str:
     stuck = shlex.quote(f"not as it was: {name_of(cell)}, which was {cell.old}, is ")
-    return f"""    now=$({_value_of(cell)})
+    return f"""    now=$({cell.access.script_reads()})
     [ "$now" = "$goal_{cell.cell}" ] && return 0
     status=4
     say {stuck}"$now" """
 
 
 _BODIES = {"judge": _judge, "put_back": _put_back, "check": _check}
-
-
-def _set(cell: SavedValue) -> str:
-    goal = f'"$goal_{cell.cell}"'
-    if cell.access.path:
-        return f"printf '%s\\n' {goal} > {shlex.quote(cell.access.path)}"
-    # `change` holds the value as a word of its own.
-    return " ".join(goal if word == "{}" else shlex.quote(word) for word in cell.access.change)
-
-
-def _value_of(cell: SavedValue) -> str:
-    return f"value_of {shlex.quote(cell.access.pick.sed())} {shlex.join(cell.access.show)}"

@@ -17,7 +17,7 @@ from nearmetal.tune.profile import Profile
 def ethtool_script(profile: Profile) -> Exported:
     """Return `nearmetal-NAME.sh`: sets everything, stops at the first refusal."""
     found, missed = steps(profile)
-    lines = "".join(f"{_set(step, shlex.quote(step.value))}\n" for _, _, step in found)
+    lines = "".join(f"{step.access.script_sets(shlex.quote(step.value))}\n" for _, _, step in found)
     text = f"#!/bin/sh\n{banner(profile)}set -e\n{lines}"
     return Exported({f"nearmetal-{profile.name}.sh": text} if found else {}, "anywhere; run it as root", missed)
 
@@ -31,14 +31,16 @@ def slurm(profile: Profile) -> Exported:
     """
     found, missed = steps(profile)
     numbered = list(enumerate(found))
-    save = "".join(f'{_value_of(step)} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
+    save = "".join(f'{step.access.script_reads()} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
     change = "".join(
-        f"{_set(step, shlex.quote(step.value))} || say 'could not set {name}'\n" for _, (name, _, step) in numbered
+        f"{step.access.script_sets(shlex.quote(step.value))} || say 'could not set {name}'\n"
+        for _, (name, _, step) in numbered
     )
     # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
     back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
     forward = "".join(
-        f'[ "$({_value_of(step)})" = "$(cat "$kept/{i}")" ] || {_from_file(i, step)} || failed="$failed {name}"\n'
+        f'[ "$({step.access.script_reads()})" = "$(cat "$kept/{i}")" ] || {_from_file(i, step)} '
+        f'|| failed="$failed {name}"\n'
         for i, (name, _, step) in numbered
     )
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
@@ -57,18 +59,8 @@ say() { logger -t nearmetal -- "$1" 2>/dev/null || echo "print $1"; }
 """
 
 
-def _value_of(step: Step) -> str:
-    return f"value_of {shlex.quote(step.access.pick.sed())} {shlex.join(step.access.show)}"
-
-
 def _from_file(number: int, step: Step) -> str:
-    return f'{{ old=$(cat "$kept/{number}"); [ -z "$old" ] || {_set(step, _OLD)}; }}'
-
-
-def _set(step: Step, value: str) -> str:
-    if step.access.path:
-        return f"printf '%s\\n' {value} > {shlex.quote(step.access.path)}"
-    return " ".join(value if word == "{}" else shlex.quote(word) for word in step.access.change)
+    return f'{{ old=$(cat "$kept/{number}"); [ -z "$old" ] || {step.access.script_sets(_OLD)}; }}'
 
 
 # ---- a udev rule: ethtool is run and files are written when an interface appears
