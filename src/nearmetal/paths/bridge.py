@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths import links, ports
+from nearmetal.paths import ports
 from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
 
@@ -25,10 +25,7 @@ class Bridge:
 
         There is no spanning tree, so ports forward at once.
         """
-        holders = ports.holders(shell, nodes)
-        endpoints = links.configure(shell, nodes, [side for holder in holders for side in _cables(holder, order)])
-        ports.moderate_all(holders, order)
-        return ports.over(endpoints, holders, ("nm-br0", "nm-p0"))
+        return ports.join(shell, order, ports.holders(shell, nodes), _cables, ("nm-br0", "nm-p0"))
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Remove the bridges; their ports vanish with the nodes or are free again."""

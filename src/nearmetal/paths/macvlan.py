@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths import links, ports
+from nearmetal.paths import ports
 from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
 
@@ -21,10 +21,7 @@ class Macvlan:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make one device a node, on the machine's ports or on a parent of its own."""
-        holders = ports.holders(shell, nodes)
-        endpoints = links.configure(shell, nodes, [name for holder in holders for name in _devices(holder, order)])
-        ports.moderate_all(holders, order)
-        return ports.over(endpoints, holders)
+        return ports.join(shell, order, ports.holders(shell, nodes), _devices)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""

@@ -8,12 +8,13 @@ wire. In a cluster of the lab every node is a machine with one port on the wire,
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, Shell, machines_of
 from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.paths import links
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder, Scalar
@@ -92,6 +93,20 @@ def over(endpoints: Endpoints, found: Sequence[Holder], made: Sequence[str] = ()
     machines = [holder for holder in found if isinstance(holder.shell, OnNode)]
     under = [Endpoint(node, name) for one in machines for node in one.nodes for name in (*one.ports, *made)]
     return replace(endpoints, beneath=tuple(under))
+
+
+def join(
+    shell: Shell,
+    order: PathOrder,
+    found: Sequence[Holder],
+    make: Callable[[Holder, PathOrder], list[str]],
+    made: Sequence[str] = (),
+) -> Endpoints:
+    """Join nodes by the interfaces that `make` makes of each machine for its nodes, and moderate the ports beneath."""
+    nodes = [node for holder in found for node in holder.nodes]
+    endpoints = links.configure(shell, nodes, [name for holder in found for name in make(holder, order)])
+    moderate_all(found, order)
+    return over(endpoints, found, made)
 
 
 def refuse_wire(order: PathOrder) -> None:

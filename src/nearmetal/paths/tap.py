@@ -40,9 +40,7 @@ class Tap:
             links.require_two(self.kind, nodes)
             _start_relay(shell, "nm-t0", "nm-t1")
             return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
-        endpoints = links.configure(shell, nodes, [name for holder in holders for name in _devices(holder, order)])
-        ports.moderate_all(holders, order)
-        return ports.over(endpoints, holders, ("nm-br0", "nm-u0"))
+        return ports.join(shell, order, holders, _devices, ("nm-br0", "nm-u0"))
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Free the ports; the relay ends with its shell, the devices with the relay."""
