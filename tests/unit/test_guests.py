@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.guests import HypervisorFacts, look_below, parse_domain, parse_look, warnings
-from nearmetal.hosts.libvirt import machine_of
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.run import guests
-from nearmetal.run.guests import LibvirtLook
+from nearmetal.run.guests import LibvirtLook, machine_of
 from nearmetal.run.trial import carry_out
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import TrialRecord
