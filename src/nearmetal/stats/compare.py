@@ -328,13 +328,10 @@ def _evidence(
         return log_costs.size, IntervalMethod.NONE, None
     plain = tests.moments(log_costs)
     if company.occasions:
-        return (
-            log_costs.size,
-            IntervalMethod.ANOTHER,
-            evidence_of(
-                log_costs, company, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
-            ),
+        of_another = evidence_of(
+            log_costs, company, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
         )
+        return log_costs.size, IntervalMethod.ANOTHER, of_another
     method, made = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
     intervals = dict(zip((alpha, 2.0 * alpha), made, strict=True))
 
@@ -359,23 +356,10 @@ def correct_family(comparisons: Sequence[CellComparison], *, alpha: float = ALPH
 
 
 def _correct(estimates: list[RatioEstimate], alpha: float) -> list[RatioEstimate]:
-    judged = [e.evidence for e in estimates if e.evidence is not None]
-    difference = iter(holm([e.p_difference for e in judged]).tolist())
-    equivalence = iter(holm([e.p_equivalence for e in judged]).tolist())
-    beyond = iter(holm([e.p_beyond for e in judged]).tolist())
+    families = zip(*(e.evidence.p_values for e in estimates if e.evidence), strict=True)
+    corrected = zip(*(holm(family).tolist() for family in families), strict=True)
     return [
-        e
-        if e.evidence is None
-        else replace(
-            e,
-            judgement=judge(
-                e.evidence,
-                p_difference=next(difference),
-                p_equivalence=next(equivalence),
-                p_beyond=next(beyond),
-                alpha=alpha,
-            ),
-        )
+        replace(e, judgement=judge(e.evidence.corrected(*next(corrected)), alpha=alpha)) if e.evidence else e
         for e in estimates
     ]
 

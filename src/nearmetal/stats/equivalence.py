@@ -7,7 +7,7 @@ larger is better. Above 0 the path costs more than the baseline.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from scipy import special
@@ -80,6 +80,15 @@ class Evidence:
     wider: str = ""
     offset: float = 0.0
 
+    @property
+    def p_values(self) -> tuple[float, float, float]:
+        """Return the three, in the order of `corrected`."""
+        return self.p_difference, self.p_equivalence, self.p_beyond
+
+    def corrected(self, difference: float, equivalence: float, beyond: float) -> Evidence:
+        """Return it with p-values that are corrected for the family that the figure stands in."""
+        return replace(self, p_difference=difference, p_equivalence=equivalence, p_beyond=beyond)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -117,15 +126,8 @@ def beyond_p(mean: float, standard_error: float, df: int, bound: float) -> float
     return min(1.0, 2.0 * float(special.stdtr(df, (bound - abs(mean)) / standard_error)))
 
 
-def judge(
-    evidence: Evidence,
-    *,
-    p_difference: float | None = None,
-    p_equivalence: float | None = None,
-    p_beyond: float | None = None,
-    alpha: float = ALPHA,
-) -> Judgement:
-    """Return the finding on one figure; `p_*` are the corrected p-values, those of the evidence when not given.
+def judge(evidence: Evidence, *, alpha: float = ALPHA) -> Judgement:
+    """Return the finding on one figure, by the p-values of its evidence, which may be corrected ones.
 
     There is one boundary, the margin, so no two findings can both be shown of one true ratio:
 
@@ -136,9 +138,7 @@ def judge(
        not claimed where the baseline differs from itself, too: one pair of names says little of how much paths may.
     4. `undecided`: everything else. A large p of the difference is never taken for equality.
     """
-    p_diff = evidence.p_difference if p_difference is None else p_difference
-    p_eq = evidence.p_equivalence if p_equivalence is None else p_equivalence
-    p_out = evidence.p_beyond if p_beyond is None else p_beyond
+    p_diff, p_eq, p_out = evidence.p_difference, evidence.p_equivalence, evidence.p_beyond
     bound, gap = evidence.margin_log, evidence.difference
     if evidence.equivalence.inside(-bound, bound):
         finding, reason = Finding.UNDECIDED, "within the margin by itself, but not after correction for its company"

@@ -123,13 +123,8 @@ def look(log_ratios: FloatArray, plan: StoppingPlan, *, company: Company = ALONE
     if found is None:
         return Look(0, None, None, Finding.UNDECIDED, stop=False)
     blocks, evidence = found
-    finding = judge(
-        evidence,
-        p_difference=min(1.0, plan.comparisons * evidence.p_difference),
-        p_equivalence=min(1.0, plan.comparisons * evidence.p_equivalence),
-        p_beyond=min(1.0, plan.comparisons * evidence.p_beyond),
-        alpha=plan.alpha,
-    ).finding
+    corrected = evidence.corrected(*(min(1.0, plan.comparisons * p) for p in evidence.p_values))
+    finding = judge(corrected, alpha=plan.alpha).finding
     half_width = (evidence.difference.high - evidence.difference.low) / 2.0
     precise = plan.precision is not None and half_width <= float(np.log1p(plan.precision))
     decided = finding not in {Finding.UNDECIDED, Finding.DIFFERS}
