@@ -17,7 +17,8 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Cache
 from nearmetal.serve.catalogue import Catalogue, state
 from nearmetal.serve.guard import Door
-from nearmetal.store.rundir import RunDir, is_being_written
+from nearmetal.store.disk import is_being_written
+from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
 from nearmetal.reading import read_text
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
+from nearmetal.store.disk import is_being_written
 from nearmetal.store.listing import LIST
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_being_written, is_of_fabric
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_of_fabric
 from nearmetal.study.spec import parse_toml
 
 MAX_RUNS = 10_000

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 
 from nearmetal.errors import StoreError
@@ -81,6 +83,31 @@ class SharedDisk(Disk):
     def make(self, part: Path) -> None:
         """Leave it to the writer."""
         part.unlink(missing_ok=True)
+
+
+def take_lock(root: Path) -> TextIOWrapper:
+    """Return the lock of a run directory, held until it is closed; raise StoreError where another one holds it."""
+    lock = os.fdopen(os.open(root / "lock", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
+    return lock
+
+
+def is_being_written(root: Path) -> bool:
+    """Return whether a process of this machine holds the run's lock, without taking it for a moment.
+
+    Taking it, even shared, could make a `nearmetal run` that starts in this moment fail. The kernel lists locks in
+    /proc/locks (proc_locks(5)), with the inode as the last part of the sixth column.
+    """
+    try:
+        inode = (root / "lock").stat().st_ino
+        held = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
 
 
 def _write(path: Path, data: bytes) -> None:

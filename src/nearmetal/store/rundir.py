@@ -23,9 +23,7 @@ trials differ in settings that no study names, and must not be compared as those
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from io import TextIOWrapper
@@ -43,7 +41,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
-from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
+from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, take_lock
 from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import (
     FORMAT_WITHOUT_LIST,
@@ -72,7 +70,7 @@ from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, O
 from nearmetal.study.spec import Study, parse_study
 
 # What was always found here.
-__all__ = ["RunDir", "RunInfo", "SearchDir", "TrialRecord", "is_being_written", "is_of_fabric", "open_either"]
+__all__ = ["RunDir", "RunInfo", "SearchDir", "TrialRecord", "is_of_fabric", "open_either"]
 
 _PLACE = "profiles-go-to"
 _PREFIXES = {"traces": TRACE_FOLDER, "mpi": PROFILE_FOLDER, "fabric": FABRIC_FOLDER}
@@ -142,7 +140,7 @@ class RunDir(Closing):
         except OSError as error:
             said = f"cannot make {root}: {error.strerror}"
             raise StoreError(said, hint="name another directory with --out") from error
-        lock = _take_lock(root)
+        lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")
         kept = {"run_format": RUN_FORMAT, **asdict(info), "study": study_text}
@@ -184,7 +182,7 @@ class RunDir(Closing):
         from nearmetal.store.verify import refuse_damaged  # noqa: PLC0415 (readers need none of it)
 
         run = cls.open(root)
-        run._disk, run._lock = disk or Disk(), _take_lock(root)  # noqa: SLF001 (of this class)
+        run._disk, run._lock = disk or Disk(), take_lock(root)  # noqa: SLF001 (of this class)
         try:
             refuse_damaged(run, but_for_gone=True)
             run._list_anew()  # noqa: SLF001
@@ -423,27 +421,3 @@ def open_either(root: Path) -> RunDir:
 def is_of_fabric(root: Path) -> bool:
     """Return whether a run directory is that of a whole fabric."""
     return (root / "fabric").is_dir() and not (root / "samples").exists()
-
-
-def is_being_written(root: Path) -> bool:
-    """Return whether a process of this machine holds the run's lock, without taking it for a moment.
-
-    Taking it, even shared, could make a `nearmetal run` that starts in this moment fail. The kernel lists locks in
-    /proc/locks (proc_locks(5)), with the inode as the last part of the sixth column.
-    """
-    try:
-        inode = (root / "lock").stat().st_ino
-        held = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return False
-    return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
-
-
-def _take_lock(root: Path) -> TextIOWrapper:
-    lock = os.fdopen(os.open(root / "lock", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
-    return lock
