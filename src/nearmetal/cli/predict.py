@@ -273,8 +273,9 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
         doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)
     if kept is not None:
-        cases_of = tuple(map(_kept, cases))
-        save(kept, ValidationFile, replay.name, replay.model.run, cases=cases_of)
+        ran = [(case, case.launches) for case in cases]
+        cases_of = [made(CaseJson, case, of, nodes=of.placement, launches_ns=tuple(of.ns.tolist())) for case, of in ran]
+        save(kept, ValidationFile, replay.name, replay.model.run, cases=tuple(cases_of))
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
@@ -283,11 +284,6 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     as_table.draw(console, [told])
     for sentence in said:
         console.print(sentence)
-
-
-def _kept(case: Validated) -> CaseJson:
-    ran = case.launches
-    return made(CaseJson, case, ran, nodes=ran.placement, launches_ns=tuple(ran.ns.tolist()))
 
 
 def _validated_record(case: Validated) -> dict[str, object]:

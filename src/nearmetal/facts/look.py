@@ -83,7 +83,7 @@ def parse(text: str) -> MachineLook:
         virtual=(said["virtual"] or "unknown hypervisor") if "virtual" in said else "",
         adaptive=said.get("adaptive") == "on",
         rdma=tuple(said.get("rdma", "").split()),
-        mpi=_flavour(said.get("launcher", "")),
+        mpi=next((one.name for one in FLAVOURS.values() if one.launcher_version.search(said.get("launcher", ""))), ""),
         compiler="compiler" in said,
         tools=frozenset(value for key, value in pairs if key == "tool"),
     )
@@ -92,8 +92,3 @@ def parse(text: str) -> MachineLook:
 def _decimal(text: str) -> float:
     whole, _, part = text.partition(".")
     return float(text) if whole.isdecimal() and part.isdecimal() else 0.0
-
-
-def _flavour(said: str) -> str:
-    """Return which MPI a launcher belongs to by what it says of itself, or ''."""
-    return next((one.name for one in FLAVOURS.values() if one.launcher_version.search(said)), "")

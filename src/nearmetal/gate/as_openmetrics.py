@@ -8,7 +8,7 @@ is `# EOF`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from nearmetal.errors import visible
 from nearmetal.results.gated import Gate, GateCell
@@ -68,7 +68,9 @@ _VERDICTS = (Standing.WITHIN, Standing.WORSE, Standing.UNDECIDED)
 def _family(lines: list[str], name: str, about: str, samples: list[tuple[dict[str, str], float]]) -> None:
     full = f"{_PREFIX}_{name}"
     lines += [f"# TYPE {full} gauge", f"# HELP {full} {about}"]
-    lines += [f"{full}{{{_label_text(labels)}}} {_number(value)}" for labels, value in samples]
+    for labels, value in samples:
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        lines.append(f"{full}{{{shown}}} {_number(value)}")
 
 
 def _labels(gate: Gate, one: GateCell) -> dict[str, str]:
@@ -82,10 +84,6 @@ def _labels(gate: Gate, one: GateCell) -> dict[str, str]:
         "setting": one.cell.setting,
         "unit": one.shown.unit,
     }
-
-
-def _label_text(labels: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 
 def _escaped(value: str) -> str:

@@ -272,6 +272,7 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
     return dataclasses.replace(machine, inter=_scale_path(machine.inter, change, cold_factor))
 
 
+_STEP = 0.1
 SENSITIVITY_PARAMETERS = (
     "compute",
     "port",
@@ -290,27 +291,26 @@ def sensitivity(
     *,
     seed: int = 0,
     replicas: int = 1,
-    threads: int | None = None,
-    step: float = 0.1,
 ) -> dict[str, float]:
     """Return the elasticity of the median run time for each parameter, largest first.
 
-    Elasticity: relative change of the run time over relative change of the parameter, from a `step` in each
+    Elasticity: relative change of the run time over relative change of the parameter, from a step of 10 % in each
     direction with the same random numbers; 1 means the time is proportional to it, 0 that it does not matter.
     Collectives are played as their messages here, for a measured time says nothing about parameters.
     """
     machine = dataclasses.replace(machine, measured=())
 
     def median_ns(changed: Machine) -> float:
-        found = simulate(schedule, changed, placement, seed=seed, replicas=replicas, threads=threads)
-        return float(np.median(found.makespan_ns))
+        return float(np.median(simulate(schedule, changed, placement, seed=seed, replicas=replicas).makespan_ns))
 
     base = median_ns(machine)
     if base <= 0:
         raise BadInputError("the program takes no time on this machine", hint="a sensitivity needs a run time above 0")
     found = {
-        parameter: (median_ns(_scaled(machine, parameter, 1 + step)) - median_ns(_scaled(machine, parameter, 1 - step)))
-        / (2 * step * base)
+        parameter: (
+            median_ns(_scaled(machine, parameter, 1 + _STEP)) - median_ns(_scaled(machine, parameter, 1 - _STEP))
+        )
+        / (2 * _STEP * base)
         for parameter in SENSITIVITY_PARAMETERS
     }
     return dict(sorted(found.items(), key=lambda item: -abs(item[1])))

@@ -192,8 +192,4 @@ _FIRST_COLUMN = 32
 
 
 def _needed(table: Table, column: int) -> int:
-    return max(_width(row[column]) for row in (table.head, *table.rows))
-
-
-def _width(entry: str) -> int:
-    return max(map(len, entry.split("\n")))
+    return max(len(line) for row in (table.head, *table.rows) for line in row[column].split("\n"))

@@ -35,7 +35,8 @@ def legend() -> str:
 
 def as_text(of: Survey) -> str:
     """Return the whole survey, findings first."""
-    lines = [*_head(of), "", *_findings(of)]
+    lines = [f"{len(of.names)} nodes on path {of.path}: {rounds_sentence(of)}.", f"{of.info.host_label}."]
+    lines += ["", *_findings(of)]
     for metric in METRICS:
         table = table_of(of, metric)
         if table is not None:
@@ -53,10 +54,6 @@ def _wrapped(lines: Sequence[str]) -> str:
         indent = " " * (len(line) - len(line.lstrip()))
         short += textwrap.wrap(line, _WIDTH, subsequent_indent=f"{indent}  ") if len(line) > _WIDTH else [line]
     return "\n".join(short) + "\n"
-
-
-def _head(of: Survey) -> list[str]:
-    return [f"{len(of.names)} nodes on path {of.path}: {rounds_sentence(of)}.", f"{of.info.host_label}."]
 
 
 def rounds_sentence(of: Survey) -> str:

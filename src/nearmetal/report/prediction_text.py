@@ -87,10 +87,10 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
     )
 
 
-def gained(gain: tuple[float, float, float], between: str = " ") -> str:
+def gained(gain: tuple[float, float, float]) -> str:
     """Return by how much a placement is faster than host after host: the middle, and the ends of its interval."""
     middle, low, high = gain
-    return f"{middle:+.1%}{between}[{low:+.1%}, {high:+.1%}]"
+    return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
 
 
 def span(low_high: tuple[float, float] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -127,7 +126,7 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
     The smallest costs are left out first.
     """
     found = [(cell, one, one.comparison) for cell in view.cells for one in cell.paths if one.comparison]
-    by_cost = sorted(range(len(found)), key=lambda at: -_cost(found[at][2]))
+    by_cost = sorted(range(len(found)), key=lambda at: -found[at][2].cost(HEADLINE))
     several = len(view.groups) > 1
     rows = []
     for cell, one, _ in (found[at] for at in sorted(by_cost[:most])):
@@ -139,11 +138,6 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
     title = f"Ratio to {view.baseline}, with the verdict of each cell"
     head = ("cell" if several else "size", "path", *Metric, "verdict")
     return Table(title, head, tuple(rows), left=2), len(found) - len(rows)
-
-
-def _cost(comparison: CellComparison) -> float:
-    """Return by how much it is worse than the baseline: the logarithm of the ratio, in the direction that is worse."""
-    return math.log(comparison.cost(HEADLINE))
 
 
 _INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."

@@ -381,7 +381,9 @@ def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
     for step in detail["loc"]:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
     if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return f"{place}: unknown key{_did_you_mean(detail, keys)}"
+        *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
+        model = _TABLES[parents[-1]] if parents else Study
+        return f"{place}: unknown key; {meant(key, keys or model.model_fields)}"
     if detail["type"] == "missing":
         return f"{place}: missing"
     message = detail["msg"].removeprefix("Value error, ")
@@ -390,22 +392,14 @@ def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
     return f"{place or ('the table' if keys else 'the study')}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-def _did_you_mean(detail: ErrorDetails, keys: Sequence[str]) -> str:
-    *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
-    return f"; {meant(str(key), keys or _known_keys(parents))}"
-
-
-def _known_keys(parents: list[str]) -> list[str]:
-    models: dict[str, type[_Model]] = {
-        "host": HostSpec,
-        "node": NodeSpec,
-        "mpi": MpiSpec,
-        "path": PathSpec,
-        "workload": WorkloadSpec,
-        "setting": SettingSpec,
-        "trials": TrialsSpec,
-        "tune": TuneSpec,
-        "classes": TuneClass,
-    }
-    model = models[parents[-1]] if parents else Study
-    return list(model.model_fields)
+_TABLES: dict[str, type[_Model]] = {
+    "host": HostSpec,
+    "node": NodeSpec,
+    "mpi": MpiSpec,
+    "path": PathSpec,
+    "workload": WorkloadSpec,
+    "setting": SettingSpec,
+    "trials": TrialsSpec,
+    "tune": TuneSpec,
+    "classes": TuneClass,
+}

@@ -8,7 +8,6 @@ Standard library only: this runs inside the lab.
 
 from __future__ import annotations
 
-import stat
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -51,7 +50,8 @@ def write_guest_initrd() -> None:
     nodes = [Node.file("init", _GUEST_INIT, executable=True)]
     nodes += [Node.directory(name) for name in ("proc", "sys", "dev", "run", "tmp")]
     nodes += [Node.link(name, f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")]
-    nodes += [_copied(path) for path in sorted({*map(_usr, _TOOLS), *map(_usr, _libraries(_TOOLS))})]
+    programs = sorted({*map(_usr, _TOOLS), *map(_usr, _libraries(_TOOLS))})
+    nodes += [Node.file(path.lstrip("/"), Path(path).read_bytes(), executable=True) for path in programs]
     nodes += [Node.file(f"lib-modules/{Path(path).name}", Path(path).read_bytes()) for path in modules]
     names = "".join(f"/lib-modules/{Path(path).name}\n" for path in modules)
     nodes.append(Node.file("modules", names.encode()))
@@ -63,10 +63,6 @@ def write_guest_initrd() -> None:
 def _usr(path: str) -> str:
     """Return a path below the merged /usr: `/bin/sh` -> `/usr/bin/sh`."""
     return path if path.startswith("/usr/") else f"/usr{path}"
-
-
-def _copied(path: str) -> Node:
-    return Node(path.lstrip("/"), stat.S_IFREG | 0o755, Path(path).read_bytes())
 
 
 def _libraries(programs: Iterable[str]) -> list[str]:

@@ -253,7 +253,7 @@ class LabHost:
 
     def _starts(self, ready: _Ready, orders: Sequence[Order], stack: contextlib.ExitStack) -> Iterator[Vm]:
         """Start the machines of a life, which `stack` ends."""
-        seed = _seed(orders[0])
+        seed = orders[0].seed & 0xFFFFFFFF
         if self._cluster is None:
             text = "\n".join(order.to_json() for order in orders).encode()
             yield stack.enter_context(Vm(ready.boot, order=text, seed=seed, restore=True))
@@ -384,10 +384,6 @@ def _kept_to(cores: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _seed(order: Order) -> int:
-    return order.seed & 0xFFFFFFFF
 
 
 def _outcome(files: dict[str, bytes]) -> Outcome:

@@ -136,7 +136,8 @@ def emulator_argv(
         *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"),
         *("-rtc", "base=2026-01-01T00:00:00,clock=vm", "-seed", str(seed)),
         *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", machine.command_line),
-        *("-serial", _console(files), "-serial", f"file:{files.answer}", "-device", "pvpanic"),
+        *("-serial", f"unix:{files.terminal},server=off" if files.terminal else f"file:{files.console}"),
+        *("-serial", f"file:{files.answer}", "-device", "pvpanic"),
         *("-fw_cfg", f"name={ORDER_ITEM},file={files.order}", "-qmp", f"unix:{files.control},server=off"),
         *_devices(machine),
         *(_tick(machine) if restore else ()),
@@ -154,10 +155,6 @@ def _memory(machine: LabMachine, files: Files) -> tuple[str, ...]:
     size_mib, path = machine.memory_mib, str(files.memory).replace(",", ",,")
     memory = f"memory-backend-file,id=memory,size={size_mib}M,mem-path={path},{mode}"
     return ("-object", memory, "-machine", "memory-backend=memory")
-
-
-def _console(files: Files) -> str:
-    return f"unix:{files.terminal},server=off" if files.terminal else f"file:{files.console}"
 
 
 def _devices(machine: LabMachine) -> tuple[str, ...]:

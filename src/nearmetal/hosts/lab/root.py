@@ -171,16 +171,12 @@ def build(release: Release, target: Path, staging: Path) -> None:
     staging.chmod(0o755)
     hooks = (f"--customize-hook=copy-in {staging}/build /tmp", f"--customize-hook={hook}")
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "INITRD": "No", "LC_ALL": "C.UTF-8"}
-    argv = [*_own_mounts(mode), *_mmdebstrap(release, mode, str(target), *hooks)]
+    # With mounts of its own, so that the kernel removes them when it is killed.
+    argv = [*(("unshare", "--mount", "--") if mode == "root" else ()), *_mmdebstrap(release, mode, str(target), *hooks)]
     finished = process.run(argv, timeout_s=_BUILD_TIMEOUT_S, env={**environment, "TMPDIR": str(staging)})
     if not finished.ok:
         said = f"the lab's root file system cannot be built: {finished.complaint()}"
         raise NearmetalError(said, hint="3 GB of free space in TMPDIR and a reachable mirror are needed")
-
-
-def _own_mounts(mode: str) -> tuple[str, ...]:
-    """Return what gives a builder mounts of its own, so that the kernel removes them when it is killed."""
-    return ("unshare", "--mount", "--") if mode == "root" else ()
 
 
 def recipe_digest() -> str:

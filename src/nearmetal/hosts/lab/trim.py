@@ -89,9 +89,8 @@ def trim(archive: Path, rules: TrimRules, modules: Sequence[str]) -> Trimmed:
         members = {_clean(member.name): member for member in tar}
         release = _kernel_release(members)
         folder = f"{_MODULE_ROOT}/{release}"
-        kept_modules = {
-            f"{folder}/{path}" for path in module_closure(modules, _text(tar, members[f"{folder}/modules.dep"]))
-        }
+        needs = _bytes(tar, members[f"{folder}/modules.dep"]).decode()
+        kept_modules = {f"{folder}/{path}" for path in module_closure(modules, needs)}
         nodes: list[Node] = []
         for path, member in sorted(members.items()):
             about = path.removeprefix(folder + "/")
@@ -133,7 +132,3 @@ def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if stream is None:
         raise NearmetalError(f"{member.name!r} in the root file system is not a file")
     return stream.read()
-
-
-def _text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    return _bytes(tar, member).decode()

@@ -32,12 +32,8 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
         for name, value in {**dict(job.environment), **_waiting(mpi, job)}.items():
             argv += ["-x", f"{name}={value}"]
         argv += job.program
-    return MpiLaunch(tuple(argv), _environment())
-
-
-def _environment() -> dict[str, str]:
-    """Open MPI refuses to run as root, which every process is inside a user namespace of its own."""
-    return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # Open MPI refuses to run as root, which every process is inside a user namespace of its own.
+    return MpiLaunch(tuple(argv), {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
 
 
 def _agent(mpi: Mpi, job: Job) -> list[str]:

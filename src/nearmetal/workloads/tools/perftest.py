@@ -9,8 +9,9 @@ values of `-U` are read by `perftest_dump`. Standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
@@ -280,15 +281,8 @@ def _samples(data: bytes, operation: str) -> Durations:
     return one_figure(result.unit, result.rows[0].bandwidth)
 
 
-def _adopt_json(data: bytes) -> Iterator[Foreign[FileCell]]:
-    yield from _adopted(data, parse_json_report(data))
-
-
-def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    yield from _adopted(data, parse(data))
-
-
-def _adopted(data: bytes, result: PerftestResult) -> Iterator[Foreign[FileCell]]:
+def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[Foreign[FileCell]]:
+    result = read(data)
     name = result.operation.replace("_", "-")
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
@@ -307,7 +301,10 @@ _BEGINS = rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"
 _WHOLE_ROUND_TRIP = Figure("latency (whole round trip)", UNITS["us"])
 TOOL = Tool(
     "perftest",
-    (Import((b"#, usec", b"#bytes"), _adopt, begins=_BEGINS), Import((b"test_info",), _adopt_json)),
+    (
+        Import((b"#, usec", b"#bytes"), partial(_adopt, parse), begins=_BEGINS),
+        Import((b"test_info",), partial(_adopt, parse_json_report)),
+    ),
     Perftest(),
     _samples,
     {f"ib_{verb}_bw": BANDWIDTH for verb in ("write", "send", "read", "atomic")}
