@@ -6,7 +6,8 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far.host import bind
-from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
+from nearmetal.study.spec import NodeSpec
 
 MACHINES = {"h1": "ens1", "h2": "ens1", "vm1": "", "vm2": ""}
 
@@ -55,3 +56,20 @@ def test_the_order_itself_is_left_alone() -> None:
     before = dataclasses.replace(given, path=dataclasses.replace(given.path, options=dict(given.path.options)))
     bind(given, MACHINES)
     assert given == before
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "said"),
+    [
+        ([NodeSpec(name="a"), NodeSpec(name="a", address="b")], {}, "2 machines of the ssh host are called 'a'"),
+        ([NodeSpec(name="a")], {"connect_timeout_s": "soon"}, "a number of seconds above 0, not 'soon'"),
+        ([NodeSpec(name="a")], {"connect_timeout_s": -1}, "a number of seconds above 0, not -1"),
+    ],
+)
+def test_an_ssh_host_that_cannot_be_is_refused_before_a_connection(
+    nodes: list[NodeSpec], options: dict[str, Scalar], said: str
+) -> None:
+    host = pytest.importorskip("nearmetal.hosts.ssh.host")
+    with pytest.raises(BadInputError) as refused:
+        host.SshHost(nodes, options)
+    assert said in refused.value.message

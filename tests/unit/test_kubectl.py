@@ -60,6 +60,18 @@ def test_pods_that_do_not_run_are_left_out(tmp_path: Path) -> None:
         KubectlHost([], program(tmp_path, f"cat {tmp_path}/said") | {"selector": "a=b"})
 
 
+def test_pods_of_one_name_and_pods_that_are_being_deleted_are_not_measured(tmp_path: Path) -> None:
+    status = {"phase": "Running", "podIP": "fd00::1", "podIPs": [{"ip": "fd00::1"}, {"ip": "10.0.0.1"}]}
+    going = {"metadata": {"name": "mpi-1", "deletionTimestamp": "2026-11-24T17:00:00Z"}, "status": status}
+    (tmp_path / "said").write_text(json.dumps({"items": [{"metadata": {"name": "mpi-0"}, "status": status}, going]}))
+    options = program(tmp_path, f'[ "$1" = get ] && exec cat {tmp_path}/said; exec /bin/sh') | {"selector": "a=b"}
+    with contextlib.closing(KubectlHost([], options)) as host:
+        assert host.label == "pods: mpi-0"
+        assert host._nodes["mpi-0"].reach == "10.0.0.1", "MPI over TCP uses IPv4"
+    with pytest.raises(BadInputError, match="2 machines of the kubectl host are called 'mpi-0'"):
+        KubectlHost([POD, POD], options)
+
+
 def test_an_unknown_option_is_refused_with_the_one_that_may_be_meant() -> None:
     with pytest.raises(BadInputError, match="the kubectl host has no option 'mpi_prefx'") as refused:
         KubectlHost([POD], {"mpi_prefx": "x"})

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
 from nearmetal.hosts.far.stream import LostError
-from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 
 RUNNING = (
     "JobId=7 ArrayJobId=6 ArrayTaskId=1 JobName=nearmetal UserId=u(1) JobState=RUNNING Reason=None Dependency=(null) "
@@ -165,3 +165,19 @@ def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_i
     host.close()
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert (scheduler.submitted, outcome.facts["scripted.restarts"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time_limit_s", "30 min"),
+        ("blocks", 0),
+        ("nodes", 2.5),
+        ("queue_timeout_s", "1 h"),
+        ("queue_timeout_s", 0),
+        ("exclusive", "false"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_before_a_job_is_submitted(name: str, value: Scalar) -> None:
+    with pytest.raises(BadInputError, match=f"the host's option '{name}' must be .*, not {value!r}"):
+        BatchHost(Slurm(), {name: value})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from nearmetal.errors import BadInputError, UnavailableError
@@ -126,12 +127,28 @@ class Starter(Protocol):
         """Return the argv prefix and environment that put rank r on `nodes[r]`; `hostfile` holds them, one a line."""
 
 
-def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
-    """Return how many the host's option `name` lets go side by side; raise BadInputError where it is no such number."""
+def whole_number(options: Mapping[str, Scalar], name: str, default: int) -> int:
+    """Return a host's option that counts something; raise BadInputError where it is no whole number above 0."""
     count = options.get(name, default)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BadInputError(f"the host's option {name!r} must be a whole number of at least 1, not {count!r}")
     return count
+
+
+def seconds(options: Mapping[str, Scalar], name: str, default: float) -> float:
+    """Return a host's option that is a time in seconds; raise BadInputError where it is no number above 0."""
+    time_s = options.get(name, default)
+    if not isinstance(time_s, int | float) or isinstance(time_s, bool) or not 0 < time_s < inf:
+        raise BadInputError(f"the host's option {name!r} must be a number of seconds above 0, not {time_s!r}")
+    return float(time_s)
+
+
+def is_on(options: Mapping[str, Scalar], name: str, *, default: bool) -> bool:
+    """Return what a host's option that is true or false says; raise BadInputError where it says something else."""
+    said = options.get(name, default)
+    if not isinstance(said, bool):
+        raise BadInputError(f"the host's option {name!r} must be true or false, not {said!r}")
+    return said
 
 
 def machines_of(shell: Shell) -> tuple[str, ...]:

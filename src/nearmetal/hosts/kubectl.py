@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
@@ -35,6 +36,7 @@ class KubectlHost(far.FarHost):
         far.check_options(self.kind, options, OPTIONS)
         base = _program(options)
         pods = list(nodes) or _selected(base, options)
+        far.check_names(self.kind, pods)
         interface = str(options.get("interface", ""))
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
         carriers = [ProgramCarrier(node.name, _exec_argv(base, options, node.address or node.name)) for node in named]
@@ -80,10 +82,17 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
 def _items(text: bytes) -> list[tuple[str, str, str]]:
     """Read the JSON of `kubectl get pods`: name, phase, address of each; raise ForeignFileError for anything else."""
     try:
-        read = parse_json(text)
-        return [
-            (str(one["metadata"]["name"]), str(one["status"].get("phase")), str(one["status"].get("podIP", "")))
-            for one in read["items"]
-        ]
+        return [_item(one["metadata"], one["status"]) for one in parse_json(text)["items"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
+
+
+def _item(metadata: dict[str, Any], status: dict[str, Any]) -> tuple[str, str, str]:
+    """Return a pod's name, phase and address: of several the first of IPv4, which MPI over TCP uses.
+
+    The phase of a pod that is being deleted stays `Running` until its containers are gone.
+    """
+    phase = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase"))
+    addresses = [str(one["ip"]) for one in status.get("podIPs") or []]
+    first = next((one for one in addresses if ":" not in one), str(status.get("podIP", "")))
+    return str(metadata["name"]), phase, first

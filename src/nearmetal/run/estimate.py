@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.hosts.host import at_once
+from nearmetal.hosts.host import whole_number
 from nearmetal.hosts.lab.cluster import Cluster, nodes_of
 from nearmetal.hosts.table import find_host
 from nearmetal.study.order import PathOrder
@@ -45,7 +45,7 @@ def _guests_s(host: HostSpec, path: PathOrder, workload: WorkloadSpec) -> float:
     if Cluster(machines, {}, host.options.get("standing_guests") is not False).has_guests(path):
         return 0.0
     booted = nodes if path.options.get("ends", "both") == "both" else nodes - 1
-    return GUEST_S * booted / at_once(host.options, "launches", 1)
+    return GUEST_S * booted / whole_number(host.options, "launches", 1)
 
 
 def _measured_s(study: Study, workload: WorkloadSpec) -> float:

@@ -21,7 +21,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError, ProgramCarrier
-from nearmetal.hosts.host import Shell, at_once
+from nearmetal.hosts.host import Shell, is_on, seconds, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 if TYPE_CHECKING:
@@ -69,7 +69,12 @@ class BatchHost:
         check_options(scheduler.kind, options, OPTIONS)
         self.kind = scheduler.kind
         self.label = f"allocations of {scheduler.kind}, launched by its own starter"
-        self.slots = at_once(options, "allocations", 1)
+        self.slots = whole_number(options, "allocations", 1)
+        self._nodes = whole_number(options, "nodes", 2)
+        self._blocks = whole_number(options, "blocks", 4)
+        self._time_limit_s = whole_number(options, "time_limit_s", 1800)
+        self._queue_timeout_s = seconds(options, "queue_timeout_s", 3600)
+        self._exclusive = is_on(options, "exclusive", default=True)
         self._scheduler = scheduler
         self._options = dict(options)
         self._memory = Memory()
@@ -139,7 +144,7 @@ class BatchHost:
         return MachinesShell(machines, [machine.name for machine in machines], site, self._memory)
 
     def _request(self, order: Order) -> Request:
-        time_limit_s = int(self._options.get("time_limit_s", 1800))
+        time_limit_s = self._time_limit_s
         if time_limit_s < order.timeout_s + _SPARE_S:
             raise BadInputError(
                 f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:.0f} s and {_SPARE_S} s more",
@@ -147,16 +152,16 @@ class BatchHost:
             )
         wanted = {name: str(order.path.options.get(name, self._options.get(name, ""))) for name in OF_ALLOCATION}
         return Request(
-            nodes=max(int(self._options.get("nodes", 2)), order.nodes),
+            nodes=max(self._nodes, order.nodes),
             time_limit_s=time_limit_s,
             tasks=self.slots,
-            exclusive=bool(self._options.get("exclusive", True)),
+            exclusive=self._exclusive,
             **wanted,
         )
 
     def _take(self, request: Request, order: Order) -> _Allocation:
         """Return a running allocation with enough time left; submit and wait where there is none."""
-        batch = order.block // int(self._options.get("blocks", 4))
+        batch = order.block // self._blocks
         while True:
             with self._lock:
                 idle = self._idle.setdefault(request, [])
@@ -180,7 +185,7 @@ class BatchHost:
 
     def _await(self, allocation: _Allocation) -> None:
         """Wait until an allocation runs or has ended; raise UnavailableError when it will not start."""
-        deadline = time.monotonic() + float(self._options.get("queue_timeout_s", 3600))
+        deadline = time.monotonic() + self._queue_timeout_s
         stuck_since, pause_s = 0.0, _POLL_S[0]
         while True:
             allocation.state = state = self._scheduler.look(allocation.job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import Carrier
-from nearmetal.hosts.host import Shell, Site, at_once
+from nearmetal.hosts.host import Shell, Site, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 if TYPE_CHECKING:
@@ -190,4 +191,12 @@ def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, 
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], known))
-    at_once(options, "parallel", 32)
+    whole_number(options, "parallel", 32)
+
+
+def check_names(kind: str, nodes: Sequence[NodeSpec]) -> None:
+    """Raise BadInputError for a name that several machines of a host have: trials would all go to the last of them."""
+    name, count = Counter(node.name for node in nodes).most_common(1)[0]
+    if count > 1:
+        said = f"{count} machines of the {kind} host are called {name!r}"
+        raise BadInputError(said, hint="give each machine a name of its own; a path names its machines by it")

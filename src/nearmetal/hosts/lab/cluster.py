@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.host import is_on
 from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import STANDING_PATHS, LabMachine
@@ -166,14 +167,6 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
             hint="ask for fewer `nodes` or `slots` in [host.options]",
         )
     return Cluster(nodes, {name: float(value) for name, value in asked.items()}, standing)
-
-
-def is_on(options: Mapping[str, Scalar], name: str, *, default: bool) -> bool:
-    """Return what an option that is true or false says; raise BadInputError where it says something else."""
-    said = options.get(name, default)
-    if not isinstance(said, bool):
-        raise BadInputError(f"the lab's option {name!r} is true or false, not {said!r}")
-    return said
 
 
 def slots_in_memory(nodes: int, machine: LabMachine) -> int:

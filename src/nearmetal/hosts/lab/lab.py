@@ -20,10 +20,10 @@ from pathlib import Path
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.far.host import check_options
-from nearmetal.hosts.host import ClockProgress, Shell, at_once
+from nearmetal.hosts.host import ClockProgress, Shell, is_on, whole_number
 from nearmetal.hosts.kind import Pace
 from nearmetal.hosts.lab import image, wire, wirecheck
-from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, is_on, nodes_of, slots_in_memory
+from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import LabMachine, machine_named
@@ -338,8 +338,8 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     Raises BadInputError for an option that the lab does not know.
     """
     check_options("lab", options, OPTIONS)
-    machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
-    cluster, launches = cluster_of(options, machine, slots), at_once(options, "launches", 1)
+    machine, slots, variants = machine_of(options), slots_of(options), whole_number(options, "variants", _VARIANTS)
+    cluster, launches = cluster_of(options, machine, slots), whole_number(options, "launches", 1)
     warm = is_on(options, "warm_machines", default=False)
     if (launches > 1 or warm) and not cluster:
         named = "warm_machines" if warm else "launches"
@@ -357,14 +357,19 @@ def slots_of(options: Mapping[str, Scalar]) -> int:
     nodes = nodes_of(options)
     # Two machines rarely work at the same time until ranks poll, so that two pairs of them fill two cores.
     most = min(_SLOTS, len(os.sched_getaffinity(0))) * 2 // max(2, nodes)
-    return at_once(options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most)))
+    return whole_number(
+        options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most))
+    )
 
 
 def pace_of(host: HostSpec) -> Pace:
     """Return what trials cost in the lab of a study."""
     machine = machine_of(host.options)
     machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
-    launches, unseen = at_once(host.options, "launches", 1), int(is_on(host.options, "warm_machines", default=False))
+    launches, unseen = (
+        whole_number(host.options, "launches", 1),
+        int(is_on(host.options, "warm_machines", default=False)),
+    )
     shared = _MACHINES_SHARE / launches + (1 - _MACHINES_SHARE) * (1 + unseen / launches)
     return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
 

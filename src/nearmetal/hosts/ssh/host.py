@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
-from nearmetal.hosts.host import at_once
+from nearmetal.hosts.host import seconds, whole_number
 from nearmetal.hosts.ssh import OPTIONS
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
 from nearmetal.study.order import Scalar
@@ -24,8 +24,10 @@ class SshHost(far.FarHost):
         far.check_options(self.kind, options, OPTIONS)
         if not nodes:
             raise BadInputError("the ssh host has no machines", hint="give [[host.node]] tables, or a `hosts_file`")
+        far.check_names(self.kind, nodes)
+        places = [_address(node) for node in nodes]
         self._connector = Connector(_access(options))
-        carriers = [SshCarrier(self._connector, _address(node)) for node in nodes]
+        carriers = [SshCarrier(self._connector, place) for place in places]
         super().__init__(nodes, carriers, options, label=f"machines over ssh: {', '.join(node.name for node in nodes)}")
 
     def close(self) -> None:
@@ -52,10 +54,11 @@ def _access(options: Mapping[str, Scalar]) -> SshReach:
         file("identity"),
         file("known_hosts"),
         file("config"),
-        float(options.get("connect_timeout_s", 20)),
-        at_once(options, "parallel", 32),
+        seconds(options, "connect_timeout_s", 20),
+        whole_number(options, "parallel", 32),
     )
 
 
 def _address(node: NodeSpec) -> SshAddress:
-    return SshAddress(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
+    place = SshAddress(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
+    return place
