@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from far_machines import need_ssh, two_machines
-from nearmetal.cli.between import _answer
+from nearmetal.cli.between import _answer, _next
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook, look, parse
 from nearmetal.process import run as run_process
 from nearmetal.results.paths import build_view
@@ -39,6 +39,7 @@ virtual=QEMU
 governor=
 address=10.0.0.2
 interface=eth0
+own=10.0.0.1
 driver=virtio_net
 adaptive=on
 rdma=
@@ -64,7 +65,8 @@ def looks(**changed: MachineLook) -> dict[str, MachineLook]:
 def test_this_machine_is_looked_at_by_the_script() -> None:
     here = look(run_process, "127.0.0.1", "")
     assert (here.host, here.kernel) == (os.uname().nodename, os.uname().release)
-    assert (here.address, here.interface) == ("127.0.0.1", "lo")
+    assert (here.address, here.interface, here.own) == ("127.0.0.1", "lo", "127.0.0.1")
+    assert look(run_process, "::1", "").address == "::1"
 
 
 def test_a_look_is_read() -> None:
@@ -92,6 +94,19 @@ def test_the_proposal_is_a_study_of_everything_that_is_there() -> None:
         ("hpc2", 2201, "eth0"),
     ]
     assert proposal.left_out == ("verbs: no RDMA device on vm1, vm2, hpc1, hpc2",)
+
+
+def test_machines_of_ipv6_addresses_reach_each_other_by_ipv4() -> None:
+    pair = MachinePair(node_named("2001:db8::1", {}), node_named("2001:db8::2", {}))
+    seen = {
+        node.name: replace(LOOK, identity=node.name, address="2001:db8::9", own=f"10.0.0.{number}")
+        for number, node in enumerate(pair.nodes)
+    }
+    check_looks([pair], seen)
+    study = parse_study(propose(asked(pair), seen).text, "p")
+    assert [(n.address, n.reach) for n in study.host.node] == [("2001:db8::1", "10.0.0.0"), ("2001:db8::2", "10.0.0.1")]
+    with pytest.raises(UnavailableError, match="2001-db8-2 has no IPv4 address on eth0"):
+        check_looks([pair], seen | {"2001-db8-2": replace(seen["2001-db8-2"], own="")})
 
 
 def test_verbs_are_measured_where_the_compared_interfaces_have_them() -> None:
@@ -143,16 +158,22 @@ def test_a_pair_with_nothing_between_is_refused_with_every_reason() -> None:
         ("vm1", NodeSpec(name="vm1", address="vm1")),
         ("me@vm1.cluster:2201", NodeSpec(name="vm1", address="vm1.cluster", user="me", port=2201)),
         ("10.0.0.1", NodeSpec(name="10.0.0.1", address="10.0.0.1")),
+        ("2001:db8::1", NodeSpec(name="2001-db8-1", address="2001:db8::1")),
+        ("me@[fe80::1%eth0]:2201", NodeSpec(name="fe80-1-eth0", address="fe80::1%eth0", user="me", port=2201)),
+        ("me@site.org@vm1", NodeSpec(name="vm1", address="vm1", user="me@site.org")),
+        ("_vm1-again", NodeSpec(name="vm1", address="_vm1-again")),
     ],
 )
 def test_a_machine_is_named_as_ssh_names_it(word: str, node: NodeSpec) -> None:
     assert node_named(word, {}) == node
 
 
-@pytest.mark.parametrize("word", ["-oProxyCommand=x", "", "a b", "host:99999", "me@"])
-def test_what_names_no_machine_is_refused(word: str) -> None:
-    with pytest.raises(BadInputError, match="does not name a machine"):
-        node_named(word, {})
+@pytest.mark.parametrize(
+    "word", ["-oProxyCommand=x", "", "a b", "host:99999", "me@", "a/b@host", "1:2:3", "[host]:22", "::g", "vm1\n"]
+)
+def test_what_names_no_machine_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["between", "--", word, "vm2"]) == 2
+    assert "does not name a machine" in capsys.readouterr().err
 
 
 def test_the_largest_doubt_comes_first() -> None:
@@ -165,13 +186,16 @@ def test_the_largest_doubt_comes_first() -> None:
 def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = {name: replace(one, tools=frozenset()) for name, one in looks().items()}
     recipe = Recipe(study=propose(asked(sizes=(64,)), bare).text, blocks=5, cost={"vm1-vm2": 1.0})
-    _answer(asked(sizes=(64,)), bare, build_view(make_run(tmp_path / "run", recipe)), tmp_path / "run")
+    view = build_view(make_run(tmp_path / "run", recipe))
+    _answer(asked(sizes=(64,)), bare, view)
+    again = _next(view, 120, tmp_path / "run", ["me@vm1:2201", "vm2"], ["--hosts", "my hosts"])
     said = capsys.readouterr().out
     assert re.search(
         r"^answer for vm1 and vm2:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", said
     )
     assert "near-metal" not in said, "nothing is compared"
-    assert "next: compare with a baseline: nearmetal between vm1 vm2 --against HOST3 HOST4\n" in said
+    options = "--against HOST3 HOST4 --hosts 'my hosts'"
+    assert again == f"compare with a baseline: nearmetal between me@vm1:2201 vm2 {options}"
 
 
 @pytest.mark.netns
@@ -222,3 +246,5 @@ def test_a_machine_that_is_not_reached_comes_with_the_command_that_shows_it(caps
     assert said.startswith("error: cannot connect to 127.0.0.1 (127.0.0.1 port 1): ")
     assert said.endswith("hint: check it with `ssh -p 1 me@127.0.0.1`\n")
     assert "Errno" not in said
+    assert ": Connection refused\n" in said or "; cannot connect" in said
+    assert "Connect call failed" not in said

@@ -62,6 +62,7 @@ def test_the_order_itself_is_left_alone() -> None:
     ("nodes", "options", "said"),
     [
         ([NodeSpec(name="a"), NodeSpec(name="a", address="b")], {}, "2 machines of the ssh host are called 'a'"),
+        ([NodeSpec(name="a", jump="me@gate:ssh")], {}, "'me@gate:ssh' does not name a machine"),
         ([NodeSpec(name="a")], {"connect_timeout_s": "soon"}, "a number of seconds above 0, not 'soon'"),
         ([NodeSpec(name="a")], {"connect_timeout_s": -1}, "a number of seconds above 0, not -1"),
     ],

@@ -1,10 +1,11 @@
 import pytest
 
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.workloads.mpi.table import job_nodes
 
 
 def test_asking_what_a_shell_is_never_runs_its_properties() -> None:
@@ -17,3 +18,11 @@ def test_asking_what_a_shell_is_never_runs_its_properties() -> None:
 @pytest.mark.parametrize("kind", [MachinesShell, FarNamespaceShell])
 def test_a_far_shell_is_known_by_its_class(kind: type) -> None:
     assert is_far(object.__new__(kind))
+
+
+def test_an_ipv6_address_is_not_handed_to_a_launcher_which_reads_it_as_a_host_and_its_slots() -> None:
+    shell = object.__new__(MachinesShell)
+    shell._nodes = {"n0": (object(), "vm1"), "n1": (object(), "2001:db8::1")}  # type: ignore[dict-item]
+    assert job_nodes(shell, ["n0"]) == ("vm1",)
+    with pytest.raises(BadInputError, match="no IPv6 address for a host's name: 2001:db8::1"):
+        job_nodes(shell, ["n0", "n1"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +24,14 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import read_nodes
 
+_SIZES = "8,64K"
+
 
 @click.command(name="between")
 @click.argument("first", metavar="HOST1")
 @click.argument("second", metavar="HOST2")
 @click.option("--against", nargs=2, metavar="HOST3 HOST4", help="The baseline, such as the bare hosts of two VMs.")
-@click.option("--size", "sizes", default="8,64K", show_default=True, help="Message sizes, separated by commas.")
+@click.option("--size", "sizes", default=_SIZES, show_default=True, help="Message sizes, separated by commas.")
 @click.option(
     "--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Approximate measuring time."
 )
@@ -73,7 +76,10 @@ def command(  # noqa: PLR0917 (click passes by name)
         return ExitCode.OK
     with begin(target, out, warn, settle_far) as (spec, run, host):
         view, ending = carry_out(spec, run, host)
-    _answer(asked, looks, view, run.root)
+    given = [] if sizes == _SIZES else ["--size", sizes]
+    given += [*(["--hosts", str(hosts)] if hosts else []), *(word for one in options for word in ("-o", one))]
+    _answer(asked, looks, view)
+    click.echo(f"next: {_next(view, asked.budget_s, run.root, [first, second, *(against or ())], given)}")
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
 
 
@@ -126,18 +132,21 @@ def _show(asked: LinkRequest, looks: dict[str, MachineLook]) -> None:
             )
 
 
-def _answer(asked: LinkRequest, looks: dict[str, MachineLook], view: View, root: Path) -> None:
-    names = [node.name for pair in asked.pairs for node in pair.nodes]
+def _answer(asked: LinkRequest, looks: dict[str, MachineLook], view: View) -> None:
     if len(asked.pairs) == 1:
+        names = [node.name for node in asked.pairs[0].nodes]
         click.echo(f"answer for {names[0]} and {names[1]}:")
         for sentence in words.alone(view):
             click.echo(f"  {sentence}")
         click.echo(f"  {words.noise_sentence(view)}")
-    again = f"nearmetal between {' '.join(names[:2])}"
     click.echo(f"largest doubt: {doubts(asked, looks)[0]}")
-    if len(asked.pairs) == 1:
-        click.echo(f"next: compare with a baseline: {again} --against HOST3 HOST4")
-    elif any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
-        click.echo(f"next: more launches: {again} --against {' '.join(names[2:])} --minutes {asked.budget_s / 15:g}")
-    else:
-        click.echo(f"next: what could close the gap: nearmetal advise {root}")
+
+
+def _next(view: View, budget_s: float, root: Path, typed: Sequence[str], given: Sequence[str]) -> str:
+    """Return the next command: `typed` are the machines as they were named, `given` are further options."""
+    again, rest = f"nearmetal between {shlex.join(typed[:2])} --against", f" {shlex.join(given)}".rstrip()
+    if len(typed) == 2:
+        return f"compare with a baseline: {again} HOST3 HOST4{rest}"
+    if any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
+        return f"more launches: {again} {shlex.join(typed[2:])} --minutes {budget_s / 15:g}{rest}"
+    return f"what could close the gap: nearmetal advise {shlex.quote(str(root))}"

@@ -23,7 +23,7 @@ class MachineLook:
     """What one machine said. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
-    this one resolves it, `interface` what leads there and `verbs` its RDMA device;
+    this one resolves it, `interface` what leads there, `own` that interface's IPv4 address and `verbs` its RDMA device;
     `rdma` are all such devices.
     """
 
@@ -38,6 +38,7 @@ class MachineLook:
     governor: str
     address: str
     interface: str
+    own: str
     driver: str
     adaptive: bool
     rdma: tuple[str, ...]
@@ -69,7 +70,7 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLo
     return parse(finished.stdout.decode(errors="replace"))
 
 
-_TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", "interface", "driver", "verbs")
+_TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", "interface", "own", "driver", "verbs")
 
 
 def parse(text: str) -> MachineLook:

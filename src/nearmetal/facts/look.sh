@@ -12,11 +12,13 @@ say load "$(cut -d ' ' -f 1 /proc/loadavg)"
 grep -q '^flags.*[[:space:]]hypervisor' /proc/cpuinfo && say virtual "$(first /sys/class/dmi/id/sys_vendor)"
 say governor "$(first /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor)"
 address=$(getent ahostsv4 "$other" | sed -n '1s/[[:space:]].*//p')
+[ "$address" ] || address=$(getent ahostsv6 "$other" | sed -n '1s/[[:space:]].*//p')
 say address "$address"
 if [ "$address" ]; then
     interface=$(ip -o route get "$address" 2> /dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
     say interface "$interface"
     if [ "$interface" ]; then
+        say own "$(ip -o -4 addr show dev "$interface" 2> /dev/null | sed -n 's/.* inet \([0-9.]*\).*/\1/p' | head -n 1)"
         say driver "$(basename "$(readlink "/sys/class/net/$interface/device/driver")" 2> /dev/null)"
         say adaptive "$(ethtool -c "$interface" 2> /dev/null | sed -n 's/^Adaptive RX: \([a-z]*\).*/\1/p')"
     fi

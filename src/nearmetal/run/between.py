@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook
+from nearmetal.hosts.ssh import parse_login
 from nearmetal.run.estimate import estimate
 from nearmetal.study.draft import entries, node_tables, toml
+from nearmetal.study.fields import AGAIN
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.units import NS_PER_S, format_size
@@ -43,8 +44,7 @@ class MachinePair:
 
     def reach(self, node: NodeSpec) -> str:
         """Return how `node` finds the other machine of the pair."""
-        other = self.second if node is self.first else self.first
-        return other.reach or other.address or other.name
+        return _known_as(self.second if node is self.first else self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,10 @@ def node_named(word: str, known: Mapping[str, NodeSpec]) -> NodeSpec:
     """
     if word in known:
         return known[word]
-    match = re.fullmatch(r"(?:([^@:\s-][^@:\s]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(\d{1,5}))?", word)
-    if match is None or int(match[3] or 0) > 65535:
-        raise BadInputError(f"{word!r} does not name a machine", hint="write [USER@]HOST[:PORT], as for ssh")
-    user, host, port = match[1] or "", match[2], int(match[3] or 0)
-    short = host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
-    return NodeSpec(name=short[:40], address=host, user=user, port=port)
+    login = parse_login(word)
+    # Studies and runs have no name that begins with an underscore or ends as the second name of a baseline.
+    short = login.short[:40].lstrip("_").removesuffix(AGAIN) or "machine"
+    return NodeSpec(name=short, address=login.address, user=login.user, port=login.port)
 
 
 def check_looks(pairs: Sequence[MachinePair], looks: Mapping[str, MachineLook]) -> None:
@@ -108,6 +106,8 @@ def _problems(pair: MachinePair, looks: Mapping[str, MachineLook]) -> Iterable[s
             yield f"{node.name} has no route to {seen.address}"
         elif seen.interface == "lo":
             yield f"{node.name} reaches {seen.address} over its loopback: it is one of its own addresses"
+        elif ":" in seen.address and not seen.own:
+            yield f"{node.name} has no IPv4 address on {seen.interface}, which MPI over TCP needs"
 
 
 def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
@@ -210,14 +210,23 @@ def _text(
         "[mpi]",
         f"flavour = {toml(flavour)}",
     ]
-    every = [node for pair in asked.pairs for node in pair.nodes]
-    lines += node_tables([n.model_copy(update={"interface": n.interface or looks[n.name].interface}) for n in every])
+    lines += node_tables([_placed(node, looks[node.name]) for pair in asked.pairs for node in pair.nodes])
     for pair in asked.pairs:
         nodes = " ".join(node.name for node in pair.nodes)
         lines += ["", "[[path]]", *entries({"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})]
     for name, entry in workloads:
         lines += ["", "[[workload]]", *entries({"name": name, **entry})]
     return "\n".join([*lines, "", "[trials]", f"min_blocks = {LEAST_BLOCKS}", f"max_blocks = {most_blocks}", ""])
+
+
+def _known_as(node: NodeSpec) -> str:
+    return node.reach or node.address or node.name
+
+
+def _placed(node: NodeSpec, seen: MachineLook) -> NodeSpec:
+    """Return a machine with what a look found: launchers of MPI take no IPv6 address for a host's name."""
+    reach = {"reach": seen.own} if ":" in _known_as(node) else {}
+    return node.model_copy(update={"interface": node.interface or seen.interface, **reach})
 
 
 def doubts(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> list[str]:

@@ -119,5 +119,5 @@ else:
 Share = Annotated[float, BeforeValidator(_share)]
 Pace = Literal["back-to-back", "random"]
 Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
-User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.-]{0,63})?$")]
+User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.@+\\$-]{0,63})?$")]
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{0,15}$")]

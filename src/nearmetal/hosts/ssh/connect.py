@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import asyncssh
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
+from nearmetal.hosts.ssh import Login, parse_login
 
 T = TypeVar("T")
 
@@ -54,6 +56,11 @@ class SshAddress:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.address}{f' port {self.port}' if self.port else ''})"
+
+    @property
+    def hops(self) -> list[Login]:
+        """Return the jump hosts on the way; raise BadInputError for one that is none."""
+        return [parse_login(hop.strip()) for hop in self.jump.split(",") if hop.strip()]
 
     @property
     def command(self) -> str:
@@ -123,10 +130,8 @@ class Connector:
     async def _connect(self, place: SshAddress) -> asyncssh.SSHClientConnection:
         async with self._gate:
             tunnel: asyncssh.SSHClientConnection | None = None
-            for hop in filter(None, place.jump.split(",")):
-                user, _, rest = hop.strip().rpartition("@")
-                address, _, port = rest.partition(":")
-                tunnel = await self._one_hop(address, int(port) if port.isdecimal() else 22, user, tunnel)
+            for hop in place.hops:
+                tunnel = await self._one_hop(hop.address, hop.port, hop.user, tunnel)
                 self._hops.append(tunnel)
             return await self._one_hop(place.address, place.port, place.user, tunnel)
 
@@ -237,5 +242,9 @@ def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> Unavailabl
             f"{place} refuses the login",
             hint="load your key into ssh-agent, or name its file in the option `identity`; passwords are not supported",
         )
-    why = (error.strerror if isinstance(error, OSError) else "") or error
+    why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    if (
+        isinstance(error, OSError) and error.errno and why.startswith("Connect call failed")
+    ):  # asyncio's, not the reason
+        why = os.strerror(error.errno)
     return UnavailableError(f"cannot connect to {place}: {why}", hint=f"check it with `{place.command}`")

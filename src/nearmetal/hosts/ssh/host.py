@@ -61,4 +61,5 @@ def _access(options: Mapping[str, Scalar]) -> SshReach:
 
 def _address(node: NodeSpec) -> SshAddress:
     place = SshAddress(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
+    _ = place.hops  # refused before anything is connected
     return place

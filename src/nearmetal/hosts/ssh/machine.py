@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nearmetal.errors import BadInputError
 from nearmetal.hosts.far.host import site_of
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.ssh import parse_login
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
 
 
 @contextmanager
 def machine_shell(name: str) -> Iterator[MachinesShell]:
-    """Give a shell on `[USER@]NAME[:PORT]`, an alias of ~/.ssh/config or an address.
+    """Give a shell on `[USER@]HOST[:PORT]`, an alias of ~/.ssh/config or an address.
 
-    The machine itself is its only node, HYPERVISOR. Raises UnavailableError when it does not answer.
+    The machine itself is its only node, HYPERVISOR. Raises BadInputError for another name, UnavailableError when
+    it does not answer.
     """
     connector = Connector(SshReach())
     try:
@@ -29,8 +30,5 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
 
 
 def _address_of(name: str) -> SshAddress:
-    user, _, rest = name.rpartition("@")
-    address, _, port = rest.partition(":")
-    if not address or address.startswith("-") or (port and not port.isdecimal()):
-        raise BadInputError(f"{name!r} does not name a machine", hint="write [USER@]NAME[:PORT], as for ssh")
-    return SshAddress(name, address, user, int(port or 0))
+    login = parse_login(name)
+    return SshAddress(name, login.address, login.user, login.port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearmetal.errors import named
+from nearmetal.errors import BadInputError, named
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
@@ -26,8 +26,12 @@ def find_mpi(flavour: str, prefix: Path | None = None) -> Mpi:
 
 
 def job_nodes(shell: Shell, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Return the nodes by the names that a launcher there knows."""
-    return tuple(map(shell.launch_name, nodes)) if is_far(shell) else tuple(nodes)
+    """Return the nodes by the names that a launcher there knows; raise BadInputError for an IPv6 address."""
+    names = tuple(map(shell.launch_name, nodes)) if is_far(shell) else tuple(nodes)
+    if wrong := next((name for name in names if ":" in name), ""):
+        said = f"launchers of MPI take no IPv6 address for a host's name: {wrong}"
+        raise BadInputError(said, hint="give the machine an IPv4 address or a host name as `reach`")
+    return names
 
 
 def launch(mpi: Mpi, job: Job, shell: Shell | None = None) -> MpiLaunch:
