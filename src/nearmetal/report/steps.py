@@ -155,8 +155,7 @@ def gains(view: View) -> list[str]:
     """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
     grouped: dict[tuple[str, str, str, str], list[CellComparison]] = {}
     for one in view.settings:
-        if not any(path.again and path.label == one.path for path in view.paths):
-            grouped.setdefault((one.setting, one.path, one.workload, one.reference), []).append(one.comparison)
+        grouped.setdefault((one.setting, one.path, one.workload, one.reference), []).append(one.comparison)
     return [_gain(*key, found) for key, found in grouped.items()]
 
 

@@ -44,7 +44,7 @@ from nearmetal.stats.compare import (
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
 from nearmetal.stats.stopping import StoppingPlan
-from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
 from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -318,9 +318,16 @@ def _compared(one: PathCell, found: CellComparison | None, study: Study) -> Path
     return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
 
 
-def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method) -> CellComparison | None:
-    """Compare a path with the launches of another under all its names; None where no block holds both."""
-    figures, refused = _paired(ours, theirs, shown, method)
+def _compare(
+    ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method, spans: Sequence[Cell] = ()
+) -> CellComparison | None:
+    """Compare a path with the launches of another under all its names; None where no block holds both.
+
+    In each cell that the comparison `spans`, if more than one, the baseline's own difference counts.
+    """
+    names = (method.study.baseline, method.study.baseline + AGAIN)
+    both = [[one.launches for name in names if (one := cell.of(name))] for cell in spans]
+    figures, refused = _paired(ours, theirs, shown, method, twins=[pair for pair in both if len(pair) == len(names)])
     if HEADLINE not in figures:
         return None
     criteria = criteria_of(method.study)
@@ -328,7 +335,11 @@ def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, me
 
 
 def _paired(
-    ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method
+    ours: PathCell,
+    theirs: Sequence[PathCell],
+    shown: DisplayScale,
+    method: _Method,
+    twins: Sequence[Sequence[Mapping[int, Summary]]] = (),
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     return pair_launches(
         ours.launches,
@@ -337,6 +348,7 @@ def _paired(
         margin=method.study.margin,
         occasion=method.occasion,
         variants=method.variants,
+        twins=twins,
     )
 
 
@@ -351,7 +363,10 @@ def _noise(cell: Cell, method: _Method) -> NoiseFloor | None:
 
 
 def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingContrast, ...]:
-    """Compare each further setting with the study's first, path by path; a family of its own for the correction."""
+    """Compare each further setting with the study's first, path by path; a family of its own for the correction.
+
+    The second name of the baseline is no path of its own: counted as one it would only raise the correction.
+    """
     first = method.study.setting[0].name
     reference = {
         (cell.group.workload, cell.group.operation, cell.message_bytes): cell
@@ -363,9 +378,9 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
         other = reference.get((cell.group.workload, cell.group.operation, cell.message_bytes))
         if other is None or cell.group.setting == first:
             continue
-        for one in cell.paths:
+        for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
             theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, method) if theirs else None
+            found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else None
             if found is not None:
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))

@@ -19,7 +19,7 @@ from nearmetal.results.published_tables import Bound, Column, Figures, group
 from nearmetal.results.records import Cell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import by_occasion
-from nearmetal.stats.widen import OCCASIONS, Company, offset_of
+from nearmetal.stats.widen import OCCASIONS, Company, voting
 from nearmetal.study.spec import AGAIN
 
 NO_EFFECT = 0.02
@@ -243,8 +243,7 @@ def _ratio(view: View, one: _Ours | None, other: _Ours | None) -> RatioEstimate 
 def _company(view: View, blocks: Sequence[int], one: _Ours, other: _Ours) -> Company:
     """Return what else is known of the blocks; of two cells the one whose baseline differs more from itself votes."""
     boots = tuple(view.variants[block] for block in blocks) if view.variants else ()
-    voters = [Company(np.array([side.twins.get(block, math.nan) for block in blocks]), boots) for side in (one, other)]
-    return max(voters, key=offset_of)
+    return voting((np.array([side.twins.get(block, math.nan) for block in blocks]) for side in (one, other)), boots)
 
 
 def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:

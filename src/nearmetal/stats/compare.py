@@ -28,7 +28,7 @@ from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
-from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of
+from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of, voting
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,7 @@ def pair_launches(
     margin: float = MARGIN,
     occasion: Callable[[int], int] | None = None,
     variants: Mapping[int, int] | None = None,
+    twins: Sequence[Sequence[Mapping[int, Summary]]] = (),
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     """Return the figures of the blocks that both sides have, and why a metric that applies has none.
 
@@ -207,7 +208,8 @@ def pair_launches(
     `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
     compared: blocks of one occasion share its hour or boot, so their spread says nothing of another, and the evidence
     is about what another one gives. `variants` gives the boot that a block ran in, where a run has several. A metric
-    that applies to one side applies to both: launches of a few samples beside launches of many are refused it.
+    that applies to one side applies to both: launches of a few samples beside launches of many are refused it. `twins`
+    are the two launches of the baseline in each cell that the comparison spans; two `others` are some.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
@@ -223,7 +225,8 @@ def pair_launches(
             path = {block: value(ours[block]) for block in blocks}
             baseline = dict(zip(blocks, np.exp(np.nanmean(base, axis=0)).tolist(), strict=True))
             boots = tuple(variants[block] for block in blocks) if variants else ()
-            company = Company(base[1] - base[0] if len(base) == 2 else np.empty(0), boots)
+            pairs = twins or ([others] if len(others) == 2 else [])
+            company = voting((_between_twins(pair, metric, blocks, margin) for pair in pairs), boots)
             if occasion is not None:
                 path, baseline, company = by_occasion(path, occasion), by_occasion(baseline, occasion), OCCASIONS
             figures[metric] = BlockFigures(
@@ -233,6 +236,15 @@ def pair_launches(
                 company=company,
             )
     return figures, refused
+
+
+def _between_twins(
+    pair: Sequence[Mapping[int, Summary]], metric: Metric, blocks: Sequence[int], margin: float
+) -> FloatArray:
+    """Return the log ratio of the second launch of a block to the first, NaN where there is none; shape (blocks,)."""
+    sides = [over_blocks(one, metric, margin)[0] for one in pair]
+    ns = np.array([[side.get(block, math.nan) for block in blocks] for side in sides])
+    return np.asarray(np.log(ns[1] / ns[0]), dtype=np.float64)
 
 
 def enough(

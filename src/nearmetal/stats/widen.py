@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -177,6 +177,11 @@ def offset_of(company: Company, alpha: float = ALPHA, overall: Callable[[float],
     boots = tuple(itertools.compress(company.variants, both.tolist()))
     of, _ = widened(plain, known, Company(variants=boots).of_twins())
     return abs(of.mean) if overall(two_sided_p(of)) <= alpha else 0.0
+
+
+def voting(twins: Iterable[FloatArray], variants: tuple[int, ...] = ()) -> Company:
+    """Return the company of blocks in which the twins vote that differ most, where a comparison spans several cells."""
+    return max((Company(one, variants) for one in twins), key=offset_of, default=Company(variants=variants))
 
 
 def for_skewness(interval: Interval, of: PairedMoments, values: FloatArray) -> Interval:

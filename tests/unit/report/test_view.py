@@ -216,8 +216,20 @@ def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> No
     view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
     assert len(view.groups) == 2
     assert {(one.setting, one.reference) for one in view.settings} == {("b", "a")}
-    assert len(view.settings) == 6 * 2
+    assert len(view.settings) == 5 * 2, "the second name of the baseline is no path of its own"
     assert {one.comparison.verdict for one in view.settings} == {Verdict.NEAR_METAL}
+
+
+def test_a_baseline_that_differs_from_itself_widens_comparisons_of_settings(tmp_path: Path) -> None:
+    study = STUDY.replace("[trials]", '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\n[trials]')
+    study = study.replace(', "1 KiB", "64 KiB"', "").replace("min_blocks = 5", "min_blocks = 8")
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, again=1.2, spread=0.001)), distributions=False)
+    assert view.settings
+    for one in view.settings:
+        evidence = one.comparison.headline.evidence
+        assert evidence
+        assert evidence.offset == pytest.approx(math.log(1.2), abs=0.01)
+        assert one.comparison.verdict is Verdict.UNDECIDED
 
 
 def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
