@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearmetal.report.steps import next_steps
 from nearmetal.report.words import launches_sentence, noise_sentence, reach
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
@@ -74,7 +75,7 @@ def launch(order: Order, loud: str, wild: str) -> list[CellSamples]:
     again = order.path.label.endswith(AGAIN)
     cost = 2.0 if order.path.label == "tap" else 1.0 + 0.001 * again * order.block
     wilder = {wild: 4.0 if order.block % 2 else 0.3} if order.path.label == "tap" else {}
-    usual = {"ft.W.total": 100.0, "ft.W": 16.0, "ft.W.communication": 4.0}
+    usual = {"ft.W.total": 100.0, "ft.W": 16.0, "ft.W.communication": 4.0} | ({wild: 16.0} if wild else {})
     return [
         cell(name, ms * cost * wilder.get(name, 1.0) * (LOUD[order.block] if again and name == loud else 1.0))
         for name, ms in usual.items()
@@ -128,10 +129,20 @@ def test_verdicts_tell_which_modes_so_few_launches_may_have_missed(tmp_path: Pat
 
 
 def test_a_verdict_reaches_over_the_cells_that_are_decided(tmp_path: Path) -> None:
-    with measured(tmp_path / "run", "", wild="ft.W") as run:
+    with measured(tmp_path / "run", "", wild="is.W") as run:
         view = build_view(run)
     (verdict,) = view.verdicts
-    assert verdict.counts == ((Verdict.SLOWER, 2), (Verdict.UNDECIDED, 1))
-    wild = next(found for at, _, found in view.compared() if at.group.operation == "ft.W")
+    assert verdict.counts == ((Verdict.SLOWER, 1), (Verdict.UNDECIDED, 1))
+    wild = next(found for at, _, found in view.compared() if at.group.operation == "is.W")
     assert wild.headline.ratio < 1.9
     assert reach(verdict) == "1.998"
+
+
+def test_the_verdict_on_a_path_is_of_programs_and_names_their_parts(tmp_path: Path) -> None:
+    with measured(tmp_path / "run", "", wild="ft.W.communication") as run:
+        view = build_view(run)
+    (verdict,) = view.verdicts
+    assert verdict.counts == ((Verdict.SLOWER, 1),)
+    assert verdict.verdict is Verdict.SLOWER
+    assert verdict.reason == "slower in 1 of 1 cell; of parts: slower in 1, undecided in 1 of 2"
+    assert "(ft.W.communication): " in next_steps(view)[-1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 from scipy import special
 
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, percent
 from nearmetal.results.causes import launch_modes
-from nearmetal.results.records import Cell, PathCell, View
+from nearmetal.results.records import Cell, PathCell, View, wholes_and_parts
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
@@ -130,7 +131,7 @@ def _blocks(more: int, block_ns: float) -> str:
 def next_steps(view: View) -> list[str]:
     """Return what would settle each path, as sentences: a step for all cells that it settles."""
     grouped: dict[tuple[str, str], list[Cell]] = {}
-    for cell in view.cells:
+    for cell in chain(*wholes_and_parts(view.cells)):
         for one in cell.paths:
             if step := next_step(view, cell, one):
                 grouped.setdefault((one.path, step), []).append(cell)

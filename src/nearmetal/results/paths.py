@@ -26,6 +26,7 @@ from nearmetal.results.records import (
     SettingContrast,
     TrialSummary,
     View,
+    wholes_and_parts,
 )
 from nearmetal.results.series import variants
 from nearmetal.results.shown import DisplayScale, shown_for
@@ -391,8 +392,12 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
 # ---- verdicts
 
 
-def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
-    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal asks for every one."""
+def _verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVerdict:
+    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal asks for every one.
+
+    Parts of a program, and single streams of several, are only named: a user waits for the whole.
+    """
+    cells, parts = wholes_and_parts(of_setting)
     found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
     tally = [comparison.verdict for _, comparison in found]
     counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
@@ -407,8 +412,15 @@ def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
         both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path, counts, len(cells), [comparison for _, comparison in found]),
+        reason=_reason(path, counts, len(cells), [comparison for _, comparison in found]) + _of_parts(path, parts),
     )
+
+
+def _of_parts(path: str, parts: Sequence[Cell]) -> str:
+    """Return in words the verdicts on parts, empty where there are none."""
+    tally = [one.comparison.verdict for cell in parts if (one := cell.of(path)) and one.comparison is not None]
+    said = ", ".join(f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally)
+    return f"; of parts: {said} of {len(parts)}" if said else ""
 
 
 def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:

@@ -6,7 +6,7 @@ Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nearmetal.results.series import is_part
@@ -264,18 +264,22 @@ class View:
     @property
     def noise_of_parts(self) -> float | None:
         """Return the largest noise floor of parts of programs, such as their communication."""
-        parts = self._parts()
-        return _loudest(cell for cell in self.cells if cell.group in parts)
+        return _loudest(wholes_and_parts(self.cells)[1])
 
     @property
     def wholes(self) -> tuple[Cell, ...]:
         """Return the cells that are not a part of a program whose whole is another cell."""
-        parts = self._parts()
-        return tuple(cell for cell in self.cells if cell.group not in parts)
+        return wholes_and_parts(self.cells)[0]
 
-    def _parts(self) -> set[GroupId]:
-        measured = {(one.workload, one.operation) for one in self.groups}
-        return {one for one in self.groups if is_part(one.workload, one.operation, measured)}
+
+def wholes_and_parts(cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """Return the cells, apart from those that are a part of a program, or of streams, whose whole is another cell."""
+    measured = {(cell.group.workload, cell.group.operation) for cell in cells}
+    part = [is_part(cell.group.workload, cell.group.operation, measured) for cell in cells]
+    return (
+        tuple(cell for cell, is_one in zip(cells, part, strict=True) if not is_one),
+        tuple(cell for cell, is_one in zip(cells, part, strict=True) if is_one),
+    )
 
 
 def _loudest(cells: Iterable[Cell]) -> float | None:
