@@ -119,6 +119,19 @@ def test_a_path_on_ports_says_where_ports_are(kind: str) -> None:
     assert "lab" in caught.value.hint
 
 
+def test_one_peer_stands_for_every_further_node() -> None:
+    shell = Recorder()
+    ends = PATHS["native"].up(shell, order("native", one_peer=True, wire_rate_mbit=2000), ["n0", "n1", "n2", "n3"]).ends
+    assert [(end.node, end.address) for end in ends] == [("n0", "10.77.0.1"), *[("n1", "10.77.0.2")] * 3]
+    assert [line for line in shell.asked if "give" in line] == ["give eth0 to n0", "give eth1 to n1"]
+    assert sum("netem" in line for line in shell.asked) == 2
+    with pytest.raises(TrialError, match="at most 2 nodes") as caught:
+        PATHS["native"].up(shell, order("native"), ["n0", "n1", "n2"])
+    assert "one_peer = true" in caught.value.hint
+    with pytest.raises(BadInputError, match="true or false"):
+        PATHS["native"].up(shell, order("native", one_peer="yes"), ["n0", "n1", "n2"])
+
+
 def test_a_bridge_stands_on_every_port() -> None:
     shell = Recorder()
     PATHS["bridge"].up(shell, order("bridge", wire_delay_us=5), ["n0", "n1", "n2"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from nearmetal.errors import TrialError
+from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
+
+_ONE_PEER = "one_peer"
 
 
 class Native:
@@ -16,17 +19,29 @@ class Native:
 
     kind = "native"
     about = "the whole port in the node (SR-IOV physical function), with nothing between driver and wire"
-    options = ports.OPTIONS
+    options = ports.OPTIONS | {
+        _ONE_PEER: "true: node 1 stands for every further node, as a bare peer does for several guests on one machine"
+    }
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Give port i to node i."""
-        found = [port for holder in ports.require_holders(shell, self.kind, nodes) for port in holder.ports]
-        if len(nodes) > len(found):
-            said = f"path 'native' connects at most {len(found)} nodes here, not {len(nodes)}"
-            raise TrialError(said, hint="use `vf`")
-        endpoints = links.configure(shell, nodes, found[: len(nodes)])
+        joined = nodes[:2] if _has_one_peer(order) else nodes
+        found = [port for holder in ports.require_holders(shell, self.kind, joined) for port in holder.ports]
+        if len(joined) > len(found):
+            said = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
+            raise TrialError(said, hint=f"use `vf`, or the option `{_ONE_PEER} = true` for streams to one bare node")
+        endpoints = links.configure(shell, joined, found[: len(joined)])
         ports.shape_ends(shell, order, endpoints)
-        return endpoints
+        further = endpoints.ends[-1:] * (len(nodes) - len(joined))
+        return replace(endpoints, ends=endpoints.ends + further)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Nothing to do: the kernel hands ports back when their node vanishes."""
+
+
+def _has_one_peer(order: PathOrder) -> bool:
+    """Return what the option says; raise BadInputError where it says neither true nor false."""
+    said = order.options.get(_ONE_PEER, False)
+    if not isinstance(said, bool):
+        raise BadInputError(f"path {order.label!r}: {_ONE_PEER} is true or false, not {said!r}")
+    return said
