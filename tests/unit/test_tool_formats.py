@@ -274,6 +274,51 @@ def test_a_log_of_three_launches_is_three_times_one(name: str) -> None:
         assert [cell.ns.tolist() for cell in one.cells] == [cell.ns.tolist() for cell in again.cells]
 
 
+JSON_LAUNCHES = [
+    "iperf3-3.12-tcp.json",
+    "written-perftest-6.2-send_lat.json",
+    "written-perftest-4.5-write_bw-gbits.json",
+]
+
+
+@pytest.mark.parametrize("name", ["imb-2021.11.txt", "perftest-4.5-ib_send_bw.txt", *JSON_LAUNCHES])
+def test_a_log_of_two_launches_is_read_whole_with_either_end_of_a_line(name: str) -> None:
+    """A second launch that no reader sees is lost, or its figures count as ones of the first."""
+    once = read_foreign(data(name))
+    for log in (data(name) * 2, (data(name) * 2).replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data(name) * 2):
+        twice = read_foreign(log)
+        assert [[cell.ns.tolist() for cell in one.cells] for one in twice] == [
+            [cell.ns.tolist() for cell in one.cells] for one in once * 2
+        ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("written-omb-5.9-bw.txt", "imb-2021.11.txt"),
+        ("sockperf-3.7-pp.txt", "netperf-2.7.0-tcp_rr.txt"),
+        ("qperf-0.4.11-tcp_lat.txt", "netperf-2.7.0-tcp_rr.txt"),
+        ("nuttcp-6.1.2-plain.txt", "written-npb-3.4-cg-S.txt"),
+    ],
+)
+def test_a_log_of_several_programs_is_refused(one: str, other: str) -> None:
+    for log in (data(one) + data(other), data(other) + b"\n" * 200_000 + data(one)):
+        with pytest.raises(ForeignFileError, match=r"it holds output of \w+ and of \w+"):
+            read_foreign(log)
+
+
+def test_a_size_twice_in_one_launch_is_refused() -> None:
+    block = "# Benchmarking PingPong\n# #processes = 2\n#bytes #repetitions t[usec] Mbytes/sec\n8 100 0.25 32.6\n\n"
+    with pytest.raises(ForeignFileError, match="latency of 8 B is there twice in one launch"):
+        read_foreign((block * 2).encode())
+
+
+@pytest.mark.parametrize(("junk", "said"), [(b"", "empty"), (b" \n", "empty"), ("# OSU\n".encode("utf-16"), "UTF-16")])
+def test_a_file_that_is_empty_or_in_another_encoding_says_so(junk: bytes, said: str) -> None:
+    with pytest.raises(ForeignFileError, match=said):
+        read_foreign(junk)
+
+
 @pytest.mark.parametrize("rows", ["8 1.00\n8 1.00\n", "".join(f"{size} 1.00\n" for size in range(1025))])
 def test_an_omb_table_of_more_rows_than_sizes_is_refused(rows: str) -> None:
     with pytest.raises(ForeignFileError, match=r"rows, or a size twice"):

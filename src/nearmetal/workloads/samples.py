@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,6 +17,7 @@ from nearmetal.hosts import fake
 from nearmetal.reading import parse_json, timed
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Outcome
+from nearmetal.units import format_size
 from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.command import ASKED, figures_ns
 from nearmetal.workloads.engine import SAMPLES
@@ -27,7 +30,17 @@ from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from nearmetal.workloads.streams import read_name
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 from nearmetal.workloads.tools.table import TOOLS
-from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Dump, Durations, FileCell, Foreign, Import, Mean, Spans
+from nearmetal.workloads.tools.tool import (
+    WINDOW_MESSAGES,
+    Dump,
+    Durations,
+    FileCell,
+    Foreign,
+    Import,
+    Mean,
+    Spans,
+    Tool,
+)
 
 # ---- from what foreign programs leave in an outcome to samples; each tool's own file reads its output
 
@@ -140,10 +153,11 @@ def _of_pairs(operation: str, size: int, values: list[_Values]) -> list[CellSamp
 @timed
 def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
     """Return what a file holds, launch by launch; raise ForeignFileError when no reader knows it or it is damaged."""
-    data = _without_rank_numbers(data)
+    data = _without_rank_numbers(_as_utf8(data))
     ends = data[:_LOOK_BYTES] + b"\n" + data[-_LOOK_BYTES:]
-    for of in (one for tool in TOOLS for one in tool.imports):
+    for tool, of in ((one, of) for one in TOOLS for of in one.imports):
         if any(mark in ends for mark in of.marks):
+            _refuse_others(tool, data)
             return tuple(_with_samples(found) for launch in _launches(of, data) for found in of.read(launch))
     raise ForeignFileError(
         "no reader knows this file",
@@ -154,6 +168,27 @@ def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
 
 _LOOK_BYTES = 1 << 16
 _RANK = re.compile(rb" *\d{1,7}: ?")
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Return text without what other systems' editors and shells add to it: a byte order mark, CR before LF."""
+    if not data.strip():
+        raise ForeignFileError("it is empty")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ForeignFileError("it is UTF-16 text", hint="iconv -f UTF-16 -t UTF-8 FILE > NEW")
+    return data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+
+
+def _refuse_others(tool: Tool, data: bytes) -> None:
+    """Raise ForeignFileError for the log of a job that ran other programs, too: their launches would be lost."""
+    for other in (one for one in TOOLS if one is not tool):
+        for of in other.imports:
+            starts = of.begins or of.ended
+            if starts and any(mark in data for mark in of.marks) and re.search(starts, data, re.MULTILINE):
+                raise ForeignFileError(
+                    f"it holds output of {tool.kind} and of {other.kind}",
+                    hint="give each program's output in a file of its own",
+                )
 
 
 def _without_rank_numbers(data: bytes) -> bytes:
@@ -167,6 +202,9 @@ def _without_rank_numbers(data: bytes) -> bytes:
 
 
 def _with_samples(found: Foreign[FileCell]) -> Foreign[CellSamples]:
+    names = Counter(f"{operation} of {format_size(size)}" for operation, size, _ in found.cells)
+    if twice := next((name for name, count in names.items() if count > 1), ""):
+        raise ForeignFileError(f"{twice} is there twice in one launch", hint="give each launch in a file of its own")
     cells = tuple(one_cell(*cell) for cell in found.cells)
     return Foreign(found.program, found.version, found.workload, found.ranks, cells, found.lacks)
 

@@ -161,4 +161,6 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _samples(data, operation)),), lacks)
 
 
-TOOL = Tool("iperf3", (Import((b'"intervals"', b'"test_start"', b'"error"'), _adopt),), _WORKLOAD, _samples, STREAMS)
+_MARKS = (b'"intervals"', b'"test_start"', b'"error"')
+_BEGINS = rb'^\{(?:$|"event": ?"start")'
+TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, _samples, STREAMS)

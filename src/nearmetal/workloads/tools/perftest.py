@@ -303,7 +303,7 @@ TOOL = Tool(
     "perftest",
     (
         Import((b"#, usec", b"#bytes"), partial(_adopt, parse), begins=_BEGINS),
-        Import((b"test_info",), partial(_adopt, parse_json_report)),
+        Import((b"test_info",), partial(_adopt, parse_json_report), begins=rb"^\{$"),
     ),
     Perftest(),
     _samples,

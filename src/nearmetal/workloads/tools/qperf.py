@@ -110,7 +110,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 TOOL = Tool(
     "qperf",
-    (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt),),
+    (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt, begins=rb"^\w+_(?:lat|bw):$"),),
     _WORKLOAD,
     _samples,
     {"tcp_one_way": HALVED, "udp_one_way": HALVED, **STREAMS},
