@@ -79,6 +79,26 @@ def test_iperf3_udp_has_no_retransmits() -> None:
     assert (report.protocol, report.retransmits) == ("udp", -1)
 
 
+def test_iperf3_udp_is_what_arrived_and_not_what_was_sent() -> None:
+    """Intervals of a sender count datagrams that were lost, too: with half of them lost they say twice the rate."""
+    report = json.loads(data("iperf3-3.12-udp.json"))
+    report["end"]["sum_received"]["bits_per_second"] = 25e6
+    old = json.loads(data("iperf3-3.12-udp.json"))  # 3.1 has one sum, of what was sent
+    old["end"] = {"sum": old["end"]["sum"] | {"lost_packets": 100, "packets": 200, "bits_per_second": 50e6}}
+    for one in (report, old):
+        (found,) = _imported(json.dumps(one) + "\n")
+        assert found.cells[0].operation == "udp_stream"
+        assert found.cells[0].ns.tolist() == [[round(8 * 2**30 / 25e6 * 1e9)]]
+    report["start"]["test_start"]["reverse"] = 1  # the client receives
+    assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, 2)
+
+
+def test_iperf3_both_ways_at_once_are_refused() -> None:
+    report = data("iperf3-3.12-tcp.json").replace(b'"reverse":', b'"bidir": 1, "reverse":')
+    with pytest.raises(ForeignFileError, match="both directions at once"):
+        iperf3.parse(report)
+
+
 def test_iperf3_error_is_told_in_its_words() -> None:
     with pytest.raises(ForeignFileError, match=r"iperf3 says: .*unable to connect"):
         iperf3.parse(data("iperf3-3.12-error.json"))

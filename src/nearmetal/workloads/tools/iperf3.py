@@ -1,6 +1,7 @@
 """iperf3 -J: the report of a client as one JSON object, of --json-stream one event a line. Read with 3.1 to 3.21.
 
-Every reporting interval is a sample of the rate; neighbouring intervals are not independent. iperf3 has no latency of
+Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a client that
+sends over UDP count what it sent, so there the rate of the whole that arrived is the sample. iperf3 has no latency of
 requests: its `rtt` is the kernel's smoothed estimate.
 """
 
@@ -16,7 +17,7 @@ from nearmetal.workloads.figures import STREAMS, UNITS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import refuse, to_text
-from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "iperf3 -J"
 
@@ -32,10 +33,14 @@ class ReportInterval:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none."""
+    """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
+
+    `unheard` tells that its intervals count what was sent, whether or not it arrived.
+    """
 
     version: str
     protocol: str
+    unheard: bool
     block_bytes: int
     intervals: tuple[ReportInterval, ...]
     received_bit_s: float
@@ -76,26 +81,35 @@ def _report(raw: dict[str, object]) -> Report:
     # UDP reports have one sum; what the receiver saw is in it.
     sent = _object(end.get("sum_sent") or end["sum"])
     received = _object(end.get("sum_received") or end["sum"])
+    if test.get("bidir"):
+        raise refuse(PROGRAM, "it is of both directions at once (--bidir)")
+    protocol = str(test["protocol"]).lower()
     intervals = raw["intervals"]
     if not isinstance(intervals, list) or not intervals:
         raise ValueError("there are no intervals")
     sums = [_object(_object(one)["sum"]) for one in intervals]
     report = Report(
         version=str(start["version"]),
-        protocol=str(test["protocol"]).lower(),
+        protocol=protocol,
+        unheard=protocol == "udp" and not test.get("reverse"),
         block_bytes=_count(test["blksize"]),
         intervals=tuple(
             ReportInterval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
             for one in sums
             if not one.get("omitted")
         ),
-        received_bit_s=_number(received["bits_per_second"]),
+        received_bit_s=_number(received["bits_per_second"]) * (1.0 if "sum_received" in end else _arrived(received)),
         retransmits=_count(sent.get("retransmits", -1), least=-1),
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
     )
     if report.received_bit_s == 0:
         raise ValueError("nothing was received")
     return report
+
+
+def _arrived(sent: dict[str, object]) -> float:
+    """Return the share of a sender's datagrams that arrived, as releases without `sum_received` report it."""
+    return 1.0 - _count(sent.get("lost_packets", 0)) / max(1, _count(sent.get("packets", 0)))
 
 
 def _object(value: object) -> dict[str, object]:
@@ -145,7 +159,12 @@ _WORKLOAD = PairWorkload(
 def _samples(data: bytes, operation: str) -> Spans:
     """Return the rate of every interval; one without a byte is kept as one of one byte, slower than any other."""
     del operation
-    report = parse(data)
+    return _spans(parse(data))
+
+
+def _spans(report: Report) -> Spans:
+    if report.unheard:
+        return one_figure("bit/s", report.received_bit_s)
     kept = [one for one in report.intervals if one.seconds > 0]
     if not kept:
         raise ForeignFileError("the report of iperf3 has no interval that took any time")
@@ -157,8 +176,9 @@ def _samples(data: bytes, operation: str) -> Spans:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     report = parse(data)
     operation = f"{report.protocol}_stream"
-    lacks = ("its samples are intervals, not messages: percentiles are of interval rates; no latency of requests",)
-    yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _samples(data, operation)),), lacks)
+    of_intervals = "its samples are intervals, not messages: percentiles are of interval rates; no latency of requests"
+    lacks = (ONE_MEAN if report.unheard else of_intervals,)
+    yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _spans(report)),), lacks)
 
 
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')
