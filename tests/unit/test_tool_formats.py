@@ -530,3 +530,35 @@ def test_the_events_of_iperf3_are_its_report() -> None:
             iperf3.parse("\n".join(torn).encode())
     with pytest.raises(ForeignFileError, match="no route"):
         iperf3.parse(b'{"event":"error","data":"no route"}\n')
+
+
+def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
+    """A port carries twice as much both ways at once, and a window of one message is another measurement than 64."""
+    one_way = data("perftest-4.5-ib_send_bw.txt")
+    both = one_way.replace(b"Send BW Test", b"Send Bidirectional BW Test")
+    assert [_imported(text)[0].workload for text in (one_way, both)] == ["ib-send-bw", "ib-send-bw-both-ways"]
+    report = data("written-perftest-4.5-write_bw-gbits.json")
+    both = report.replace(b"RDMA_Write_BW_Test", b"RDMA_Write_Bidirectional_BW_Test")
+    assert [_imported(text)[0].workload for text in (report, both)] == ["ib-write-bw", "ib-write-bw-both-ways"]
+    rate = data("written-omb-7.4-mbw_mr.txt")
+    one = rate.replace(b"window size: 64", b"window size: 1")
+    assert [_imported(text)[0].workload for text in (rate, one)] == ["omb-message_rate", "omb-message_rate-window1"]
+
+
+def test_requests_of_netperf_counted_in_bits_are_no_stream() -> None:
+    text = data("netperf-2.7.0-tcp_rr.txt").replace(b"Trans/s", b"10^6bits/s")
+    with pytest.raises(ForeignFileError, match=r"requests are counted in '10.6bits/s': leave out -f"):
+        netperf.parse(text)
+
+
+def test_a_latency_of_0_is_none() -> None:
+    with pytest.raises(ForeignFileError, match="its latency is 0"):
+        sockperf.parse_summary(data("sockperf-3.7-pp.txt").replace(b"Latency is 17.326", b"Latency is 0.000"))
+
+
+def test_sizes_that_imb_had_no_memory_or_time_for_are_named() -> None:
+    block = "# Benchmarking PingPong\n# #processes = 2\n#bytes #repetitions t[usec] Mbytes/sec\n8 100 0.25 32.6\n"
+    reason = ' time-out.; Time limit (secs_per_sample * msg_sizes_list_len) is over; use "-time X"'
+    (found,) = _imported(f"{block}   2097152{reason}\n\n# All processes entering MPI_Finalize\n")
+    assert [cell.message_bytes for cell in found.cells] == [8]
+    assert "IMB ran out of memory or time at 2 MiB" in found.lacks

@@ -25,6 +25,7 @@ _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
 _ENDED = "\n# All processes entering MPI_Finalize"
 
+_FAILURES = ("out-of-mem.;", "int-overflow.;", "time-out.;")
 _COLLECTIVES = ("Barrier", "Bcast", "Reduce", "Allreduce", "Allgather", "Alltoall", "Gather", "Scatter")
 OPERATIONS = {"PingPong": "latency", **{name: name.lower() for name in _COLLECTIVES}}
 
@@ -39,12 +40,16 @@ class ImbRow:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One benchmark on one number of processes; `operation` is empty where nearmetal has none like it."""
+    """One benchmark on one number of processes; `operation` is empty where nearmetal has none like it.
+
+    `failed` are the sizes that IMB itself left out, for want of memory or time.
+    """
 
     benchmark: str
     operation: str
     processes: int
     rows: tuple[ImbRow, ...]
+    failed: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +82,22 @@ def _block(name: str, text: str) -> Block:
     if mean is None:
         raise refuse(PROGRAM, f"the columns of {name} are {head[2][:80]!r}")
     first = 2 if head[1] else 1
-    rows = []
+    rows, failed = [], []
     for line in text[head.end() :].splitlines()[1:]:
         words = line.split()
         if not words or line.startswith("#"):
             break
+        if head[1] and words[1:2] and words[1] in _FAILURES:
+            failed.append(whole(words[0], PROGRAM, "a size"))
+            continue
         if len(words) != first + len(columns):
             raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {first + len(columns)}")
         size = whole(words[0], PROGRAM, "a size") if head[1] else 0
         whole(words[first - 1], PROGRAM, "a count of repetitions")
         rows.append(ImbRow(size, number(words[first + mean], PROGRAM, "a mean")))
     if not rows:
-        raise refuse(PROGRAM, f"the block of {name} is empty")
-    return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows))
+        raise refuse(PROGRAM, f"the block of {name} is empty" + (", IMB measured no size" if failed else ""))
+    return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows), tuple(failed))
 
 
 # ---- launching, decoding, adopting
@@ -142,7 +150,10 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     zeros = zeros_left_aside(
         [format_size(row.message_bytes) for block in output.blocks for row in block.rows if row.mean_us == 0]
     )
-    lacks = tuple(filter(None, (ONE_MEAN, f"left aside: {', '.join(others)}" if others else "", zeros, ended)))
+    failed = ", ".join(format_size(size) for block in output.blocks if block.operation for size in block.failed)
+    unmeasured = f"IMB ran out of memory or time at {failed}" if failed else ""
+    aside = f"left aside: {', '.join(others)}" if others else ""
+    lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, unmeasured, ended)))
     for ranks, cells in known.items():
         yield Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks)
 

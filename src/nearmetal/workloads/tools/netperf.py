@@ -37,7 +37,8 @@ class NetperfResult:
 
 def parse(data: bytes) -> NetperfResult:
     """Read the output of one test; raise ForeignFileError for anything else."""
-    pairs = _KEY.findall(to_text(data, PROGRAM))
+    text = to_text(data, PROGRAM)
+    pairs = _KEY.findall(text)
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise refuse(PROGRAM, "a key is there twice")
@@ -47,6 +48,8 @@ def parse(data: bytes) -> NetperfResult:
     unit = _UNITS.get(fields["THROUGHPUT_UNITS"].strip())
     if unit is None or unit == "kbit/s":
         raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
+    if unit != "1/s" and "REQUEST/RESPONSE" in text:
+        raise refuse(PROGRAM, f"its requests are counted in {fields['THROUGHPUT_UNITS'][:40]!r}: leave out -f")
     retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
     return NetperfResult(
         fields.get("PROTOCOL", "").strip(),

@@ -20,7 +20,16 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
 from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
+from nearmetal.workloads.tools.tool import (
+    ONE_MEAN,
+    WINDOW_MESSAGES,
+    FileCell,
+    Foreign,
+    Import,
+    Mean,
+    Tool,
+    zeros_left_aside,
+)
 
 PROGRAM = "the OSU micro-benchmarks"
 
@@ -72,7 +81,8 @@ class OmbRow:
 class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
-    `datatype` is named where a launch (`-T all`) printed a table for each of several.
+    `datatype` is named where a launch (`-T all`) printed a table for each of several, `window` where it is printed and
+    not the default.
     """
 
     version: str
@@ -82,6 +92,7 @@ class OmbTable:
     rows: tuple[OmbRow, ...]
     left_aside: tuple[str, ...]
     datatype: str = ""
+    window: str = ""
 
 
 def parse(data: bytes) -> OmbTable:
@@ -105,7 +116,8 @@ def parse(data: bytes) -> OmbTable:
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
     count = processes(pairs[1], PROGRAM) if pairs else 1
-    return OmbTable(version[1] if version else "", operation, unit, count, rows, aside)
+    window = pairs[2] if pairs and pairs[2] != str(WINDOW_MESSAGES) else ""
+    return OmbTable(version[1] if version else "", operation, unit, count, rows, aside, window=window)
 
 
 def last_size(table: OmbTable) -> int:
@@ -236,7 +248,8 @@ def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
     zeros = zeros_left_aside([format_size(row.message_bytes) for row in table.rows if row.mean == 0])
     ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
-    name = f"omb-{table.operation}" + (f"-{table.datatype}" if table.datatype else "")
+    window = f"window{table.window}" if table.window else ""
+    name = "-".join(filter(None, ("omb", table.operation, table.datatype, window)))
     lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, ended)))
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
 

@@ -61,7 +61,8 @@ class PerftestRow:
 class PerftestResult:
     """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
 
-    `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there.
+    `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
+    whether data went in both directions at once.
     """
 
     operation: str
@@ -69,6 +70,7 @@ class PerftestResult:
     rows: tuple[PerftestRow, ...]
     dumped: bool
     ended: bool
+    both_ways: bool = False
 
 
 def parse(data: bytes) -> PerftestResult:
@@ -95,7 +97,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
     rows = tuple(PerftestRow(size, n, 0.0, _positive(words[1])) for size, n, words in found)
-    return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
+    return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended, bool(title["way"]))
 
 
 _PAIR = re.compile(r'^[ \t]*+"?([\w.]{1,40})"?:[ \t]*+"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
@@ -119,7 +121,8 @@ def parse_json_report(data: bytes) -> PerftestResult:
     near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
     if len(near) != 1:
         raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
-    return PerftestResult(operation, near[0], (PerftestRow(size, count, 0.0, rate),), dumped=False, ended=True)
+    row, both_ways = PerftestRow(size, count, 0.0, rate), "Bidirectional" in title[0]
+    return PerftestResult(operation, near[0], (row,), dumped=False, ended=True, both_ways=both_ways)
 
 
 _ROUNDING = 0.1
@@ -283,7 +286,7 @@ def _samples(data: bytes, operation: str) -> Durations:
 
 def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[Foreign[FileCell]]:
     result = read(data)
-    name = result.operation.replace("_", "-")
+    name = result.operation.replace("_", "-") + ("-both-ways" if result.both_ways else "")
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
         cell = (result.operation, result.rows[0].message_bytes, _samples(data, result.operation))

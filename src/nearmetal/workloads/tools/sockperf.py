@@ -18,7 +18,7 @@ from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import LATENCY
 from nearmetal.workloads.streams import OutputName
-from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.tools.lines import positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 from nearmetal.workloads.workload import Launch
 
@@ -70,7 +70,7 @@ def parse_summary(data: bytes) -> SockperfSummary:
         raise refuse(PROGRAM, "there is no summary of latencies in it")
     halves = 1.0 if latency["kind"] == "Latency" else 0.5
     return SockperfSummary(
-        number(latency["us"], PROGRAM, "the latency") * halves,
+        positive(latency["us"], PROGRAM, "the latency", "its latency is 0") * halves,
         whole(observed[1], PROGRAM, "the count of observations"),
         whole(sent[1], PROGRAM, "the count of messages"),
         *(whole(count, PROGRAM, "a count of lost messages") for count in lost.groups()),
