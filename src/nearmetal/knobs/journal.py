@@ -234,19 +234,9 @@ def put_durably(path: Path, content: bytes) -> int:
 
 def cell_record(cell: SavedValue) -> dict[str, Any]:
     """Return the record of a cell."""
-    return {
-        "kind": "cell",
-        "cell": cell.cell,
-        "knob": cell.knob,
-        "node": cell.node,
-        "target": cell.target,
-        "key": cell.key,
-        "place": asdict(cell.place),
-        "old": cell.old,
-        "new": cell.new,
-        "accept": list(cell.accept),
-        "disturbed_by": list(cell.disturbed_by),
-    }
+    kept = asdict(replace(cell, way=None))
+    del kept["way"]  # comes from the table of knobs alone
+    return {"kind": "cell", **kept}
 
 
 def read_state(path: Path) -> JournalState:

@@ -285,12 +285,7 @@ SENSITIVITY_PARAMETERS = (
 
 
 def sensitivity(
-    schedule: Schedule,
-    machine: Machine,
-    placement: Placement,
-    *,
-    seed: int = 0,
-    replicas: int = 1,
+    schedule: Schedule, machine: Machine, placement: Placement, *, seed: int = 0, replicas: int = 1
 ) -> dict[str, float]:
     """Return the elasticity of the median run time for each parameter, largest first.
 

@@ -172,12 +172,7 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
 
 
 def _cells(
-    run: RunDir,
-    records: Sequence[TrialRecord],
-    paths: Sequence[PathEntry],
-    method: _Method,
-    *,
-    distributions: bool,
+    run: RunDir, records: Sequence[TrialRecord], paths: Sequence[PathEntry], method: _Method, *, distributions: bool
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}

@@ -11,13 +11,9 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import MARGIN
-from nearmetal.stats.interval import (
-    FloatArray,
-    IntArray,
-    Interval,
-)
+from nearmetal.stats.interval import FloatArray, IntArray, Interval
 from nearmetal.stats.modes import Modes, find_modes
-from nearmetal.stats.order import INTERVAL_LEVEL, Quantile, median_absolute_deviation, order, quantile, quantile_value
+from nearmetal.stats.order import Quantile, median_absolute_deviation, order, quantile, quantile_value
 
 PERCENTILES = (0.90, 0.95, 0.99, 0.999)
 MIN_BATCHES = 10
@@ -138,12 +134,7 @@ def by_occasion(values: Mapping[int, float], occasion: Callable[[int], int]) -> 
     return {one: math.exp(math.fsum(found) / len(found)) for one, found in logs.items()}
 
 
-def summarize(
-    ns: IntArray,
-    *,
-    percentiles: tuple[float, ...] = PERCENTILES,
-    level: float = INTERVAL_LEVEL,
-) -> Summary:
+def summarize(ns: IntArray) -> Summary:
     """Summarize one trial's samples; 2.5 million cost about one integer sort.
 
     `ns`: shape (n,), n >= 1, integer nanoseconds in the order they were measured, warm-up left out. Raises
@@ -163,9 +154,9 @@ def summarize(
         trimmed_mean_ns=trimmed_mean(ordered),
         sd_ns=math.sqrt(squares / (ns.size - 1)) if ns.size > 1 else None,
         median_ns=quantile_value(ordered, 0.5),
-        median_interval_ns=quantile(ordered, 0.5, level).interval_ns,
+        median_interval_ns=quantile(ordered, 0.5).interval_ns,
         mad_ns=median_absolute_deviation(ordered),
-        percentiles=tuple(quantile(ordered, p, level) for p in percentiles),
+        percentiles=tuple(quantile(ordered, p) for p in PERCENTILES),
         min_ns=int(ordered[0]),
         max_ns=int(ordered[-1]),
         lag1_autocorrelation=_lag1(centred, squares),

@@ -164,8 +164,6 @@ def _at(value: object, keys: list[str]) -> Iterator[object]:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number")
     try:
         return decimal(str(value))
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
@@ -70,9 +70,7 @@ class Slurm:
         expanded = _ask(["scontrol", "show", "hostnames", nodes])
         if not expanded.ok:
             raise UnavailableError(f"cannot expand the node list {nodes!r}: {expanded.complaint()}")
-        return JobState(
-            state.job, state.phase, state.word, state.reason, tuple(expanded.text.split()), state.left_s, state.restarts
-        )
+        return replace(state, nodes=tuple(expanded.text.split()))
 
     def cancel(self, job: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
