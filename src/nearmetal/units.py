@@ -1,15 +1,21 @@
 """Integer nanoseconds and bytes: how they are read and how they are shown.
 
 Inside nearmetal a duration is an `int` of nanoseconds and a size an `int` of bytes, and the name says so
-(`window_ns`, `message_bytes`). Floats with other units appear only where figures are shown.
+(`window_ns`, `message_bytes`). Floats with other units appear only where figures are shown. At the end stand the words
+for how many things there are, and their groups.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from typing import TypeVar
 
 from nearmetal.errors import BadInputError
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -91,11 +97,6 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def counted(count: int, thing: str) -> str:
-    """Return how many of a thing there are: 1 host, 2 hosts."""
-    return f"{count} {thing}{'s' * (count != 1)}"
-
-
 def format_wait(duration_ns: float) -> str:
     """Return a duration as people plan by it: whole seconds from 10 on, minutes and hours where it takes so long."""
     seconds = duration_ns / NS_PER_S
@@ -113,3 +114,27 @@ def format_duration(duration_ns: float) -> str:
             value = duration_ns / factor
             return f"{value:.0f} {unit}" if abs(value) >= 999.5 else f"{value:.3g} {unit}"
     return f"{duration_ns:.3g} ns"
+
+
+def counted(count: int, thing: str) -> str:
+    """Return how many of a thing there are: 1 host, 2 hosts."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def by_key(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    """Return the values of each key; keys and values in the order given."""
+    found: dict[_K, list[_V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def ranges(numbers: Iterable[int], between: str = ",") -> str:
+    """Return ascending numbers with those that follow each other drawn together, such as `0-3,8`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return between.join("-".join(map(str, run)) for run in runs)

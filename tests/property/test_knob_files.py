@@ -14,9 +14,10 @@ from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import session
 from nearmetal.knobs.journal import read_state
-from nearmetal.knobs.knob import Target, format_cpus, parse_cpus
+from nearmetal.knobs.knob import Target, parse_cpus
 from nearmetal.knobs.plan import plan
 from nearmetal.tune.profile import Profile
+from nearmetal.units import ranges
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,4 +81,4 @@ def test_a_journal_whose_sums_are_right_and_whose_records_are_not_is_refused(tmp
 
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_lists_of_processors_survive(cpus: set[int]) -> None:
-    assert parse_cpus(format_cpus(sorted(cpus))) == sorted(cpus)
+    assert parse_cpus(ranges(sorted(cpus))) == sorted(cpus)

@@ -16,6 +16,7 @@ from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.inventory import KnobRow, rows
 from nearmetal.knobs.knob import Target
 from nearmetal.report.terminal import Console
+from nearmetal.units import by_key
 
 _WIDE_COLUMNS = 160
 _WIDE_ENOUGH = 120
@@ -50,10 +51,7 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
 
 def _render(console: Console, shown: list[KnobRow], *, everything: bool) -> None:
     """Print a table for each interface, one for the machine and one for launches."""
-    groups: dict[str, list[KnobRow]] = {}
-    for row in shown:
-        groups.setdefault(row.target, []).append(row)
-    for target, group in groups.items():
+    for target, group in by_key((row.target, row) for row in shown).items():
         driver = f" ({group[0].driver})" if group[0].driver else ""
         console.print(Text.assemble((str(target), "bold"), driver))
         console.print(_table(group, everything=everything, wide=console.width >= _WIDE_ENOUGH))

@@ -24,7 +24,7 @@ from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import parse_size_bytes
+from nearmetal.units import by_key, parse_size_bytes
 
 _NAMED = 2
 """Programs that a title names; of more it tells how many."""
@@ -237,10 +237,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
     """Say each doubt once, on stderr, with the machines that it concerns."""
-    concerned: dict[tuple[str, str], list[str]] = {}
-    for where, found in doubts.items():
-        for doubt in found:
-            concerned.setdefault((doubt.said, doubt.hint), []).append(where)
+    concerned = by_key(((doubt.said, doubt.hint), where) for where, found in doubts.items() for doubt in found)
     for (said, hint), machines in concerned.items():
         whole = len(machines) == len(doubts)
         warn(f"{'' if whole else ', '.join(machines) + ': '}{said}\nhint: {hint}")

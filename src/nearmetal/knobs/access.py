@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.process import Finished
+from nearmetal.units import by_key
 
 BLANKS = "[ \t]*"
 """Matches blanks in both Python's regular expressions and the extended ones of sed."""
@@ -209,10 +210,7 @@ class _CommandOutputs:
 
     def read_files(self, accesses: Iterable[Access]) -> None:
         """Read the plain files of each node with one program instead of one program each."""
-        paths: dict[str, list[str]] = {}
-        for access in accesses:
-            if access.show[:-1] == _CAT:
-                paths.setdefault(access.node, []).append(access.show[-1])
+        paths = by_key((access.node, access.show[-1]) for access in accesses if access.show[:-1] == _CAT)
         for node, files in paths.items():
             if len(files) > 1:
                 self._read_together(node, list(dict.fromkeys(files)))

@@ -16,7 +16,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Reading, read_all
 from nearmetal.study.order import Scalar
-from nearmetal.units import whole
+from nearmetal.units import ranges, whole
 
 
 class Scope(StrEnum):
@@ -139,7 +139,7 @@ class CpuList:
     def canon(self, value: Scalar) -> str:
         """Return the list in the kernel's shortest form."""
         try:
-            return format_cpus(parse_cpus(str(value)))
+            return ranges(parse_cpus(str(value)))
         except ValueError as error:
             raise ValueError(f"takes {self.about()}") from error
 
@@ -161,17 +161,6 @@ def parse_cpus(text: str) -> list[int]:
     if not cpus:
         raise ValueError(f"{text!r} names no processor")
     return sorted(cpus)
-
-
-def format_cpus(cpus: list[int]) -> str:
-    """Return processors in the kernel's list form."""
-    runs: list[list[int]] = []
-    for cpu in cpus:
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
-        else:
-            runs.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 Locate = Callable[["Shell", Target], tuple[Access, ...]]

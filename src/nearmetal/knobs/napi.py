@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearmetal.knobs.knob import FLAG, Stage, WholeNumber, format_cpus, parse_cpus
+from nearmetal.knobs.knob import FLAG, Stage, WholeNumber, parse_cpus
 from nearmetal.knobs.nic import interface_file, nic_knob, queue_files
 
 _INT_MAX = 2**31 - 1
@@ -23,7 +23,7 @@ class CpuMask:
         """Read a list such as `0-3` (or `none`) and return the mask."""
         text = str(value).strip()
         cpus = [] if text == "none" else parse_cpus(text)
-        bits = sum(1 << cpu for cpu in parse_cpus(format_cpus(cpus))) if cpus else 0
+        bits = sum(1 << cpu for cpu in cpus)
         words = [f"{bits & 0xFFFFFFFF:08x}"]
         while bits := bits >> 32:
             words.insert(0, f"{bits & 0xFFFFFFFF:08x}")

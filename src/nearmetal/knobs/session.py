@@ -26,6 +26,7 @@ from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.rollback import end, forget_far_scripts
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.study.order import Scalar
+from nearmetal.units import by_key
 
 _BUSY_TRIES = 5
 _BUSY_PAUSE_S = 0.05
@@ -61,9 +62,7 @@ class Session:
         return self._by_knob({cell.cell: cell.old for cell in self.plan.planned})
 
     def _by_knob(self, values: Mapping[int, str]) -> dict[str, str]:
-        named: dict[str, list[str]] = {}
-        for cell in self.plan.planned:
-            named.setdefault(cell.knob, []).append(values[cell.cell])
+        named = by_key((cell.knob, values[cell.cell]) for cell in self.plan.planned)
         return {name: ";".join(dict.fromkeys(several)) for name, several in named.items()}
 
     def disturbed(self) -> dict[str, str]:

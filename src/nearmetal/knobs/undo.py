@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, Reading, read_all, write_one
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     from nearmetal.knobs.journal import JournalState, SavedValue
@@ -148,10 +149,7 @@ def _restore(shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str]
 
 def scripts_of(cells: Iterable[SavedValue]) -> dict[str, str]:
     """Return the undo script of each node."""
-    by_node: dict[str, list[SavedValue]] = {}
-    for cell in cells:
-        by_node.setdefault(cell.node, []).append(cell)
-    return {node: script(own) for node, own in by_node.items()}
+    return {node: script(own) for node, own in by_key((cell.node, cell) for cell in cells).items()}
 
 
 def script(cells: Iterable[SavedValue]) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     from nearmetal.predict.models import NamedMachine
@@ -135,10 +136,8 @@ class JobCase:
 
 def shipped_jobs() -> list[list[JobCase]]:
     """Return the jobs of the cases that ship with this version."""
-    jobs: dict[tuple[str, str, int, str], list[JobCase]] = {}
-    for case in validated_cases():
-        jobs.setdefault(case.job, []).append(JobCase(case.case_class, (case.path, "", ""), case.run_error))
-    return list(jobs.values())
+    cases = ((one.job, JobCase(one.case_class, (one.path, "", ""), one.run_error)) for one in validated_cases())
+    return list(by_key(cases).values())
 
 
 def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
@@ -154,10 +153,7 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
 
 
 def _by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
-    by_class: dict[str, list[float]] = {}
-    for case_class, error in found:
-        by_class.setdefault(case_class, []).append(error)
-    return {case_class: tuple(sorted(errors)) for case_class, errors in by_class.items()}
+    return {case_class: tuple(sorted(errors)) for case_class, errors in by_key(found).items()}
 
 
 def errors_of(table: Mapping[str, tuple[float, ...]], case_class: str) -> Errors:

@@ -7,7 +7,6 @@ longer than its replay from the other samples is booked to the receivers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.units import by_key
 
 _TIMES = 20
 """Exchanges back to back in a replay."""
@@ -29,10 +29,7 @@ Crossing = tuple[tuple[int, int], ...]
 
 def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
     """Return `PathModel.crossing_ps` from exchanges back to back, () without; what a replay takes longer is none."""
-    times: dict[int, list[float]] = defaultdict(list)
-    for one in exchanges:
-        if one.computed_ns == 0:
-            times[one.message_bytes].append(float(np.median(one.ns)))
+    times = by_key((one.message_bytes, float(np.median(one.ns))) for one in exchanges if one.computed_ns == 0)
     longer = (
         (size, float(np.median(launches)) - _replayed_ns(machine, size)) for size, launches in sorted(times.items())
     )

@@ -30,7 +30,6 @@ Method, in this order; every step uses medians, so single slow messages move the
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +40,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.models import SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
 from nearmetal.predict.residual import residual_of
 from nearmetal.predict.wire import Works, rising, with_overheads
+from nearmetal.units import by_key
 
 Floats = NDArray[np.float64]
 _Line = tuple[int, int]  # L (ps) and fs a byte
@@ -193,14 +193,10 @@ def fit_cold(exchanges: Sequence[Exchanges]) -> tuple[tuple[int, int], ...]:
 
     Sizes that were not also exchanged back to back say nothing.
     """
-    times: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for one in exchanges:
-        times[one.computed_ns, one.message_bytes].append(float(np.median(one.ns)))
+    times = by_key(((one.computed_ns, one.message_bytes), float(np.median(one.ns))) for one in exchanges)
     found = {key: float(np.median(launches)) for key, launches in times.items()}
-    more: dict[int, list[float]] = defaultdict(list)
-    for (computed_ns, size), time in found.items():
-        if computed_ns > 0 and (0, size) in found:
-            more[computed_ns].append(time - found[0, size])
+    hot = {size: time for (computed_ns, size), time in found.items() if computed_ns == 0}
+    more = by_key((gap, time - hot[size]) for (gap, size), time in found.items() if gap > 0 and size in hot)
     gaps = sorted(more)
     extra = np.maximum.accumulate([0.0, *(float(np.median(more[gap])) / 2 for gap in gaps)])[1:]
     return tuple((gap * _PS_PER_NS, round(one * _PS_PER_NS)) for gap, one in zip(gaps, extra, strict=True))
@@ -223,10 +219,8 @@ def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[Floats, Floats]:
 
 
 def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:
-    merged: dict[int, list[NDArray[np.int64]]] = {}
-    for one in round_trips:
-        merged.setdefault(one.message_bytes, []).append(one.ns)
-    found = {size: np.concatenate(parts) for size, parts in merged.items()}
+    parts = by_key((one.message_bytes, one.ns) for one in round_trips)
+    found = {size: np.concatenate(own) for size, own in parts.items()}
     if len(found) < 2:
         raise BadInputError(
             f"a path needs ping-pong samples of at least 2 sizes, there are {len(found)}",

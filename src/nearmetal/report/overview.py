@@ -26,7 +26,7 @@ from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
-from nearmetal.units import format_size
+from nearmetal.units import by_key, format_size
 
 if TYPE_CHECKING:
     from nearmetal.results.gated import Gate, GateCell
@@ -243,10 +243,9 @@ def between_runs(gate: Gate, base: str) -> Markup:
     found = [one for one in gate.cells if one.found]
     every = [end for one in found for end in _spread(one)]
     several = len({one.cell.setting for one in found}) > 1
-    groups: dict[tuple[str, str, str], list[GateCell]] = {}
-    for one in found:
-        group = (one.cell.workload, one.cell.operation, one.cell.setting if several else "")
-        groups.setdefault(group, []).append(one)
+    groups = by_key(
+        ((one.cell.workload, one.cell.operation, one.cell.setting if several else ""), one) for one in found
+    )
     labels = dict.fromkeys(one.cell.path for one in found)
     entries = {label: PathEntry(label, "", n, baseline=n == 0, again=False) for n, label in enumerate(labels)}
     width = WIDE if len(groups) == 1 else WIDTH

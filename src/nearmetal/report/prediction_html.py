@@ -13,7 +13,7 @@ from nearmetal.report.markup import Markup, PageFrame, element, header, listed, 
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
-from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, by_key, format_duration, ranges
 
 MAX_BARS = 40
 """More than these are left to the table."""
@@ -166,23 +166,10 @@ def _medians(of: PlacementFile) -> Markup:
 
 
 def _hosts(of: PlacementFile) -> Table:
-    ranks: dict[int, list[int]] = {}
-    for rank, host in enumerate(of.host_of):
-        ranks.setdefault(host, []).append(rank)
-    rows = tuple((name, str(len(ranks.get(number, []))), _ranges(ranks.get(number, [])))
-                 for number, name in enumerate(of.hosts))  # fmt: skip
+    ranks = by_key((host, rank) for rank, host in enumerate(of.host_of))
+    own = [ranks.get(number, []) for number in range(len(of.hosts))]
+    rows = tuple((name, f"{len(on)}", ranges(on, ", ") or "none") for name, on in zip(of.hosts, own, strict=True))
     return Table("The recommended placement", ("host", "ranks", "which"), rows, left=1)
-
-
-def _ranges(ranks: Sequence[int]) -> str:
-    """Return ascending numbers with runs drawn together: 0-3, 8."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    return ", ".join("-".join(map(str, part)) for part in parts) or "none"
 
 
 _EVEN = PlotArea(64.0, 34.0, 440.0, 288.0)

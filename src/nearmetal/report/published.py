@@ -18,7 +18,7 @@ from nearmetal.results.published import (
     TableShape,
     crossovers,
 )
-from nearmetal.units import format_size
+from nearmetal.units import by_key, format_size
 
 
 def tables(found: TableShape) -> list[Table]:
@@ -190,9 +190,7 @@ def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
             {"column": name, "message_bytes": size, "unit": "p", "published": theirs, "ours": ours}
             for name, size, theirs, ours in found.significances
         ]
-    effects: dict[tuple[str, int], list[PublishedEffect]] = {}
-    for one in found.effects:
-        effects.setdefault((one.column, one.size_bytes), []).append(one)
+    effects = by_key(((one.column, one.size_bytes), one) for one in found.effects)
     return [
         {
             "column": column.name,

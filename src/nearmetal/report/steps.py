@@ -15,7 +15,7 @@ from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
 from nearmetal.stats.summary import HEADLINE, P99, Metric
-from nearmetal.units import NS_PER_S, counted, format_wait
+from nearmetal.units import NS_PER_S, by_key, counted, format_wait
 
 _MOST_BLOCKS = 1000
 _MOST_OCCASIONS = 30
@@ -130,11 +130,12 @@ def _blocks(more: int, block_ns: float) -> str:
 
 def next_steps(view: View) -> list[str]:
     """Return what would settle each path, as sentences: a step for all cells that it settles."""
-    grouped: dict[tuple[str, str], list[Cell]] = {}
-    for cell in chain(*wholes_and_parts(view.cells)):
-        for one in cell.paths:
-            if step := next_step(view, cell, one):
-                grouped.setdefault((one.path, step), []).append(cell)
+    grouped = by_key(
+        ((one.path, step), cell)
+        for cell in chain(*wholes_and_parts(view.cells))
+        for one in cell.paths
+        if (step := next_step(view, cell, one))
+    )
     return [f"next for {path}, {cell_title(view, *cells)}: {step}" for (path, step), cells in grouped.items()]
 
 

@@ -15,6 +15,7 @@ from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
 from nearmetal.tune.search import TrialNote
 from nearmetal.tune.space import Point, Space
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
@@ -77,10 +78,7 @@ def _answer(space: Space, one: RecalledClass) -> str:
 
 def _race(space: Space, one: RecalledClass) -> Markup:
     """Return a lane a setting over the blocks: where it was measured, and where it left."""
-    notes = [note for step in one.steps for note in step.notes]
-    by_point: dict[Point, list[TrialNote]] = {}
-    for note in notes:
-        by_point.setdefault(note.point, []).append(note)
+    by_point = by_key((note.point, note) for step in one.steps for note in step.notes)
     # The last block after which a setting was still in, 0 where it left with its first.
     last = {p: max((n for n, step in enumerate(one.steps, 1) if p in step.standing), default=0) for p in by_point}
     winner = one.found.winner if one.found else one.steps[-1].leader

@@ -12,7 +12,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.order import Scalar
-from nearmetal.units import counted, format_size
+from nearmetal.units import by_key, counted, format_size
 
 NOTHING = "-"
 REFUSED = "refused"
@@ -177,9 +177,7 @@ def reached(view: View, verdict: PathVerdict) -> str:
 
 def failure_sentences(view: View) -> list[str]:
     """Return a sentence for each path and workload with failed trials: how many, the first reason, where to look."""
-    alike: dict[tuple[str, str], list[Failure]] = {}
-    for one in view.failures:
-        alike.setdefault((one.path, one.workload), []).append(one)
+    alike = by_key(((one.path, one.workload), one) for one in view.failures)
     return [_failed(path, workload, ones) for (path, workload), ones in alike.items()]
 
 

@@ -17,7 +17,7 @@ from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +307,8 @@ def _side(series: RunSeries) -> GatedRun:
 def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     """Yield what differs between the runs: facts of machine, interfaces and code, knobs, versions, the study."""
     # The base comes first, so the first value of each disagreement is the base's.
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for one in disagreements((*pair.base.records, *pair.run.records)):
-        places.setdefault((one.fact, one.values[0], ", ".join(one.values[1:])), []).append(one.within)
+    found = disagreements((*pair.base.records, *pair.run.records))
+    places = by_key(((one.fact, one.values[0], ", ".join(one.values[1:])), one.within) for one in found)
     for (fact, old, new), within in places.items():
         yield ConditionChange(fact, within[0] if len(within) == 1 else f"{len(within)} workloads or paths", old, new)
     before, after = (_knobs(side.records) for side in (pair.base, pair.run))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ from statistics import median
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
-from nearmetal.units import NS_PER_S, counted
+from nearmetal.units import NS_PER_S, by_key, counted
 
 _INTERFACE = "interface."
 
@@ -241,9 +240,7 @@ def block_ns(records: Sequence[TrialRecord]) -> float:
 
     The latter where launches have a clock of their own, which does not tell how long one waits; 0 where nothing does.
     """
-    starts: defaultdict[int, list[dt.datetime]] = defaultdict(list)
-    for record in records:
-        starts[record.order.block].append(dt.datetime.fromisoformat(record.started_utc))
+    starts = by_key((one.order.block, dt.datetime.fromisoformat(one.started_utc)) for one in records)
     if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
         return sum(record.outcome.elapsed_ns for record in records) / len(starts)
     waits = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(map(min, starts.values())))]

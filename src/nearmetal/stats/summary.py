@@ -14,6 +14,7 @@ from nearmetal.stats.equivalence import MARGIN
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
 from nearmetal.stats.modes import Modes, find_modes
 from nearmetal.stats.order import Quantile, median_absolute_deviation, order, quantile, quantile_value
+from nearmetal.units import by_key
 
 PERCENTILES = (0.90, 0.95, 0.99, 0.999)
 MIN_BATCHES = 10
@@ -128,9 +129,7 @@ def by_occasion(values: Mapping[int, float], occasion: Callable[[int], int]) -> 
 
     The inverse of a figure, such as the rate of a duration, has the inverse mean.
     """
-    logs: dict[int, list[float]] = {}
-    for block in sorted(values):
-        logs.setdefault(occasion(block), []).append(math.log(values[block]))
+    logs = by_key((occasion(block), math.log(values[block])) for block in sorted(values))
     return {one: math.exp(math.fsum(found) / len(found)) for one, found in logs.items()}
 
 

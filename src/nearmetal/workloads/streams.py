@@ -13,7 +13,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
-from nearmetal.units import is_whole
+from nearmetal.units import by_key, is_whole
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import jain
@@ -196,10 +196,7 @@ def read_name(name: str) -> OutputName | None:
 def turns_of(files: Mapping[str, bytes], kind: str) -> list[list[bytes]]:
     """Return the clients' outputs: a list for each size and run, in it one a pair."""
     named = sorted((found, data) for name, data in files.items() if (found := read_name(name)) and found.kind == kind)
-    turns: dict[tuple[int, int], list[bytes]] = {}
-    for found, data in named:
-        turns.setdefault((found.size_bytes, found.run), []).append(data)
-    return list(turns.values())
+    return list(by_key(((found.size_bytes, found.run), data) for found, data in named).values())
 
 
 def _shares(workload: WorkloadOrder, turns: list[list[float]]) -> dict[str, int]:
