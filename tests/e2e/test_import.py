@@ -77,6 +77,18 @@ def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "run").exists()
 
 
+def test_a_directory_a_pattern_and_a_decimal_comma_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "comma").write_text("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1,50\n")
+    asked = [str(tmp_path), f"native={tmp_path}/*.txt", f"native={tmp_path}/comma"]
+    assert cli(["import", *asked, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert f"it is a directory (name its files: {tmp_path}/*)" in said
+    assert "after LABEL= the shell does not fill in a pattern" in said
+    assert "'1,50' is not a number, but has a comma: run the program under LC_ALL=C" in said
+
+
 @pytest.mark.parametrize("second", ["a", "b"])
 def test_a_launch_that_is_given_twice_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], second: str

@@ -80,7 +80,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
         try:
             found = read_foreign(read_bytes(path))
         except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
+            problems.append(f"{path}: {_why_unread(path, error)}")
             continue
         except ForeignFileError as error:
             problems.append(f"{path}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
@@ -97,6 +97,13 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
         raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
     _refuse_copies(files, adopted)
     return adopted
+
+
+def _why_unread(path: Path, error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return f"it is a directory (name its files: {path}/*)"
+    pattern = " (after LABEL= the shell does not fill in a pattern: name each file)" if "*" in path.name else ""
+    return f"{error.strerror}{pattern}"
 
 
 def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedFile]) -> None:

@@ -54,7 +54,8 @@ def number(word: str, program: str, what: str) -> float:
     try:
         value = units.decimal(word)
     except ValueError as error:
-        raise refuse(program, f"{what}: {error}") from None
+        comma = ", but has a comma: run the program under LC_ALL=C" if "," in word else ""
+        raise refuse(program, f"{what}: {error}{comma}") from None
     if value < 0:
         raise refuse(program, f"{what} is {word[:40]!r}")
     return value
