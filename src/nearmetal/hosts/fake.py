@@ -18,6 +18,7 @@ from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus
 
 OPTIONS = {
     "base_ns.PATH": "round trip on this kind of path, in ns",
+    "times.KNOB=VALUE": "factor of all durations under this value of a knob",
     "fail.PATH": "makes every trial on the path of this name fail, with this reason",
 }
 """What the reference page says of them (scripts/reference)."""
