@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.packages import fix_here
 
 BUILD_TIMEOUT_S = 120.0
 # Warnings are errors in the test suite, not on a user's machine: a newer compiler knows new ones.
@@ -128,6 +129,6 @@ def _compile(recipe: Recipe, program: Path) -> None:
         if not finished.ok:
             raise NearmetalError(
                 f"cannot build {recipe.name}: {finished.complaint()}",
-                hint="a C11 compiler with headers is needed (Debian: `apt install gcc libc6-dev`)",
+                hint=f"a C11 compiler with headers is needed: `{fix_here('cc')}`",
             )
         made.replace(program)

@@ -120,7 +120,7 @@ def test_verbs_are_measured_where_the_compared_interfaces_have_them() -> None:
 
     assert proposed() == (["perftest ib_write_lat [2, 64]"], "")
     assert proposed(verbs="") == ([], "verbs: `rdma link show` names no device for eth0 of vm2")
-    assert proposed(tools=LOOK.tools) == ([], "verbs: no ib_write_lat on vm2 (Debian: apt install perftest)")
+    assert proposed(tools=LOOK.tools) == ([], "verbs: no ib_write_lat on vm2; install perftest (apt, dnf, zypper)")
 
 
 def test_the_budget_decides_the_number_of_blocks_and_never_asks_for_fewer_than_five() -> None:

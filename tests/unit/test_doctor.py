@@ -8,16 +8,18 @@ from nearmetal.cli import doctor
 
 
 @pytest.mark.parametrize(
-    ("apt", "said"),
+    ("installer", "said"),
     [
-        ("/usr/bin/apt-get", "sudo apt-get install --no-install-recommends ethtool"),
-        (None, "install the package of ethtool (on Debian: ethtool)"),
+        ("apt-get", "sudo apt-get install --no-install-recommends gcc libc6-dev"),
+        ("dnf", "sudo dnf install gcc glibc-devel"),
+        ("zypper", "sudo zypper install gcc glibc-devel"),
+        ("apk", "install gcc libc6-dev (apt) or gcc glibc-devel (dnf, zypper)"),
     ],
 )
 def test_a_missing_program_is_fixed_as_this_system_can(
-    monkeypatch: pytest.MonkeyPatch, apt: str | None, said: str
+    monkeypatch: pytest.MonkeyPatch, installer: str, said: str
 ) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name, **_: apt if name == "apt-get" else None)
-    (line,) = [one for one in doctor._programs() if one.what == "ethtool"]
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, **_: name if name == installer else None)
+    (line,) = [one for one in doctor._programs() if one.what == "cc"]
     assert not line.ok
     assert line.fix == said

@@ -21,19 +21,13 @@ from nearmetal.errors import ExitCode, NearmetalError
 from nearmetal.hosts.lab.lab import find_emulator
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.packages import fix_here
 from nearmetal.paths.table import PATHS
 from nearmetal.report.terminal import Console
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
-_PROGRAMS = {
-    "ip": "iproute2",
-    "ping": "iputils-ping",
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "ethtool": "ethtool",
-    "cc": "gcc libc6-dev",
-}
+_PROGRAMS = ("ip", "ping", "unshare", "nsenter", "ethtool", "cc")
 
 
 # The other paths need network ports: the lab has them, and `nearmetal lab status` speaks for it.
@@ -77,12 +71,9 @@ def draw(findings: list[CheckLine]) -> None:
 
 def _programs() -> list[CheckLine]:
     findings = []
-    for program, package in _PROGRAMS.items():
+    for program in _PROGRAMS:
         where = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
-        fix = f"install the package of {program} (on Debian: {package})"
-        if shutil.which("apt-get"):
-            fix = f"sudo apt-get install --no-install-recommends {package}"
-        findings.append(CheckLine(program, where is not None, where or "not found", fix))
+        findings.append(CheckLine(program, where is not None, where or "not found", fix_here(program)))
     return findings
 
 

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, fields
 from importlib import resources
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.packages import PACKAGES
 from nearmetal.report import charts, overview, words
 from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
@@ -149,7 +150,7 @@ def convert(svg: str, kind: str) -> bytes:
     except (ImportError, OSError) as error:  # OSError: the package is there and the system's library is not
         raise UnavailableError(
             f"PDF and PNG are made by cairosvg, which is not installed: {error}",
-            hint="pip install 'nearmetal[plot]', and libcairo of the system (Debian: apt install libcairo2); "
+            hint=f"pip install 'nearmetal[plot]', and libcairo of the system ({PACKAGES['cairo']}); "
             "or -o FILE.svg, which Inkscape and rsvg-convert turn into both",
         ) from error
     if kind == ".pdf":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook
 from nearmetal.hosts.ssh import parse_login
+from nearmetal.packages import packages_of
 from nearmetal.run.estimate import estimate
 from nearmetal.study.draft import entries, node_tables, toml
 from nearmetal.study.fields import AGAIN
@@ -120,7 +121,7 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
     small = sorted({max(size, _LEAST_SOCKPERF_BYTES) for size in asked.sizes if size <= _MOST_SOCKPERF_BYTES})
     lacking = _lacking(asked, looks, "sockperf")
     if lacking:
-        left_out.append(f"TCP round trips: no sockperf on {lacking} (Debian: apt install sockperf)")
+        left_out.append(f"TCP round trips: no sockperf on {lacking}; {packages_of('sockperf')}")
     elif small:
         workloads.append(("tcp", {"kind": "sockperf", "sizes": small, "options": {"seconds": 1}}))
     if why := _no_verbs(asked, looks):
@@ -166,7 +167,7 @@ def _no_verbs(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> str:
     if others := [f"{one.interface} of {name}" for name, one in seen.items() if not one.verbs]:
         return f"`rdma link show` names no device for {', '.join(others)}"
     lacking = _lacking(asked, looks, "ib_write_lat")
-    return f"no ib_write_lat on {lacking} (Debian: apt install perftest)" if lacking else ""
+    return f"no ib_write_lat on {lacking}; {packages_of('perftest')}" if lacking else ""
 
 
 _WORDS = {

@@ -13,6 +13,7 @@ from nearmetal.hosts.table import HOSTS, find_host, refuse_imported
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
+from nearmetal.packages import PACKAGES
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
@@ -109,7 +110,7 @@ def _check_waiting(study: Study, order: Order) -> None:
     if order.workload.kind not in OF_MPI:
         return
     if study.host.kind == "lab":
-        version = image.package_version(flavour_named(order.mpi).debian_packages.split()[0])
+        version = image.package_version(PACKAGES[flavour_named(order.mpi).name].apt.split()[0])
         if version:
             check_waiting(order, Mpi(order.mpi, version, ""), _lab_processors(study, order))
     elif study.host.kind == "local" and len(order.workload.placement) > own_processors():

@@ -12,6 +12,7 @@ from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import places
+from nearmetal.packages import packages_of
 from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import Study
 
@@ -131,7 +132,7 @@ def _virsh(shell: Shell, uri: str, *arguments: str) -> str:
     if not finished.ok:
         raise UnavailableError(
             f"libvirt at {uri} does not answer: {finished.complaint()}",
-            hint="`virsh --connect URI list` must work first (Debian: apt install libvirt-clients)",
+            hint=f"`virsh --connect URI list` must work first; without virsh, {packages_of('virsh')}",
         )
     return finished.text
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import Helper, Shell
+from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
@@ -82,7 +83,7 @@ def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Colle
 def require_program(shell: Shell, node: str, program: str, package: str) -> None:
     """Raise UnavailableError unless a node has a program."""
     if not shell.run(["which", program], node=node, check=False).ok:
-        raise UnavailableError(f"{program} is not installed on {node}", hint=f"on Debian: `apt install {package}`")
+        raise UnavailableError(f"{program} is not installed on {node}", hint=packages_of(package))
 
 
 def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protocol: str = "tcp") -> Helper:

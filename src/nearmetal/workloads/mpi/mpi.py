@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.packages import packages_of
 
 if TYPE_CHECKING:
     import re
@@ -122,7 +123,6 @@ class Flavour:
     launcher_version: re.Pattern[str]
     compiler_flag: str
     compiler_version: re.Pattern[str]
-    debian_packages: str
     yields_from: int
     launch: Callable[[Mpi, Job], MpiLaunch]
 
@@ -156,8 +156,7 @@ def find(flavour: Flavour, prefix: Path | None = None) -> Mpi:
     where = f" in {prefix}" if prefix else ""
     raise UnavailableError(
         f"no usable {flavour.name}{where}" + "".join(f"; {reason}" for reason in reasons),
-        hint=f"`{_installer()} --prefix {wheel_prefix(flavour.name)} {flavour.name}`, "
-        f"or on Debian `apt install {flavour.debian_packages}`",
+        hint=f"`{_installer()} --prefix {wheel_prefix(flavour.name)} {flavour.name}`, or {packages_of(flavour.name)}",
     )
 
 

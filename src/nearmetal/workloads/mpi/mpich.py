@@ -81,7 +81,6 @@ MPICH = Flavour(
     launcher_version=re.compile(r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)+)"),
     compiler_flag="-v",
     compiler_version=re.compile(r"mpicc for MPICH version (\d+(?:\.\d+)+)"),
-    debian_packages="mpich libmpich-dev",
     yields_from=5,
     launch=launch,
 )

@@ -81,7 +81,6 @@ OPENMPI = Flavour(
     launcher_version=re.compile(r"\((?:Open MPI|OpenRTE)\) (\d+(?:\.\d+)+)"),
     compiler_flag="--showme:version",
     compiler_version=re.compile(r"Open MPI (\d+(?:\.\d+)+)"),
-    debian_packages="openmpi-bin libopenmpi-dev",
     yields_from=1,
     launch=launch,
 )
