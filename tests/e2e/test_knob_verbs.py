@@ -182,10 +182,31 @@ def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
             "it is below m0, which leads to 10.9.0.2",
         ),
         ("export SSH_CONNECTION='fe80::2%v0 50000 fe80::1%v0 22'", "it leads to fe80::2"),
+        (
+            "ip address add 10.9.0.1/24 dev v0; OTHER; ip route add default dev d0;"
+            " export SSH_CONNECTION='10.7.0.2 50000 10.9.0.1 22'",
+            "it has 10.9.0.1, which you are logged in to",
+        ),
+        (
+            "ip address add 10.9.0.1/24 dev v0; OTHER; ip address add 10.8.0.1/24 dev d0;"
+            " ip route add default dev d0; ip route add 10.7.0.0/24 dev v0 table 7; ip rule add from 10.8.0.1 table 7;"
+            " export SSH_CONNECTION='10.7.0.2 50000 10.8.0.1 22'",
+            "it leads to 10.7.0.2, which you are logged in from",
+        ),
+        (
+            # A bridge stands for the datapath: this kernel may have no Open vSwitch.
+            "ip link add ovs-system up type bridge; ip link set v0 master ovs-system; OTHER;"
+            " ip address add 10.9.0.1/24 dev d0; ip route add default via 10.9.0.2;"
+            """ printf '#!/bin/sh\\ncase "$*" in "-o link show type openvswitch")\\n"""
+            """echo "3: ovs-system: <UP>"; echo "4: d0: <UP>" ;; *) exec /sbin/ip "$@" ;; esac\\n' > "$1.ip";"""
+            """ mkdir "$1.bin"; mv "$1.ip" "$1.bin/ip"; chmod +x "$1.bin/ip"; PATH="$1.bin:$PATH" """,
+            "it is below d0, which carries the default route",
+        ),
     ],
-    ids=["port of a bridge", "macvlan of a bridge", "link-local address"],
+    ids=["bridge", "macvlan of a bridge", "link-local address", "own address", "policy route", "Open vSwitch"],
 )
 def test_what_management_is_built_on_is_refused(tmp_path: Path, profile: Path, before: str, said: str) -> None:
+    before = before.replace("OTHER", "ip link add d0 up type veth peer name d1; ip link set d1 up")
     ran = _in_namespace(tmp_path, f'{before}; nm apply "$1"; echo "status $?"; mtu', str(profile))
     assert said in ran.stderr.decode(), ran.complaint()
     assert ran.text.split()[-2:] == ["2", "1500"]

@@ -27,15 +27,21 @@ _RIVALS: dict[str, tuple[str, ...]] = {
 _NOTF_COAL = 53
 _CONNECTION = b"SSH_CONNECTION="
 
-# Prints an interface and all that is built on it: bridges, bonds, VLANs.
+# Prints an interface and all that is built on it: bridges, bonds, VLANs. Open vSwitch has a port below its datapath
+# alone; which of the datapath's own interfaces it serves only flows tell, so all of them are printed.
 _UPPER_SCRIPT = r"""
+switch=$(ip -o link show type openvswitch 2> /dev/null | sed 's/^[0-9]*: \([^:@]*\).*/\1/')
 upper() {
     echo "$1"
     for link in "/sys/class/net/$1"/upper_*; do
         [ ! -e "$link" ] || upper "${link##*/upper_}"
     done
 }
-upper "$1"
+found=$(upper "$1")
+echo "$found"
+for one in $switch; do
+    case " $(echo $found) " in *" $one "*) echo "$switch"; break ;; esac
+done
 """
 
 # One shell for all processes: a `cat` each would take longer than everything else together.
@@ -74,20 +80,35 @@ def refuse_management(shell: Shell, target: Target) -> None:
     """
     found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
     names = tuple(dict.fromkeys((target.interface, *found)))
-    routes = run_c(shell, ("ip", "-o", "route", "show", "default"), target.node).text
-    routes += run_c(shell, ("ip", "-o", "-6", "route", "show", "default"), target.node).text
-    if name := _device_of(routes, names):
+    if name := _device_of(_ip(shell, target, "route", "show", "default"), names):
+        _refuse(target, name, "carries the default route")
+    if name := _device_of(_ip(shell, target, "-6", "route", "show", "default"), names):
         _refuse(target, name, "carries the default route")
     if is_far(shell):
         connection = run_c(shell, ("printenv", "SSH_CONNECTION"), target.node).text
     else:
         connection = os.environ.get("SSH_CONNECTION", "") or _connection_of_parents()
-    peer, _, zone = connection.partition(" ")[0].partition("%")
-    if peer:
-        # The zone of a link-local address is its interface.
-        way = f"dev {zone} " if zone else run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text
-        if name := _device_of(way, names):
-            _refuse(target, name, f"leads to {peer}, which you are logged in from")
+    user, _, here, *_ = [*connection.split(), "", "", ""]
+    peer, _, zone = user.partition("%")
+    own = here.partition("%")[0]
+    # The zone of a link-local address is its interface. Policy routes go by the address that answers.
+    ways = f"dev {zone} " if zone else _ip(shell, target, "route", "get", peer) if peer else ""
+    if not zone and peer and own:
+        ways += _ip(shell, target, "route", "get", peer, "from", own)
+    if name := _device_of(ways, names):
+        _refuse(target, name, f"leads to {peer}, which you are logged in from")
+    if own and (name := _device_of(_with_address(shell, target, own), names)):
+        _refuse(target, name, f"has {own}, which you are logged in to")
+
+
+def _ip(shell: Shell, target: Target, *words: str) -> str:
+    return run_c(shell, ("ip", "-o", *words), target.node).text
+
+
+def _with_address(shell: Shell, target: Target, address: str) -> str:
+    """Return the interfaces that have an address, each as `dev NAME`."""
+    lines = _ip(shell, target, "address", "show", "to", address).splitlines()
+    return " ".join(f"dev {line.split()[1]}" for line in lines if len(line.split()) > 1)
 
 
 def _device_of(routes: str, names: Iterable[str]) -> str:
