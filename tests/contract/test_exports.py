@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -71,6 +72,17 @@ def test_writes_come_in_an_order_that_drivers_take(to: str) -> None:
     for before in ("adaptive-rx off", "rx-usecs 0", "rx-frames 1"):
         assert before not in text[0], text[0]
     assert text[2].index("adaptive-rx off") < text[2].index("rx-frames 1") < text[2].index("rx-usecs 0")
+
+
+@pytest.mark.parametrize("to", sorted(set(EXPORTS) - {"module"}))
+def test_what_a_driver_resets_beside_the_profile_is_said(to: str) -> None:
+    def text(setting: dict[str, str]) -> str:
+        return "".join(export(Profile("p", "any", ("v0",), setting), to).files.values())
+
+    moderation = "adaptive-tx, nic.rx-usecs, nic.tx-usecs"
+    queues = text({"nic.channels-combined": "4", "nic.adaptive-rx": "off"})
+    assert f"# With nic.channels-combined, i40e and iavf set to their own defaults: nic.{moderation}" in queues
+    assert "own defaults" not in text({"nic.ring-rx": "512"})
 
 
 def test_segmentation_of_a_link_file_is_of_both_versions_of_ip() -> None:
@@ -156,6 +168,24 @@ def test_ansible_checks_the_play(tmp_path: Path) -> None:
     assert "unreachable=0    failed=0" in checked.text
 
 
+@pytest.mark.netns
+def test_a_play_that_has_run_changes_nothing_the_second_time(tmp_path: Path) -> None:
+    playbook = need("ansible-playbook")
+    if os.geteuid() != 0 or not shutil.which("ethtool"):
+        pytest.skip("needs root and ethtool")
+    setting = {"nic.mtu": "1400", "nic.gro": "on", "host.tcp_rmem": "4096 131072 6291456"}
+    (place,) = _write(tmp_path, "ansible", Profile("job", "any", ("v0",), setting))
+    env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
+    words = f"ansible_become=false ansible_python_interpreter={sys.executable}"
+    script = """mount -t sysfs sysfs /sys; ip link add v0 type veth peer name v1
+echo 4096 131072 5000 > /proc/sys/net/ipv4/tcp_rmem
+"$@"; "$@"; cat /sys/class/net/v0/mtu /proc/sys/net/ipv4/tcp_rmem"""
+    play = [playbook, "--connection", "local", "--inventory", "localhost,", "--extra-vars", words, str(place)]
+    ran = process.run(["unshare", "--mount", "--net", "--", "sh", "-c", script, "x", *play], timeout_s=600, env=env)
+    assert re.findall(r"ok=(\d) +changed=(\d) .* failed=(\d)", ran.text) == [("3", "3", "0"), ("3", "0", "0")], ran.text
+    assert "1400\n4096\t131072\t6291456" in ran.text, ran.complaint()
+
+
 def in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:
     """Run a program that sees `source` as a directory of the system, in a mount namespace of its own."""
     if os.geteuid() != 0:
@@ -212,6 +242,33 @@ before=$(show); sh "$1"; during=$(show); sh "$2"; after=$(show); sh "$2"
     argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
     ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
     assert ran.text.split() == ["1400", "2", "0", "generic-receive-offload:", "on"], ran.complaint() + ran.text
+
+
+@pytest.mark.netns
+def test_slurm_epilog_puts_back_what_the_driver_reset_with_the_queues(tmp_path: Path) -> None:
+    """By an ethtool that stands for iavf: for other queues it makes moderation adaptive and 50 us."""
+    ethtool = tmp_path / "bin" / "ethtool"
+    ethtool.parent.mkdir()
+    ethtool.write_text(f"""#!/bin/sh
+cd {tmp_path}
+case $1 in
+-L) echo "$4" > queues; echo on > adaptive; echo 50 > usecs ;;
+-l) printf 'Current hardware settings:\\nCombined:\\t%s\\n' "$(cat queues)" ;;
+-C) case $3 in adaptive-rx) echo "$4" > adaptive ;; rx-usecs) echo "$4" > usecs ;; *) exit 1 ;; esac ;;
+-c) printf 'Adaptive RX: %s  TX: n/a\\nrx-usecs:\\t%s\\ntx-usecs:\\tn/a\\n' "$(cat adaptive)" "$(cat usecs)" ;;
+esac
+""")
+    ethtool.chmod(0o755)
+    for name, value in (("queues", "8"), ("adaptive", "off"), ("usecs", "3")):
+        (tmp_path / name).write_text(f"{value}\n")
+    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), {"nic.channels-combined": "4"}))
+    script = 'mount -t tmpfs tmpfs /run; for one; do sh "$one"; cat queues adaptive usecs; done; ls /run/nearmetal'
+    argv = ["unshare", "--mount", "--", "sh", "-c", f"cd {tmp_path}; {script}", "job", str(prolog), str(epilog)]
+    env = {**os.environ, "SLURM_JOB_ID": "77", "PATH": f"{ethtool.parent}:{os.environ['PATH']}"}
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    ran = process.run(argv, timeout_s=600, env=env)
+    assert ran.text.split() == ["4", "on", "50", "8", "off", "3"], ran.complaint() + ran.text
 
 
 class TestProfileFile:

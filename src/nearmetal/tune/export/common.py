@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers, mpi
+from nearmetal.knobs.access import Access
 from nearmetal.knobs.knob import Scope, Step, Target, canon
 from nearmetal.knobs.table import find
 from nearmetal.tune.profile import Profile
@@ -35,6 +37,37 @@ def banner(profile: Profile) -> str:
             lines.append(f"Measured on: {evidence.label}.")
     # Printable text is one line everywhere, but for a backslash before its end, after which Tcl goes on.
     return "".join(f"# {line.replace(chr(92), '/')}\n" for line in lines)
+
+
+def caution(profile: Profile) -> str:
+    """Return comment lines about what drivers reset with the writes although the profile does not name it, or ''."""
+    lines = []
+    for name in profile.setting:
+        drivers_of = [driver for driver in drivers.RESETS if drivers.resets(driver, name)]
+        reset = {other for driver in drivers_of for other in drivers.resets(driver, name)} - profile.setting.keys()
+        if reset:
+            lines.append(
+                f"# With {name}, {' and '.join(drivers_of)} set to their own defaults: {', '.join(sorted(reset))}.\n"
+                "# They were at those when this was measured on such a driver; the profile names none of them.\n"
+            )
+    return "".join(lines)
+
+
+def disturbed(profile: Profile) -> list[Access]:
+    """Return the values that some driver changes with the writes although the profile does not name them."""
+    named = [find(name) for name in profile.setting if not _of_mpi(name)]
+    others = [other for knob in named for other in knob.disturbs]
+    others += [other for knob in named for driver in drivers.RESETS for other in drivers.resets(driver, knob.name)]
+    found: list[Access] = []
+    for name in dict.fromkeys(others):
+        if name not in profile.setting:
+            with suppress(UnavailableError):  # its places differ between machines
+                found += [
+                    access
+                    for interface in profile.interfaces
+                    for access in find(name).accesses(_NOWHERE, Target("", interface))
+                ]
+    return found
 
 
 def left_out(profile: Profile, expressed: Mapping[str, object], reason: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from nearmetal.knobs import nic
-from nearmetal.tune.export.common import Exported, banner, left_out
+from nearmetal.tune.export.common import Exported, banner, caution, left_out
 from nearmetal.tune.profile import Profile
 
 _BOTH = ("usecs", "frames", "usecs-irq", "frames-irq", "usecs-low", "frames-low", "usecs-high", "frames-high")
@@ -33,7 +33,7 @@ def export(profile: Profile) -> Exported:
         ethernet = f"\n[ethernet]\nmtu={mtu}\n" if mtu else ""
         ethtool = "\n[ethtool]\n" + "\n".join(lines) + "\n" if lines else ""
         files[f"nearmetal-{interface}.nmconnection"] = (
-            f"{banner(profile)}[connection]\nid=nearmetal-{interface}\nuuid={identity}\ntype=ethernet\n"
+            f"{banner(profile)}{caution(profile)}[connection]\nid=nearmetal-{interface}\nuuid={identity}\ntype=ethernet\n"
             f"interface-name={interface}\n{ethernet}{ethtool}"
         )
     where = (

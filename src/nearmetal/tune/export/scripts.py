@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import shlex
 
+from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
-from nearmetal.tune.export.common import Exported, banner, steps
+from nearmetal.tune.export.common import Exported, banner, caution, disturbed, steps
 from nearmetal.tune.profile import Profile
 
 
@@ -18,7 +19,7 @@ def ethtool_script(profile: Profile) -> Exported:
     """Return `nearmetal-NAME.sh`: sets everything, stops at the first refusal."""
     found, missed = steps(profile)
     lines = "".join(f"{step.access.script_sets(shlex.quote(step.value))}\n" for _, _, step in found)
-    text = f"#!/bin/sh\n{banner(profile)}set -e\n{lines}"
+    text = f"#!/bin/sh\n{banner(profile)}{caution(profile)}set -e\n{lines}"
     return Exported({f"nearmetal-{profile.name}.sh": text} if found else {}, "anywhere; run it as root", missed)
 
 
@@ -30,11 +31,11 @@ def slurm(profile: Profile) -> Exported:
     fails.
     """
     found, missed = steps(profile)
-    numbered = list(enumerate(found))
+    # What the writes change besides is saved and put back, too, after what changes it.
+    numbered = list(enumerate([*found, *((access.key, "", Step(access, "")) for access in disturbed(profile))]))
     save = "".join(f'{step.access.script_reads()} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
     change = "".join(
-        f"{step.access.script_sets(shlex.quote(step.value))} || say 'could not set {name}'\n"
-        for _, (name, _, step) in numbered
+        f"{step.access.script_sets(shlex.quote(step.value))} || say 'could not set {name}'\n" for name, _, step in found
     )
     # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
     back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
@@ -43,7 +44,7 @@ def slurm(profile: Profile) -> Exported:
         f'|| failed="$failed {name}"\n'
         for i, (name, _, step) in numbered
     )
-    head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
+    head = f"#!/bin/sh\n{banner(profile)}{caution(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
     prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{change}exit 0\n'
     epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
@@ -60,7 +61,8 @@ say() { logger -t nearmetal -- "$1" 2>/dev/null || echo "print $1"; }
 
 
 def _from_file(number: int, step: Step) -> str:
-    return f'{{ old=$(cat "$kept/{number}"); [ -z "$old" ] || {step.access.script_sets(_OLD)}; }}'
+    put_back = f'case $old in "" | {NOT_LISTED}) ;; *) {step.access.script_sets(_OLD)} ;; esac'
+    return f'{{ old=$(cat "$kept/{number}"); {put_back}; }}'
 
 
 # ---- a udev rule: ethtool is run and files are written when an interface appears
@@ -82,7 +84,9 @@ def udev(profile: Profile) -> Exported:
         "/etc/udev/rules.d; then `udevadm control --reload` and `udevadm trigger --subsystem-match=net --action=move`"
     )
     return Exported(
-        {f"90-nearmetal-{profile.name}.rules": banner(profile) + "".join(rules)} if rules else {}, where, missed
+        {f"90-nearmetal-{profile.name}.rules": banner(profile) + caution(profile) + "".join(rules)} if rules else {},
+        where,
+        missed,
     )
 
 
@@ -96,8 +100,12 @@ def _deed(step: Step, interface: str) -> str:
 
 # ---- an Ansible play
 
-# Writes only when the value differs, and says so, so that the play is idempotent and honest about changes.
-_IF_IT_DIFFERS = '[ "$(cat "$1")" = "$2" ] || { printf "%s\\\\n" "$2" > "$1" && echo changed; }'
+# Writes only when the value differs, and tells whether that changed it, so that the play is idempotent and honest about
+# changes. Older versions of ethtool end with status 80 when there was nothing to change.
+_IF_IT_DIFFERS = """{value_of}was=$({now})
+[ "$was" = {value} ] || {{ {change} || [ $? -eq 80 ]; }} || exit 1
+[ "$was" = "$({now})" ] || echo changed
+"""
 
 
 def ansible(profile: Profile) -> Exported:
@@ -105,24 +113,19 @@ def ansible(profile: Profile) -> Exported:
     found, missed = steps(profile)
     tasks = "".join(_task(name, interface, step) for name, interface, step in found)
     head = "  hosts: all\n  gather_facts: false\n  become: true\n  tasks:\n"
-    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
+    text = f"{banner(profile)}{caution(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
     where = f"anywhere; then `ansible-playbook nearmetal-{profile.name}.yml`"
     return Exported({f"nearmetal-{profile.name}.yml": text} if tasks else {}, where, missed)
 
 
 def _task(name: str, interface: str, step: Step) -> str:
     title = " ".join(part for part in (name, interface, "to", step.value) if part)
-    if step.access.path:
-        argv = ["sh", "-c", _IF_IT_DIFFERS.replace("\\\\", "\\"), "set", step.access.path, step.value]
-        changed = "result.stdout == 'changed'"
-        ok = "result.rc != 0"
-    else:
-        argv = list(step.access.change_argv(step.value))
-        changed = "result.rc == 0"
-        # Older versions of ethtool end with status 80 when there was nothing to change.
-        ok = "result.rc not in [0, 80]"
+    value, now = shlex.quote(step.value), step.access.script_reads()
+    change = step.access.script_sets(value)
+    script = _IF_IT_DIFFERS.format(value_of=VALUE_OF_FUNCTION, now=now, value=value, change=change)
     # JSON strings are YAML strings.
     return (
-        f"    - name: {json.dumps(title)}\n      ansible.builtin.command:\n        argv: {json.dumps(argv)}\n"
-        f"      register: result\n      changed_when: {json.dumps(changed)}\n      failed_when: {json.dumps(ok)}\n"
+        f"    - name: {json.dumps(title)}\n      ansible.builtin.command:\n"
+        f"        argv: {json.dumps(['sh', '-c', script])}\n"
+        "      register: result\n      changed_when: \"result.stdout == 'changed'\"\n"
     )

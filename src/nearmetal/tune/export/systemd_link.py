@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nearmetal.tune.export.common import Exported, banner, left_out
+from nearmetal.tune.export.common import Exported, banner, caution, left_out
 from nearmetal.tune.profile import Profile
 
 _TSO, _TSO6 = "TCPSegmentationOffload", "TCP6SegmentationOffload"
@@ -51,7 +51,7 @@ def export(profile: Profile) -> Exported:
     if tso := written.get(_TSO):
         written[_TSO6] = tso
     lines = "".join(f"{key}={value}\n" for key, value in written.items())
-    head = banner(profile)
+    head = banner(profile) + caution(profile)
     files = {
         f"10-nearmetal-{interface}.link": f"{head}[Match]\nOriginalName={interface}\n\n[Link]\n{_KEEP}{lines}"
         for interface in profile.interfaces

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nearmetal.knobs import coalesce, nic
-from nearmetal.tune.export.common import Exported, banner, steps
+from nearmetal.tune.export.common import Exported, banner, caution, steps
 from nearmetal.tune.profile import Profile
 
 _COALESCE = {knob.name for knob in coalesce.KNOBS}
@@ -44,7 +44,7 @@ def export(profile: Profile) -> Exported:
         sections.append(f"[cpu]\ngovernor={governor}\n")
         missed.pop("host.cpu-governor", None)
     where = "/etc/tuned (or /etc/tuned/profiles); then `tuned-adm profile nearmetal-" + profile.name + "`"
-    text = banner(profile) + "\n".join(sections)
+    text = banner(profile) + caution(profile) + "\n".join(sections)
     expressed = {k for names in _LISTS.values() for k in names} | _SINGLE.keys()
     commands = {name for name, _, step in found if not step.access.path} - expressed
     missed |= dict.fromkeys(sorted(commands), "tuned has no option for it")
