@@ -103,6 +103,8 @@ PLAIN(Testsome, testsome, SNAPSHOT(count, requests),
       nmt_note_tested(&mark, OUT_INT(done) != 0, OUT_INT(done) == MPI_UNDEFINED ? 0 : OUT_INT(done), INT_LIST(indices),
                       FIRST_INDEX),
       (INT, count), (REQUESTS, requests), (INT_OUT, done), (INT_OUT, indices), (STATUS, statuses))
+PLAIN(Request_get_status, request_get_status, SNAPSHOT_ONE(request), nmt_note_looked(&mark, OUT_INT(flag) != 0),
+      (REQUEST, request), (INT_OUT, flag), (STATUS, status))
 PLAIN(Start, start, SNAPSHOT(1, request), nmt_note_started(&mark), (REQUESTS, request))
 PLAIN(Startall, startall, SNAPSHOT(count, requests), nmt_note_started(&mark), (INT, count), (REQUESTS, requests))
 PLAIN(Request_free, request_free, SNAPSHOT(1, request), nmt_note_request_freed(&mark), (REQUESTS, request))
@@ -281,6 +283,25 @@ UNSUPPORTED_PLAIN(Win_unlock_all, win_unlock_all, (WINDOW, window))
 UNSUPPORTED_PLAIN(Win_flush, win_flush, (INT, rank), (WINDOW, window))
 UNSUPPORTED_PLAIN(Win_flush_all, win_flush_all, (WINDOW, window))
 
+UNSUPPORTED(Rget_accumulate, rget_accumulate, ORIGIN(IN_BUFFER), (OUT_BUFFER, result), (COUNT, result_count),
+            (TYPE, result_type), TARGET, (OP, op), (WINDOW, window), (REQUEST_OUT, request))
+UNSUPPORTED_PLAIN(Win_flush_local, win_flush_local, (INT, rank), (WINDOW, window))
+UNSUPPORTED_PLAIN(Win_flush_local_all, win_flush_local_all, (WINDOW, window))
+UNSUPPORTED_PLAIN(Win_test, win_test, (WINDOW, window), (INT_OUT, flag))
+
+/* Partitioned messages: the requests are not known to us, so starting them and waiting for them is not recorded.
+ * MPI_Pready_list has no one prototype. */
+#define PARTITIONED(Name, name, ...) MPI4_PLAIN(Name, name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
+#define PARTS(how)                                                                                                     \
+    (how, buffer), (INT, parts), (LARGE_COUNT, count), (TYPE, type), (INT, peer), (INT, tag), (COMM, comm),            \
+        (INFO, info), (REQUEST_OUT, request)
+
+PARTITIONED(Psend_init, psend_init, PARTS(IN_BUFFER))
+PARTITIONED(Precv_init, precv_init, PARTS(OUT_BUFFER))
+PARTITIONED(Pready, pready, (INT, part), (REQUEST, request))
+PARTITIONED(Pready_range, pready_range, (INT, first), (INT, last), (REQUEST, request))
+PARTITIONED(Parrived, parrived, (REQUEST, request), (INT, part), (INT_OUT, flag))
+
 #define FILE_WRITE (IN_BUFFER, buffer), (COUNT, count), (TYPE, type), (STATUS, status)
 #define FILE_READ (OUT_BUFFER, buffer), (COUNT, count), (TYPE, type), (STATUS, status)
 
@@ -292,3 +313,29 @@ UNSUPPORTED(File_write, file_write, (FILE_HANDLE, file), FILE_WRITE)
 UNSUPPORTED(File_write_all, file_write_all, (FILE_HANDLE, file), FILE_WRITE)
 UNSUPPORTED(File_write_at, file_write_at, (FILE_HANDLE, file), (OFFSET, offset), FILE_WRITE)
 UNSUPPORTED(File_write_at_all, file_write_at_all, (FILE_HANDLE, file), (OFFSET, offset), FILE_WRITE)
+UNSUPPORTED(File_read_shared, file_read_shared, (FILE_HANDLE, file), FILE_READ)
+UNSUPPORTED(File_read_ordered, file_read_ordered, (FILE_HANDLE, file), FILE_READ)
+UNSUPPORTED(File_write_shared, file_write_shared, (FILE_HANDLE, file), FILE_WRITE)
+UNSUPPORTED(File_write_ordered, file_write_ordered, (FILE_HANDLE, file), FILE_WRITE)
+
+#define IN_MEMORY (IN_BUFFER, buffer), (COUNT, count), (TYPE, type)
+#define OUT_MEMORY (OUT_BUFFER, buffer), (COUNT, count), (TYPE, type)
+
+UNSUPPORTED(File_iread, file_iread, (FILE_HANDLE, file), OUT_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iread_all, file_iread_all, (FILE_HANDLE, file), OUT_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iread_at, file_iread_at, (FILE_HANDLE, file), (OFFSET, offset), OUT_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iread_at_all, file_iread_at_all, (FILE_HANDLE, file), (OFFSET, offset), OUT_MEMORY,
+            (REQUEST_OUT, request))
+UNSUPPORTED(File_iread_shared, file_iread_shared, (FILE_HANDLE, file), OUT_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iwrite, file_iwrite, (FILE_HANDLE, file), IN_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iwrite_all, file_iwrite_all, (FILE_HANDLE, file), IN_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iwrite_at, file_iwrite_at, (FILE_HANDLE, file), (OFFSET, offset), IN_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_iwrite_at_all, file_iwrite_at_all, (FILE_HANDLE, file), (OFFSET, offset), IN_MEMORY,
+            (REQUEST_OUT, request))
+UNSUPPORTED(File_iwrite_shared, file_iwrite_shared, (FILE_HANDLE, file), IN_MEMORY, (REQUEST_OUT, request))
+UNSUPPORTED(File_read_all_begin, file_read_all_begin, (FILE_HANDLE, file), OUT_MEMORY)
+UNSUPPORTED(File_read_at_all_begin, file_read_at_all_begin, (FILE_HANDLE, file), (OFFSET, offset), OUT_MEMORY)
+UNSUPPORTED(File_read_ordered_begin, file_read_ordered_begin, (FILE_HANDLE, file), OUT_MEMORY)
+UNSUPPORTED(File_write_all_begin, file_write_all_begin, (FILE_HANDLE, file), IN_MEMORY)
+UNSUPPORTED(File_write_at_all_begin, file_write_at_all_begin, (FILE_HANDLE, file), (OFFSET, offset), IN_MEMORY)
+UNSUPPORTED(File_write_ordered_begin, file_write_ordered_begin, (FILE_HANDLE, file), IN_MEMORY)

@@ -11,29 +11,19 @@
 #include <unistd.h>
 
 #include "comms.h"
+#include "meta.h"
 
-enum {
-    PATH_ROOM = 4096,
-    COMMAND_ROOM = 4096,
-    LINE_ROOM = 512,
-    /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library that answers may be another one, with a larger limit. */
-    VERSION_ROOM = 1 << 16,
-};
+enum { PATH_ROOM = 4096 };
 
 static struct {
     bool on;
     bool threaded;
-    bool processor_time; /* gaps in processor time: for ranks that share processors */
     pthread_mutex_t lock;
     struct nmt_requests requests;
     struct nmt_requests messages;
     struct nmt_run run;
     uint64_t started_ns;
-    uint64_t own_ns; /* spent here, outside MPI */
-    uint64_t unsupported;
-    uint64_t local_calls;
-    uint64_t local_ns;
-    int threads;
+    struct nmt_facts facts;
     char directory[PATH_ROOM];
     char part[PATH_ROOM];
     char path[PATH_ROOM];
@@ -57,7 +47,7 @@ uint64_t nmt_now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
 /* Remember where a gap in processor time begins. */
 static void begin_gap(uint64_t now_ns) {
     left_ns = now_ns;
-    left_processor_ns = state.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+    left_processor_ns = state.facts.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
 }
 
 /* How much of the gap that ends now the thread did not have a processor. */
@@ -68,15 +58,16 @@ static uint64_t time_without_processor(uint64_t now_ns) {
 
 void nmt_nest(int by) { depth += by; }
 
-bool nmt_enter(struct nmt_mark *mark, const void *code) {
+bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code) {
     if (!state.on || depth)
         return false;
     depth = 1;
     mark->handle_count = 0;
     mark->noted = false;
+    mark->name = name;
     mark->code = (uint64_t)(uintptr_t)code;
     mark->enter_ns = nmt_now_ns();
-    mark->idle_ns = state.processor_time ? time_without_processor(mark->enter_ns) : 0;
+    mark->idle_ns = state.facts.processor_time ? time_without_processor(mark->enter_ns) : 0;
     return true;
 }
 
@@ -90,7 +81,7 @@ void nmt_done(struct nmt_mark *mark) {
     if (mark->noted) {
         uint64_t now_ns = nmt_now_ns();
         nmt_recorder_resume(&nmt_recorder, now_ns);
-        state.own_ns += now_ns - mark->leave_ns;
+        state.facts.own_ns += now_ns - mark->leave_ns;
         begin_gap(now_ns);
     }
     if (state.threaded)
@@ -104,19 +95,10 @@ static void complain(const char *what, const char *why) {
     fprintf(stderr, "nearmetal trace: rank %u: %s: %s\n", state.run.rank, what, why);
 }
 
-/* Read the first line of what the MPI that runs says of itself. */
-static void read_version(char version[VERSION_ROOM]) {
-    int length;
-    PMPI_Get_library_version(version, &length);
-    version[strcspn(version, "\n")] = 0;
-    for (char *at = version; *at; ++at)
-        *at = *at == '\t' ? ' ' : *at;
-}
-
 /* A program that runs with another MPI than this library was compiled for hands over handles of another shape. */
 static bool library_fits(void) {
-    char version[VERSION_ROOM] = "";
-    read_version(version);
+    char version[NMT_VERSION_ROOM] = "";
+    nmt_read_version(version);
     if (!strncmp(version, NMT_LIBRARY, strlen(NMT_LIBRARY)))
         return true;
     fprintf(stderr,
@@ -145,10 +127,22 @@ static void identify(void) {
         (struct nmt_run){.rank = (uint32_t)rank, .ranks = (uint32_t)ranks, .trace_id = id ? strtoull(id, NULL, 16) : 0};
 }
 
+/* Its ranks count from 0 anew, as those of the program that started it: their files would have the same names. */
+static bool was_spawned(void) {
+    MPI_Comm parent;
+    PMPI_Comm_get_parent(&parent);
+    if (parent == MPI_COMM_NULL)
+        return false;
+    complain("not recorded", "MPI_Comm_spawn started it, and a trace holds the ranks of the launcher only");
+    return true;
+}
+
 static bool start(const char *directory) {
     if (!library_fits())
         return false;
     identify();
+    if (was_spawned())
+        return false;
     if (!name_files(directory)) {
         complain("cannot write the trace", "the path is too long");
         return false;
@@ -171,9 +165,9 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     if (result != MPI_SUCCESS || state.on || !directory || !start(directory))
         return;
     const char *clock = getenv("NEARMETAL_TRACE_CLOCK");
-    state.threads = threads;
+    state.facts.threads = threads;
     state.threaded = threads == MPI_THREAD_MULTIPLE; /* then a gap may begin in one thread and end in another */
-    state.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
+    state.facts.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
     struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
     nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
     state.started_ns = leave_ns;
@@ -182,84 +176,14 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     state.on = true;
 }
 
-/* Copy text into a META line: a new line in it would end the line, and bytes outside ASCII might not be UTF-8. */
-static void add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
-    nmt_bytes_put(meta, key, strlen(key));
-    nmt_bytes_put(meta, "=", 1);
-    for (const char *at = value; *at; ++at)
-        nmt_bytes_put(meta, *at == '\n' ? " " : (*at & 0x80) ? "?" : at, 1);
-    nmt_bytes_put(meta, "\n", 1);
-}
-
-static void add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t value) {
-    char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    add_meta(meta, key, text);
-}
-
-/* The command line, arguments joined by spaces. */
-static void add_command(struct nmt_bytes *meta) {
-    char text[COMMAND_ROOM];
-    FILE *file = fopen("/proc/self/cmdline", "re");
-    size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
-    while (size && !text[size - 1])
-        --size;
-    for (size_t i = 0; i < size; ++i)
-        text[i] = text[i] ? text[i] : ' ';
-    text[size] = 0;
-    add_meta(meta, "command", text);
-}
-
-/* The processor whose clock the gaps were measured by: its model, where the kernel tells it, and how many there are. */
-static void add_processors(struct nmt_bytes *meta) {
-    char line[LINE_ROOM];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
-        if (!colon)
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        add_meta(meta, "processor", colon + 1 + strspn(colon + 1, " \t"));
-        break;
-    }
-    if (file)
-        fclose(file);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    if (online > 0)
-        add_meta_number(meta, "processors", (uint64_t)online);
-}
-
-static void describe_run(struct nmt_bytes *meta) {
-    static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
-    static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
-    char node[256] = "", library[VERSION_ROOM] = "";
-    gethostname(node, sizeof node - 1);
-    add_meta(meta, "node", node);
-    add_processors(meta);
-    add_command(meta);
-    read_version(library);
-    add_meta(meta, "library", library);
-    for (size_t i = 0; i < 4; ++i)
-        if (levels[i] == state.threads)
-            add_meta(meta, "threads", names[i]);
-    add_meta(meta, "gaps", state.processor_time ? "processor" : "elapsed");
-    add_meta_number(meta, "unsupported", state.unsupported);
-    add_meta_number(meta, "rounded", nmt_recorder.rounded);
-    add_meta_number(meta, "local_calls", state.local_calls);
-    add_meta_number(meta, "local_ns", state.local_ns);
-    add_meta_number(meta, "profiler_ns", state.own_ns);
-    nmt_bytes_put(meta, "", 1);
-}
-
 static void finish(const void *code) {
     uint64_t now_ns = nmt_now_ns();
     struct nmt_call call = nmt_blank_call(NMT_FINALIZE, 0);
     nmt_recorder_note(&nmt_recorder, call, (uint64_t)(uintptr_t)code, now_ns, now_ns);
     state.run.elapsed_ns = now_ns - state.started_ns;
     struct nmt_bytes meta = {0};
-    describe_run(&meta);
+    state.facts.rounded = nmt_recorder.rounded;
+    nmt_describe_run(&meta, &state.facts);
     state.run.meta = (const char *)meta.data;
     int error = meta.failed ? ENOMEM : nmt_recorder_write(&nmt_recorder, &state.run, state.part, state.path);
     if (error)
@@ -284,7 +208,7 @@ void nmt_finalize(const void *code) {
 
 void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
     if (call.kind == NMT_UNSUPPORTED)
-        ++state.unsupported;
+        nmt_count_unsupported(&state.facts.unsupported, mark->name);
     if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
         return;
     nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
@@ -341,6 +265,16 @@ void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message
         mark->handles[0] = NMT_HANDLE(PMPI_Message_f2c(*message));
 }
 
+/* Note that the first `slots` slots of the mark are complete. */
+static void note_wait(struct nmt_mark *mark, int flags, size_t slots) {
+    if (!slots)
+        return;
+    struct nmt_call call = nmt_blank_call(NMT_WAIT, 0);
+    call.flags = (uint16_t)flags;
+    call.request = nmt_recorder_list(&nmt_recorder, mark->slots, slots);
+    nmt_note(mark, call);
+}
+
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base) {
     int total = indices ? count : mark->handle_count;
     size_t slots = 0;
@@ -352,12 +286,7 @@ void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *
         if (slot != NMT_NONE)
             mark->slots[slots++] = slot;
     }
-    if (!slots)
-        return;
-    struct nmt_call call = nmt_blank_call(NMT_WAIT, 0);
-    call.flags = (uint16_t)flags;
-    call.request = nmt_recorder_list(&nmt_recorder, mark->slots, slots);
-    nmt_note(mark, call);
+    note_wait(mark, flags, slots);
 }
 
 static void note_poll(struct nmt_mark *mark) {
@@ -371,6 +300,17 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
         nmt_note_completed(mark, NMT_POLLED, count, indices, base);
     else
         note_poll(mark);
+}
+
+void nmt_note_looked(struct nmt_mark *mark, bool found) {
+    if (!found) {
+        note_poll(mark);
+        return;
+    }
+    uint32_t slot = mark->handle_count ? nmt_requests_see(&state.requests, mark->handles[0]) : NMT_NONE;
+    if (slot != NMT_NONE)
+        mark->slots[0] = slot;
+    note_wait(mark, NMT_POLLED, slot != NMT_NONE);
 }
 
 void nmt_note_started(struct nmt_mark *mark) {
@@ -430,7 +370,7 @@ static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, const
 void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created) {
     struct nmt_comm_info *info = nmt_comms_find(parent);
     if (!info) {
-        ++state.unsupported;
+        nmt_count_unsupported(&state.facts.unsupported, mark->name);
         return;
     }
     uint64_t nth = info->created++;
@@ -441,7 +381,7 @@ void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_
 void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(parent);
     if (!info) {
-        ++state.unsupported;
+        nmt_count_unsupported(&state.facts.unsupported, mark->name);
         return;
     }
     uint64_t uid = created != MPI_COMM_NULL ? nmt_comms_uid_by_members(info->uid, created) : 0;
@@ -451,7 +391,7 @@ void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm create
 void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(local);
     if (!info) {
-        ++state.unsupported;
+        nmt_count_unsupported(&state.facts.unsupported, mark->name);
         return;
     }
     note_comm(mark, NMT_COMM_CREATE, NMT_INTER, info, nmt_comms_uid_by_members(0, created), created, false);
@@ -479,12 +419,9 @@ void nmt_mark_level(struct nmt_mark *mark, int level) {
     nmt_note(mark, call);
 }
 
-void nmt_note_unsupported(struct nmt_mark *mark) {
-    (void)mark;
-    ++state.unsupported;
-}
+void nmt_note_unsupported(struct nmt_mark *mark) { nmt_count_unsupported(&state.facts.unsupported, mark->name); }
 
 void nmt_note_local(struct nmt_mark *mark) {
-    ++state.local_calls;
-    state.local_ns += mark->leave_ns - mark->enter_ns;
+    ++state.facts.local_calls;
+    state.facts.local_ns += mark->leave_ns - mark->enter_ns;
 }

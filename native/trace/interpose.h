@@ -25,6 +25,7 @@ struct nmt_mark {
     uint64_t leave_ns;
     uint64_t idle_ns; /* of the gap before: without a processor, when gaps are in processor time */
     uint64_t code;
+    const char *name;  /* of the call, without MPI_ */
     uint64_t *handles; /* the requests it was given, copied before it changed them */
     uint64_t *slots;   /* room for the slots that they hold */
     int handle_count;
@@ -33,7 +34,7 @@ struct nmt_mark {
 };
 
 /* Return whether this call is to be recorded, and stamp its start. */
-bool nmt_enter(struct nmt_mark *mark, const void *code);
+bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code);
 
 /* Stamp the end of the real call and lock the recorder. */
 void nmt_leave(struct nmt_mark *mark);
@@ -61,6 +62,8 @@ void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Reques
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base);
 /* The same for a test: nothing complete is a fruitless poll. */
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base);
+/* The same for a look at one request, which the program goes on holding. */
+void nmt_note_looked(struct nmt_mark *mark, bool found);
 void nmt_note_started(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 

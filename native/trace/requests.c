@@ -85,20 +85,31 @@ static void drop(struct nmt_requests *requests, uint32_t *bucket, uint32_t entry
     requests->unused = entry;
 }
 
-uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
+static uint32_t complete(struct nmt_requests *requests, uint64_t handle, bool keep) {
     uint32_t before, *bucket = bucket_of(requests, handle), entry = find(requests, bucket, handle, &before);
     if (!entry)
         return NMT_NONE;
     struct nmt_request *request = &requests->entries[entry - 1];
     uint32_t slot = request->slot;
-    if (!request->persistent) {
-        drop(requests, bucket, entry, before);
-        return slot;
+    if (request->persistent) {
+        bool was_active = request->active;
+        request->active = false;
+        return was_active ? slot : NMT_NONE;
     }
-    bool was_active = request->active;
-    request->active = false;
-    return was_active ? slot : NMT_NONE;
+    if (keep) {
+        give_slot_back(requests, slot);
+        request->slot = NMT_NONE;
+    } else {
+        drop(requests, bucket, entry, before);
+    }
+    return slot;
 }
+
+uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
+    return complete(requests, handle, false);
+}
+
+uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle) { return complete(requests, handle, true); }
 
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle) {
     uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);

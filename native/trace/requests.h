@@ -42,6 +42,9 @@ bool nmt_requests_add(struct nmt_requests *requests, uint64_t handle, uint32_t s
  * is not known or is persistent and not active. The slot is free afterwards unless the request is persistent. */
 uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle);
 
+/* The same for a request that the program still holds: it is remembered, without a slot. */
+uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle);
+
 /* Note that a persistent request was started and return what it starts; NULL when it is not known. */
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle);
 

@@ -19,6 +19,7 @@
 #define C_GROUP(x) MPI_Group x
 #define C_INFO(x) MPI_Info x
 #define C_STATUS(x) MPI_Status x[]
+#define C_REQUEST(x) MPI_Request x
 #define C_REQUESTS(x) MPI_Request x[]
 #define C_REQUEST_OUT(x) MPI_Request *x
 #define C_MESSAGES(x) MPI_Message *x
@@ -27,6 +28,11 @@
 #define C_WINDOW(x) MPI_Win x
 #define C_FILE_HANDLE(x) MPI_File x
 #define C_OFFSET(x) MPI_Offset x
+#define C_LARGE_COUNT(x) MPI_Count x
+#define C_TEXT(x) const char *x
+#define C_TEXTS(x) char *x[]
+#define C_TEXT_LISTS(x) char **x[]
+#define C_INFOS(x) const MPI_Info x[]
 
 #define DECLARE(kind, x) C_##kind(x)
 #define PASS(kind, x) x
@@ -38,13 +44,14 @@
 #define INT_LIST(x) x
 #define FIRST_INDEX 0
 #define SNAPSHOT(count, requests) nmt_snapshot(&mark, count, requests)
+#define SNAPSHOT_ONE(request) nmt_snapshot(&mark, 1, &request)
 #define SNAPSHOT_MESSAGE(message) nmt_snapshot_message(&mark, message)
 #define TYPES(x) {x, false}
 
 #define WRAP(Name, before, after, ...)                                                                                 \
     int MPI_##Name(NMT_LIST(DECLARE, __VA_ARGS__)) {                                                                   \
         struct nmt_mark mark;                                                                                          \
-        if (!nmt_enter(&mark, CODE))                                                                                   \
+        if (!nmt_enter(&mark, #Name, CODE))                                                                            \
             return PMPI_##Name(NMT_LIST(PASS, __VA_ARGS__));                                                           \
         before;                                                                                                        \
         int status_of_call = PMPI_##Name(NMT_LIST(PASS, __VA_ARGS__));                                                 \
@@ -86,7 +93,7 @@ int MPI_Finalize(void) {
 int MPI_Pcontrol(const int level, ...) {
     struct nmt_mark mark;
     int status = PMPI_Pcontrol(level);
-    if (nmt_enter(&mark, CODE)) {
+    if (nmt_enter(&mark, "Pcontrol", CODE)) {
         nmt_leave(&mark);
         nmt_mark_level(&mark, level);
         nmt_done(&mark);
@@ -101,6 +108,16 @@ int MPI_Pcontrol(const int level, ...) {
 #define ROW(Name, name, before, after, ...) WRAP(Name, before, after, __VA_ARGS__)
 #define PLAIN(Name, name, before, after, ...) WRAP(Name, before, after, __VA_ARGS__)
 #include "calls.h"
+
+/* Not in calls.h: Fortran hands on the lengths of texts as further arguments. */
+#define DYNAMIC(Name, ...) WRAP(Name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
+
+DYNAMIC(Comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), (INT, root), (COMM, comm),
+        (COMM_OUT, created), (INT_OUT, errors))
+DYNAMIC(Comm_spawn_multiple, (INT, count), (TEXTS, commands), (TEXT_LISTS, arguments), (INTS, most), (INFOS, infos),
+        (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, errors))
+DYNAMIC(Comm_accept, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
+DYNAMIC(Comm_connect, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
 
 #if MPI_VERSION >= 4
 #undef C_COUNT

@@ -74,6 +74,8 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 #define V_GROUP(x) void *x = f_##x
 #define V_INFO(x) void *x = f_##x
 #define V_STATUS(x) void *x = f_##x
+#define V_REQUEST(x) void *x = f_##x
+#define V_LARGE_COUNT(x) void *x = f_##x
 #define V_REQUESTS(x) void *x = f_##x
 #define V_REQUEST_OUT(x) void *x = f_##x
 #define V_MESSAGES(x) void *x = f_##x
@@ -88,19 +90,20 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 #define INT_LIST(x) x
 #define FIRST_INDEX 1
 #define SNAPSHOT(count, requests) nmt_snapshot_fortran(&mark, count, f_##requests)
+#define SNAPSHOT_ONE(request) nmt_snapshot_fortran(&mark, 1, f_##request)
 #define SNAPSHOT_MESSAGE(message) nmt_snapshot_message_fortran(&mark, f_##message)
 #define COUNTS(x) {x, false}
 #define TYPES(x) {x, true}
 
 /* One wrapper under the name `symbol`, for the library's function of that name. */
-#define WRAP(symbol, before, after, ...)                                                                               \
+#define WRAP(symbol, Name, before, after, ...)                                                                         \
     void symbol(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint *ierror);                                                     \
     void symbol(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint *ierror) {                                                    \
         static void (*real)(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint * error);                                         \
         if (!real)                                                                                                     \
             real = (void (*)(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint * error)) real_function(#symbol);                \
         struct nmt_mark mark;                                                                                          \
-        if (!nmt_enter(&mark, CODE)) {                                                                                 \
+        if (!nmt_enter(&mark, #Name, CODE)) {                                                                          \
             real(NMT_LIST(PASS, __VA_ARGS__), ierror);                                                                 \
             return;                                                                                                    \
         }                                                                                                              \
@@ -158,7 +161,7 @@ static const void *buffer_of_descriptor(const void *descriptor) {
     void symbol(const MPI_Fint *level);                                                                                \
     void symbol(const MPI_Fint *level) {                                                                               \
         struct nmt_mark mark;                                                                                          \
-        if (!nmt_enter(&mark, CODE))                                                                                   \
+        if (!nmt_enter(&mark, "Pcontrol", CODE))                                                                       \
             return;                                                                                                    \
         nmt_leave(&mark);                                                                                              \
         nmt_mark_level(&mark, *level);                                                                                 \
@@ -183,7 +186,7 @@ BY_OLD_NAMES(mpi_init_thread);
 BY_OLD_NAMES(mpi_finalize);
 BY_OLD_NAMES(mpi_pcontrol);
 #define ROW(Name, name, before, after, ...)                                                                            \
-    WRAP(mpi_##name##_, before, after, __VA_ARGS__)                                                                    \
+    WRAP(mpi_##name##_, Name, before, after, __VA_ARGS__)                                                              \
     BY_OLD_NAMES(mpi_##name);
 #include "calls.h"
 #undef ROW
@@ -193,14 +196,14 @@ WRAP_START(mpi_init_f08_)
 WRAP_START_THREADS(mpi_init_thread_f08_)
 WRAP_END(mpi_finalize_f08_)
 WRAP_MARK(mpi_pcontrol_f08_)
-#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, before, after, __VA_ARGS__)
+#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, Name, before, after, __VA_ARGS__)
 #include "calls.h"
 #undef ROW
 
 #ifdef MPICH_VERSION
 #undef c_buffer
 #define c_buffer buffer_of_descriptor
-#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08ts_, before, after, __VA_ARGS__)
+#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08ts_, Name, before, after, __VA_ARGS__)
 #include "calls.h"
 #undef ROW
 #endif

@@ -1,5 +1,6 @@
 /* trace_calls.c - one of everything the profiler knows, on 2 ranks or more; STEPS says how often the loop runs. */
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,12 @@ static void persistent(void) {
 
 static void polling(void) {
     MPI_Request requests[2];
+    int seen = 0;
+    MPI_Irecv(in, 1, MPI_INT, before, 12, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send(out, 1, MPI_INT, next, 12, MPI_COMM_WORLD);
+    while (!seen)
+        MPI_Request_get_status(requests[0], &seen, MPI_STATUS_IGNORE);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
     for (int step = 0; step < STEPS; ++step) {
         MPI_Irecv(in, 1, MPI_INT, before, 10, MPI_COMM_WORLD, &requests[0]);
         MPI_Isend(out, 1, MPI_INT, next, 10, MPI_COMM_WORLD, &requests[1]);
@@ -130,8 +137,49 @@ static void datatypes(void) {
     MPI_Type_free(&column);
 }
 
+/* What is only counted. */
+static void partitioned(void) {
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+    MPI_Request requests[2];
+    MPI_Psend_init(out, 2, 8, MPI_DOUBLE, next, 13, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    MPI_Precv_init(in, 2, 8, MPI_DOUBLE, before, 13, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    MPI_Startall(2, requests);
+    for (int part = 0; part < 2; ++part)
+        MPI_Pready(part, requests[0]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+#endif
+}
+
+static void file(const char *path) {
+    MPI_File file;
+    MPI_Request request;
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
+    MPI_File_iwrite_at(file, 8 * rank, out, 1, MPI_DOUBLE, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+}
+
+/* Return whether this is a program that starts one, or one that was started, and nothing else. */
+static bool starts(int argc, char **argv) {
+    MPI_Comm other;
+    char *none[] = {NULL};
+    MPI_Comm_get_parent(&other);
+    if (other == MPI_COMM_NULL) {
+        if (argc < 2 || strcmp(argv[1], "spawn"))
+            return false;
+        MPI_Comm_spawn(argv[0], none, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
+    }
+    MPI_Comm_disconnect(&other);
+    MPI_Finalize();
+    return true;
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
+    if (starts(argc, argv))
+        return 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     next = (rank + 1) % ranks;
@@ -149,6 +197,10 @@ int main(int argc, char **argv) {
     collectives(MPI_COMM_WORLD);
     communicators();
     datatypes();
+    if (argc > 1 && !strcmp(argv[1], "rare")) {
+        partitioned();
+        file(argv[2]);
+    }
     MPI_Win window;
     MPI_Win_create(in, sizeof in, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     MPI_Win_fence(0, window);

@@ -264,6 +264,16 @@ def test_a_deadlock_names_ranks_and_calls() -> None:
     assert run_ns(both_send_first) > 0  # with buffering it ends
 
 
+def test_a_program_that_waits_for_calls_that_its_trace_lacks_is_told_which() -> None:
+    waits = Schedule(2, (program([recv(1)]), program([], [])), opaque_share=0.5, opaque_names=("Cancel", "Put"))
+    with pytest.raises(DeadlockError) as told:
+        run_ns(waits)
+    assert "lacks calls that others wait for (MPI_Cancel, MPI_Put)" in told.value.hint
+    with pytest.raises(DeadlockError) as told:
+        run_ns(replace(waits, opaque_share=0.0))
+    assert "lacks" not in told.value.hint
+
+
 def test_a_lost_message_and_a_lost_receive_are_errors() -> None:
     with pytest.raises(UnmatchedError, match="rank 1: message from 0 tag 0"):
         run_ns(Schedule(2, (program([send(1)]), program([], []))))

@@ -153,6 +153,21 @@ def test_the_processors_of_a_trace_are_shown() -> None:
     assert "\nOn " not in as_text(view_trace(ring()))
 
 
+def test_what_the_figures_lack_is_told() -> None:
+    about = {"unsupported": "7", "unsupported_calls": "Put 4,Win_fence 2,Cancel 1,?x 3"}
+    lacking = Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))
+    assert "28 calls seen but not recorded (MPI_Put, MPI_Win_fence, MPI_Cancel)" in as_text(view_trace(lacking))
+    apart = Trace(
+        tuple(
+            replace(one, communicators=(*one.communicators[:2], replace(one.communicators[2], kind=CommKind.INTER)))
+            for one in ring().ranks
+        )
+    )
+    view = view_trace(apart)
+    assert (view.messages, view.intercommunicator_messages) == (4, 4000)
+    assert "4000 messages over inter-communicators" in as_text(view)
+
+
 def test_json_has_everything() -> None:
     data = json.loads(as_json(view_trace(ring())))
     assert data["nearmetal_trace_view"] == 1

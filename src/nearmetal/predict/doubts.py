@@ -26,6 +26,7 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
+from nearmetal.predict.trace import named_calls
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source
 from nearmetal.predict.wire import PACKET_BYTES
 from nearmetal.units import counted, format_size
@@ -366,7 +367,8 @@ def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
     if not schedule.opaque_share:
         return []
     share = schedule.opaque_share
-    said = f"{share:.1%} of MPI calls are not in the trace (one-sided, MPI-IO): taken as computing, as long as traced"
+    said = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as "
+    said += "computing, as long as traced on every path"
     return [Doubt(said, "measure the program itself on each path", share)]
 
 

@@ -164,7 +164,9 @@ class Schedule:
     compute_scale: float = field(default=1.0, compare=False)
     """By how much computing changes where two traces tell it; the machine applies it."""
     opaque_share: float = field(default=0.0, compare=False)
-    """Share of a trace's calls that are not in it (one-sided, MPI-IO): their time is in the gaps, as it was then."""
+    """Share of calls that a trace lacks (one-sided, MPI-IO ...): their time is in the gaps, as it was then."""
+    opaque_names: tuple[str, ...] = field(default=(), compare=False)
+    """Which calls those are."""
     rounded_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls of which the profiler rounded the sizes."""
     given_dims: tuple[int, ...] = field(default=(), compare=False)
@@ -212,6 +214,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
+        opaque_names=trace.opaque_names,
         rounded_share=trace.rounded_calls / max(1, recorded),
     )
 

@@ -19,6 +19,7 @@ from nearmetal.predict import _sim
 from nearmetal.predict.models import Machine, PathModel, Segment
 from nearmetal.predict.native import Placement, native_job
 from nearmetal.predict.schedule import OpKind, Schedule
+from nearmetal.predict.trace import named_calls
 
 _FINISHED, _DEADLOCK, _UNMATCHED, _STEPS, _MEMORY, _TIME = range(6)
 INTERVAL_LEVEL = 0.95
@@ -201,7 +202,7 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
         told = "; ".join(_describe(schedule, stuck) for stuck in result.stuck)
         raise DeadlockError(
             f"deadlock: {count} of {schedule.ranks} ranks cannot go on: {told}{more}",
-            hint="the trace is incomplete, or it relies on buffering beyond the model's eager limit",
+            hint=_lacking(schedule) or "the trace is incomplete, or relies on buffering beyond the model's eager limit",
         )
     if result.outcome in _BUDGETS:
         used, limit = _BUDGETS[result.outcome]
@@ -214,8 +215,16 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
     )
     raise UnmatchedError(
         f"{count} messages or receives have no partner: {told}{more}",
-        hint="the trace is incomplete: trace the program again to its end",
+        hint=_lacking(schedule) or "the trace is incomplete: trace the program again to its end",
     )
+
+
+def _lacking(schedule: Schedule) -> str:
+    """Return what to do where a program cannot end because its trace lacks calls; empty where it lacks none."""
+    if not schedule.opaque_share:
+        return ""
+    calls = named_calls(schedule.opaque_names)
+    return f"the trace lacks calls that others wait for ({calls}): measure the program itself on each path"
 
 
 def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:

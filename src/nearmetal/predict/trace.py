@@ -8,7 +8,7 @@ length costs a few bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
@@ -228,9 +228,32 @@ class Trace:
         return sum(rank.number("unsupported") for rank in self.ranks)
 
     @property
+    def opaque_names(self) -> tuple[str, ...]:
+        """Return which calls those are, without `MPI_`, the most frequent first; () where the trace does not tell."""
+        found: Counter[str] = Counter()
+        for rank in self.ranks:
+            for told in rank.meta.get("unsupported_calls", "").split(","):
+                name, _, calls = told.partition(" ")
+                if name.isidentifier() and calls.isdecimal():
+                    found[name] += int(calls)
+        return tuple(name for name, _ in found.most_common())
+
+    @property
     def rounded_calls(self) -> int:
         """Return how many calls have sizes of three significant bits, for there were too many distinct ones."""
         return sum(rank.number("rounded") for rank in self.ranks)
+
+
+_NAMED = 4
+"""Calls that a sentence names; of more it tells how many."""
+
+
+def named_calls(names: Sequence[str]) -> str:
+    """Return in words which calls a trace lacks; a trace of an older profiler does not name them."""
+    if not names:
+        return "such as one-sided communication and MPI-IO"
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([f"MPI_{name}" for name in names[:_NAMED]] + more)
 
 
 def walk(program: tuple[Step, ...], times: int = 1) -> Iterator[tuple[DoCall | DoGap, int]]:

@@ -103,6 +103,8 @@ class TraceView:
     crossings: tuple[Crossing, ...]
     recorded_calls: int
     unsupported_calls: int
+    unsupported_names: tuple[str, ...]
+    intercommunicator_messages: int
     rounded_calls: int
     processor: str
     crowd: int
@@ -140,6 +142,13 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         crossings=tuple(_crossing(pairs, placement) for placement in (traced, *placements)),
         recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
         unsupported_calls=trace.opaque_calls,
+        unsupported_names=trace.opaque_names,
+        intercommunicator_messages=sum(
+            time.calls
+            for rank in trace.ranks
+            for call, time in _timed(rank)
+            if call.kind in _SENDS and rank.communicators[call.comm].kind is CommKind.INTER
+        ),
         rounded_calls=trace.rounded_calls,
         processor=trace.processor,
         crowd=trace.crowd,

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from nearmetal.predict.trace import named_calls
 from nearmetal.predict.trace_view import RankTimes, TraceView, matrix
 from nearmetal.report import schema
 from nearmetal.report.tables import Table, aligned
-from nearmetal.units import format_duration, format_size
+from nearmetal.units import counted, format_duration, format_size
 
 MATRIX_CELLS = 64
 _RANK_ROWS = 16
@@ -49,8 +50,13 @@ def warnings(view: TraceView) -> list[str]:
     said = []
     if view.unsupported_calls:
         said.append(
-            f"{view.unsupported_calls} calls were seen but not recorded (one-sided, MPI-IO, inter-communicator "
-            "collectives); their time counts as compute"
+            f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)}): "
+            "their messages are not in the figures, and their time counts as compute"
+        )
+    if view.intercommunicator_messages:
+        said.append(
+            f"{counted(view.intercommunicator_messages, 'message')} over inter-communicators not in the sizes and the "
+            "matrix: the trace does not hold the ranks of the other group"
         )
     if view.rounded_calls:
         said.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")

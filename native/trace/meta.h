@@ -1,0 +1,45 @@
+/* meta.h - section META of a trace: where and how a rank ran, and what the trace lacks. */
+#ifndef NMT_META_H
+#define NMT_META_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bytes.h"
+
+enum {
+    NMT_NAMES = 64,
+    /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library that answers may be another one, with a larger limit. */
+    NMT_VERSION_ROOM = 1 << 16,
+};
+
+/* Calls that were seen but not recorded, in all and by name; of more names than fit only the sum tells. */
+struct nmt_unsupported {
+    uint64_t calls;
+    unsigned names;
+    struct {
+        const char *name;
+        uint64_t calls;
+    } by_name[NMT_NAMES];
+};
+
+void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name);
+
+/* What describes a rank's recording beside its calls. */
+struct nmt_facts {
+    int threads;         /* the level that MPI granted */
+    bool processor_time; /* gaps in processor time: for ranks that share processors */
+    uint64_t own_ns;     /* spent in the profiler, outside MPI */
+    uint64_t rounded;
+    uint64_t local_calls;
+    uint64_t local_ns;
+    struct nmt_unsupported unsupported;
+};
+
+/* Read the first line of what the MPI that runs says of itself. */
+void nmt_read_version(char version[NMT_VERSION_ROOM]);
+
+/* Write the lines of META, ended by a zero. */
+void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts);
+
+#endif
