@@ -155,9 +155,7 @@ def open_cells(view: View) -> Table:
 
 def gains(view: View) -> list[str]:
     """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
-    grouped: dict[tuple[str, str, str, str], list[CellComparison]] = {}
-    for one in view.settings:
-        grouped.setdefault((one.setting, one.path, one.workload, one.reference), []).append(one.comparison)
+    grouped = by_key(((one.setting, one.path, one.workload, one.reference), one.comparison) for one in view.settings)
     return [_gain(*key, found) for key, found in grouped.items()]
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,12 +84,27 @@ trials = { min_blocks = 4, max_blocks = 4 }
 """
 
 
-def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s.toml").write_text(STUDY)
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3"]) == 0
-    said = capsys.readouterr().out
+Compared = Callable[..., str]
+
+
+@pytest.fixture
+def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compared:
+    """Return what sets the run of a study, made at first, beside a published table, and says what that says."""
+
+    def said(table: str, *more: str, study: str = STUDY, status: int = 0) -> str:
+        if not (tmp_path / "s.toml").exists():
+            (tmp_path / "s.toml").write_text(study)
+            assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+        capsys.readouterr()
+        assert cli(["compare", str(tmp_path / "run"), "--published", table, *more]) == status
+        printed = capsys.readouterr()
+        return printed.err if status else printed.out
+
+    return said
+
+
+def test_a_run_beside_a_table(compared: Compared) -> None:
+    said = compared("musleh-table3")
     assert "the fake host" in said
     assert "vm_rx88 / native_rx88" in said
     assert "not judged" in said
@@ -102,41 +118,23 @@ def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert max(map(len, said.splitlines())) <= 80
 
 
-def test_an_order_of_equal_published_figures_is_not_that_of_unequal_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "s.toml").write_text(
-        STUDY.replace('name = "latency", sizes = [64, 128]', 'name = "allgather", sizes = [128]')
-    )
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    asked = ["compare", str(tmp_path / "run"), "--published", "musleh-table4", "--map", "native_rx88=vf/moderated"]
-    assert cli(asked) == 0
-    (order,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("128 B") and " < " in line]
+def test_an_order_of_equal_published_figures_is_not_that_of_unequal_ones(compared: Compared) -> None:
+    study = STUDY.replace('name = "latency", sizes = [64, 128]', 'name = "allgather", sizes = [128]')
+    said = compared("musleh-table4", "--map", "native_rx88=vf/moderated", study=study)
+    (order,) = [line for line in said.splitlines() if line.startswith("128 B") and " < " in line]
     assert "native_rx88 < native_rx1  native_rx1 < native_rx88" in order
     assert order.rstrip().endswith("different"), "3.60 and 3.67 us are one figure, 16 and 10 are not"
 
 
-def test_a_p_value_below_what_is_printed_stays_below(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s.toml").write_text(
-        STUDY.replace(
-            'name = "latency", sizes = [64, 128]',
-            'name = "allgather-4", operation = "allgather", ranks = 2, sizes = [128]',
-        )
-    )
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table5"]) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n4_ppn2   128 B")]
+def test_a_p_value_below_what_is_printed_stays_below(compared: Compared) -> None:
+    ours = 'name = "allgather-4", operation = "allgather", ranks = 2, sizes = [128]'
+    said = compared("musleh-table5", study=STUDY.replace('name = "latency", sizes = [64, 128]', ours))
+    (row,) = [line for line in said.splitlines() if line.startswith("n4_ppn2   128 B")]
     assert row.split()[3:5] == ["<", "0.001"]
 
 
-def test_a_run_beside_ratios_that_a_text_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s.toml").write_text(STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert cli(["compare", str(tmp_path / "run"), "--published", "lockwood-latency"]) == 0
-    said = capsys.readouterr().out
+def test_a_run_beside_ratios_that_a_text_states(compared: Compared) -> None:
+    said = compared("lockwood-latency", study=STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
     (small,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 64 B " in line]
     (large,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 1 KiB " in line]
     assert "1.300" in small
@@ -148,8 +146,7 @@ def test_a_run_beside_ratios_that_a_text_states(tmp_path: Path, capsys: pytest.C
         "the study has two, and the text none"
     )
     named = ["--map", "native=native/immediate", "--map", "sriov=vf/immediate"]
-    assert cli(["compare", str(tmp_path / "run"), "--published", "lockwood-latency", *named]) == 0
-    assert "Ours under" not in capsys.readouterr().out
+    assert "Ours under" not in compared("lockwood-latency", *named)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +163,8 @@ def test_a_bound_is_kept_by_the_whole_interval(bound: str, ours: tuple[float, ..
     assert published.agreement(1.0, ratio(*ours), bound) == agrees  # type: ignore[arg-type]
 
 
-def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s.toml").write_text(STUDY)
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    said = {}
-    for form in ("json", "csv", "markdown"):
-        capsys.readouterr()
-        assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3", "--format", form]) == 0
-        said[form] = capsys.readouterr().out
+def test_a_run_beside_a_table_for_other_programs(compared: Compared) -> None:
+    said = {form: compared("musleh-table3", "--format", form) for form in ("json", "csv", "markdown")}
     whole = json.loads(said["json"])
     assert whole["published"] == "musleh-table3"
     rows = list(csv.DictReader(said["csv"].splitlines()))
@@ -186,9 +177,7 @@ def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.
     assert "| vm_rx88 / native_rx88 |" in said["markdown"].replace("\\_", "_")
 
 
-def test_every_effect_of_a_column_is_in_the_files_for_other_programs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_effect_of_a_column_is_in_the_files_for_other_programs(compared: Compared) -> None:
     """The function is set against both the bare port and the bridge."""
     study = """
 name = "three"
@@ -198,11 +187,7 @@ path = [{ name = "native", kind = "veth" }, { name = "bridge", kind = "bridge" }
 workload = [{ name = "rate", operation = "message_rate", sizes = [64], iterations = 50, warmup = 5 }]
 trials = { min_blocks = 4, max_blocks = 4 }
 """
-    (tmp_path / "s.toml").write_text(study)
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert cli(["compare", str(tmp_path / "run"), "--published", "nanos-table1", "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json.loads(compared("nanos-table1", "--format", "json", study=study))["rows"]
     assert [(row["column"], row.get("reference")) for row in rows] == [
         ("native", None),
         ("bridged", "native"),
@@ -284,24 +269,12 @@ def test_a_run_that_stops_early_is_set_beside_a_table_by_its_repeated_intervals(
 @pytest.mark.parametrize(
     ("target", "said"), [("vff", "'vff', no path of this run"), ("vf/immidiate", "'immidiate', no setting")]
 )
-def test_a_column_mapped_to_what_the_run_has_not_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
-) -> None:
-    (tmp_path / "s.toml").write_text(STUDY)
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3", "--map", f"vm_rx1={target}"]) == 2
-    assert said in (asked := capsys.readouterr().err)
+def test_a_column_mapped_to_what_the_run_has_not_is_refused(compared: Compared, target: str, said: str) -> None:
+    assert said in (asked := compared("musleh-table3", "--map", f"vm_rx1={target}", status=2))
     assert "vf" in asked or "immediate" in asked.partition("hint")[2]
 
 
-def test_a_run_without_anything_of_a_table_says_what_it_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "s.toml").write_text(STUDY)
-    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    assert cli(["compare", str(tmp_path / "run"), "--published", "nanos-table1"]) == 2
-    assert cli(["compare", str(tmp_path / "run"), "--published", "nonsense"]) == 2
-    said = capsys.readouterr().err
+def test_a_run_without_anything_of_a_table_says_what_it_needs(compared: Compared) -> None:
+    said = compared("nanos-table1", status=2) + compared("nonsense", status=2)
     assert "--map" in said
     assert "musleh-table3" in said
