@@ -1,11 +1,13 @@
 #include "meta.h"
 
+#include <elf.h>
+#include <link.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMAND_ROOM = 4096, LINE_ROOM = 512 };
+enum { COMMAND_ROOM = 4096, LINE_ROOM = 512, BUILD_ROOM = 64 };
 
 void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name) {
     ++unsupported->calls;
@@ -72,6 +74,38 @@ static void add_command(struct nmt_bytes *meta) {
     add_meta(meta, "command", text);
 }
 
+/* Return the build id among the notes of a program, which its linker made of the contents; NULL when it has none. */
+static const unsigned char *find_build_id(const char *at, const char *end, unsigned *size) {
+    while (at + sizeof(ElfW(Nhdr)) <= end) {
+        ElfW(Nhdr) note;
+        memcpy(&note, at, sizeof note);
+        const char *name = at + sizeof note, *value = name + ((note.n_namesz + 3U) & ~3U);
+        *size = note.n_descsz;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(name, "GNU", 4))
+            return (const unsigned char *)value;
+        at = value + ((note.n_descsz + 3U) & ~3U);
+    }
+    return NULL;
+}
+
+/* Called for the program itself first, and for nothing after it. */
+static int add_build(struct dl_phdr_info *program, size_t size, void *meta) {
+    (void)size;
+    char text[2 * BUILD_ROOM + 1] = "";
+    for (int i = 0; i < program->dlpi_phnum && !*text; ++i) {
+        const char *notes = (const char *)program->dlpi_addr + program->dlpi_phdr[i].p_vaddr;
+        unsigned bytes = 0;
+        const unsigned char *id = program->dlpi_phdr[i].p_type == PT_NOTE
+                                      ? find_build_id(notes, notes + program->dlpi_phdr[i].p_memsz, &bytes)
+                                      : NULL;
+        for (unsigned byte = 0; id && byte < bytes && byte < BUILD_ROOM; ++byte)
+            snprintf(text + (size_t)2 * byte, 3, "%02x", id[byte]);
+    }
+    if (*text)
+        add_meta(meta, "build", text);
+    return 1;
+}
+
 /* The processor whose clock the gaps were measured by: its model, where the kernel tells it, and how many there are. */
 static void add_processors(struct nmt_bytes *meta) {
     char line[LINE_ROOM];
@@ -99,6 +133,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     add_meta(meta, "node", node);
     add_processors(meta);
     add_command(meta);
+    dl_iterate_phdr(add_build, meta);
     nmt_read_version(library);
     add_meta(meta, "library", library);
     for (size_t i = 0; i < 4; ++i)

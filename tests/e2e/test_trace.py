@@ -237,6 +237,14 @@ def test_a_trace_tells_on_which_processor_it_was_taken(traced: Trace) -> None:
     assert schedule.crowd == (RANKS if int(facts["cpu.count"]) < RANKS else 0)
 
 
+def test_a_trace_tells_builds_of_one_program_apart(traced: Trace) -> None:
+    (build_id,) = {rank.meta.get("build", "") for rank in traced.ranks}
+    program = traced.ranks[0].meta["command"].split()[0]
+    shown = process.run(["readelf", "--notes", program], timeout_s=LAUNCH_TIMEOUT_S, check=True).stdout.decode()
+    assert build_id == next((line.split()[-1] for line in shown.splitlines() if "Build ID" in line), "")
+    assert schedule_from_trace(traced).build == build_id
+
+
 def test_time_adds_up(traced: Trace) -> None:
     """By a clock that goes on by one tick at each reading (tests/native/tick.c), none is lost and none told twice."""
     polled = {"Init", "Finalize", "Send (persistent)", "Test (completed)"}

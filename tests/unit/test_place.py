@@ -36,7 +36,7 @@ from nearmetal.predict.place import (
     round_robin,
     share_schedule,
 )
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, words_of
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.traffic import inter_share, messages_of, traffic
@@ -246,6 +246,25 @@ def test_traces_of_different_programs_are_told(messages: int, refused: bool) -> 
     assert "2 command lines ('nmapps ep S', 'nmapps ep W')" in doubt.said
     assert doubt.refuse == refused
     assert not find_doubts([launches[0], launch(("nmapps", "ep", "W"), messages)], named, apart)
+    builds = [replace(launches[0], build="1" * 40), replace(launch(launches[0].command, messages), build="2" * 40)]
+    (doubt,) = find_doubts(builds, named, apart)
+    assert "2 builds of one program ('111111111111', '222222222222')" in doubt.said
+    assert doubt.refuse == refused
+    assert not find_doubts([builds[0], replace(builds[0], build="")], named, apart)
+
+
+@pytest.mark.parametrize(
+    ("command", "other", "same"),
+    [
+        ("/a/app 8 /a/in", "/b/app 8 /b/in", True),
+        ("python3 /a/one.py", "python3 /a/other.py", False),
+        ("app /a/mesh-1", "app /a/mesh-2", False),
+        ("app --out=/a/x/", "app --out=/b/x", True),
+    ],
+)
+def test_files_are_told_apart_by_their_names(command: str, other: str, same: bool) -> None:
+    """Words with a slash were left out, so two scripts of one interpreter counted as one program."""
+    assert (words_of(command.split()) == words_of(other.split())) == same
 
 
 def test_messages_between_nodes_over_a_path_inside_one_are_refused() -> None:

@@ -354,11 +354,13 @@ def _of_mixed_trials(named: NamedMachine) -> list[Doubt]:
 def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> list[Doubt]:
     """Return that the traces are of several programs: replayed in turn, they give the time of none."""
     commands = sorted({" ".join(one.command) for one in schedules if one.command})
-    if len(commands) < 2:
+    builds = sorted({one.build[:12] for one in schedules if one.build})
+    if max(len(commands), len(builds)) < 2:
         return []
+    what, told = ("command lines", commands) if len(commands) > 1 else ("builds of one program", builds)
     sent = [messages_of(one, machine, MAX_SAMPLED_RANKS) for one in schedules]
     counts = [int(one.count.sum()) for one in sent]
-    said = f"the traces are of {len(commands)} command lines ({commands[0]!r:.60}, {commands[1]!r:.60})"
+    said = f"the traces are of {len(told)} {what} ({told[0]!r:.60}, {told[1]!r:.60})"
     said += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
     return [Doubt(said, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))]
 

@@ -152,7 +152,9 @@ class Schedule:
     mpi: str = field(default="", compare=False)
     """Of a trace, what its MPI called itself."""
     command: tuple[str, ...] = field(default=(), compare=False)
-    """Of a trace, the words of its command line but paths: what the program is and what it was told."""
+    """Of a trace, the words of its command line, files by their names: what the program is and what it was told."""
+    build: str = field(default="", compare=False)
+    """Of a trace, the build id of the program; empty where there is none."""
     processor: str = field(default="", compare=False)
     """Of a trace, the model of the processor that it computed on."""
     crowd: int = field(default=0, compare=False)
@@ -211,6 +213,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         trace.source,
         library,
         command,
+        build=trace.ranks[0].meta.get("build", ""),
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
@@ -220,8 +223,8 @@ def schedule_from_trace(trace: Trace) -> Schedule:
 
 
 def words_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of a program and its arguments without paths, which differ between launches."""
-    return tuple([word.rpartition("/")[2] for word in command[:1]] + [word for word in command[1:] if "/" not in word])
+    """Return the words of a command line, of files their names alone: their folders differ between launches."""
+    return tuple(word.rstrip("/").rpartition("/")[2] for word in command)
 
 
 class _RankReader:
