@@ -7,11 +7,12 @@ is a row group of its own, so that one rank's durations are read without touchin
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -140,13 +141,10 @@ def part_sums(path: Path, cells: Sequence[StoredCell]) -> tuple[str, ...]:
     Values are about half of a file, and hashing is a good part of reading it: who wants values hashes only those.
     Raise ForeignFileError when it is not the file of such cells.
     """
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
-            metadata = pq.read_metadata(path)
-            return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
-    except _DAMAGES as error:
-        raise _not_whole(path, error) from error
+    with _read(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
+        metadata = pq.read_metadata(path)
+        return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
 
 
 def read_values(
@@ -157,17 +155,14 @@ def read_values(
     Raise ForeignFileError when the file has not the recorded digest `sha256` ('': none was recorded) or is not one of
     samples. `parts` are the recorded digests of its directory and of this cell, which are looked at instead.
     """
-    try:
-        with _opened(path, sha256) if parts is None else _opened_in_parts(path, cell, *parts) as file:
-            groups = [cell.first_group + rank for rank in cell.value_ranks]
-            lengths = [file.metadata.row_group(group).num_rows for group in groups]
-            _check_lengths(path, cell, lengths, len(cell.value_ranks))
-            values, good = _rank_values(file, groups[0])
-            for group in groups[1:]:
-                others, others_good = _rank_values(file, group)
-                values, good = np.maximum(values, others), good & others_good
-    except _DAMAGES as error:
-        raise _not_whole(path, error) from error
+    with _read(path), _opened(path, sha256) if parts is None else _opened_in_parts(path, cell, *parts) as file:
+        groups = [cell.first_group + rank for rank in cell.value_ranks]
+        lengths = [file.metadata.row_group(group).num_rows for group in groups]
+        _check_lengths(path, cell, lengths, len(cell.value_ranks))
+        values, good = _rank_values(file, groups[0])
+        for group in groups[1:]:
+            others, others_good = _rank_values(file, group)
+            values, good = np.maximum(values, others), good & others_good
     measured, good = values[cell.warmup :], good[cell.warmup :]
     return measured if good.all() else measured[good]
 
@@ -177,27 +172,25 @@ def read_rows(path: Path, cell: StoredCell, sha256: str = "") -> pa.Table:
 
     Takes and raises what `read_values` does.
     """
-    try:
-        with _opened(path, sha256) as file:
-            groups = list(range(cell.first_group, min(cell.first_group + cell.ranks, file.num_row_groups)))
-            _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
-            rows = file.read_row_groups(groups)
-            return rows.select(list(_COLUMNS)).replace_schema_metadata()
-    except _DAMAGES as error:
-        raise _not_whole(path, error) from error
+    with _read(path), _opened(path, sha256) as file:
+        groups = list(range(cell.first_group, min(cell.first_group + cell.ranks, file.num_row_groups)))
+        _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
+        rows = file.read_row_groups(groups)
+        return rows.select(list(_COLUMNS)).replace_schema_metadata()
 
 
 def read_table(path: Path, sha256: str = "") -> pa.Table:
     """Return all rows of a file; takes and raises what `read_values` does."""
+    with _read(path), _opened(path, sha256) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[None]:
     try:
-        with _opened(path, sha256) as file:
-            return file.read()
+        yield
     except _DAMAGES as error:
-        raise _not_whole(path, error) from error
-
-
-def _not_whole(path: Path, error: Exception) -> ForeignFileError:
-    return ForeignFileError(f"{path} is not a complete sample file: {error}", hint=HINT_DAMAGED)
+        raise ForeignFileError(f"{path} is not a complete sample file: {error}", hint=HINT_DAMAGED) from error
 
 
 def _opened(path: Path, sha256: str) -> pq.ParquetFile:
