@@ -77,9 +77,7 @@ def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "run").exists()
 
 
-def test_a_directory_a_pattern_and_a_decimal_comma_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_a_pattern_and_a_decimal_comma_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "comma").write_text("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1,50\n")
     asked = [str(tmp_path), f"native={tmp_path}/*.txt", f"native={tmp_path}/comma"]
     assert cli(["import", *asked, "--out", str(tmp_path / "run")]) == 2
