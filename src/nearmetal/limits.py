@@ -23,14 +23,14 @@ class Limit:
             return self.default
         if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text) > 0):
             raise BadInputError(
-                f"{self.variable}={text[:40]!r} is no whole number above 0", hint=f"it is the number of {self.what}"
+                f"{self.variable}={text[:40]!r} is not a whole number above 0", hint=f"it is the number of {self.what}"
             )
         return int(text)
 
     @property
     def hint(self) -> str:
         """Say how to raise the limit."""
-        return f"if that is meant, raise the limit of {self.value()} {self.what}: {self.variable}={2 * self.value()}"
+        return f"if this is intended, raise the limit of {self.value()} {self.what}: {self.variable}={2 * self.value()}"
 
 
 STEPS = Limit("NEARMETAL_MAX_STEPS", 10_000_000_000, "steps of one replay")

@@ -41,7 +41,7 @@ def decimal(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is not a number")
     value = float(word)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:40]!r} is beyond every measurement")
+        raise ValueError(f"{text[:40]!r} is out of range")
     return value
 
 
@@ -60,7 +60,7 @@ def is_whole(text: str, most: int = MOST) -> bool:
 def to_whole(value: float) -> int:
     """Round to a number of ns or bytes from 0 to `MOST`; raise ValueError for what is none, inf and nan included."""
     if not 0 <= value < MOST:  # as floats, so that `MOST` itself, which is 2^63 then, is out
-        raise ValueError(f"{value:.6g} is beyond every measurement")
+        raise ValueError(f"{value:.6g} is out of range")
     return round(value)
 
 

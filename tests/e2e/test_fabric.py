@@ -76,12 +76,12 @@ def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
     again = desk.fabric("run")
     assert again[:2] == (1, out)
     out = desk.flat(out)
-    assert re.search(r"node n5: a message with it takes (1\.9|2)\S* times what is typical", out)
-    assert re.search(r"node n2: what it sends takes 1\.\d+ times what is typical; the reverse direction does not", out)
-    assert re.search(r"link n6 -> n7: bandwidth takes 1\.\d+ times", out)
+    assert re.search(r"node n5: a message to or from it takes (1\.9|2)\S* times as long as is typical", out)
+    assert re.search(r"node n2: what it sends takes 1\.\d+ times as long as is typical; the reverse direction", out)
+    assert re.search(r"link n6 -> n7: takes 1\.\d+ times", out)
     assert "measuring them 10 times more" in err
     page = (desk.folder / "page.html").read_text()
-    assert "node n5: a message with it takes" in page
+    assert "node n5: a message to or from it takes" in page
     assert "<script" not in page
 
 

@@ -300,7 +300,7 @@ def test_an_interrupted_gate_goes_on(
 
     monkeypatch.setattr(FakeHost, "carry_out", interrupted)
     assert gate(new, "--against", base, "--out", "again") == 130
-    assert "--out again goes on" in " ".join(capsys.readouterr().err.split())
+    assert "repeat the command with --out again" in " ".join(capsys.readouterr().err.split())
     before = {r.order.trial: r.started_utc for r in RunDir.open(Path("again")).trials()}
     assert len(before) == 6
     assert gate(new, "--against", base, "--out", "again") == 1

@@ -197,7 +197,7 @@ def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
     assert nearmetal(["verify", "r"]) == 4
     (root / "study.toml").write_text(STUDY.replace("seed = 3", "seed = 4"))
     assert nearmetal(["run", "--resume", "r"]) == 2
-    assert "what it was is not kept in runs of format 1" in capsys.readouterr().err
+    assert "runs of format 1 do not keep the original" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("older_format", [as_format_2, as_format_3])
@@ -225,7 +225,7 @@ def test_a_trial_that_is_gone_is_named_and_measured_again(
 ) -> None:
     for file in (f"trials/{trial:06d}.json", f"samples/{trial:06d}.parquet"):
         (root / file).unlink()
-    gone = f"r/trials/{trial:06d}.json is gone, of a trial that was finished"
+    gone = f"r/trials/{trial:06d}.json is missing, but its trial was finished"
     assert nearmetal(["verify", "r"]) == 1
     told = capsys.readouterr().out
     assert told == f"{gone}\nr: 8 trials, 19 files (0.1 MB) match their checksums, 1 trial is missing\n"

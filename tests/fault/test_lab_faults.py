@@ -219,9 +219,9 @@ def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(clust
     wide = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2, 3)))
     with contextlib.closing(lab.open_lab({"nodes": 4, "launches": 3}, lambda _: None)) as opened:
         assert opened.together([ORDER, wide, ORDER, wide]) == [[ORDER, ORDER], [wide, wide]]
-    with pytest.raises(BadInputError, match="'launches' is for machines of their own"):
+    with pytest.raises(BadInputError, match="'launches' needs one machine per node"):
         lab.open_lab({"launches": 2}, lambda _: None)
-    with pytest.raises(BadInputError, match="'warm_machines' is for machines of their own"):
+    with pytest.raises(BadInputError, match="'warm_machines' needs one machine per node"):
         lab.open_lab({"warm_machines": True}, lambda _: None)
 
 
@@ -235,7 +235,7 @@ def test_lives_with_guests_come_first(cluster: lab.LabHost) -> None:
 def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(cluster: lab.LabHost) -> None:
     wanted = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2)))
     outcome = cluster.carry_out(wanted, lambda *_: pytest.fail("outside"))
-    assert outcome.reason == "the trial needs 3 nodes, and the cluster has 2"
+    assert outcome.reason == "the trial needs 3 nodes, but the cluster has 2"
     assert outcome.hint == "nodes = 3 in [host.options]"
 
 

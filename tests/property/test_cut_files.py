@@ -83,6 +83,6 @@ def test_a_whole_file_has_no_mark(name: str) -> None:
 
 def test_a_number_cut_in_its_middle_says_how_to_mend_a_whole_file() -> None:
     data = (SAMPLES / "written-omb-5.9-bw.txt").read_bytes()
-    with pytest.raises(ForeignFileError, match="its last line has no end: '1  ") as caught:
+    with pytest.raises(ForeignFileError, match="its last line has no newline: '1  ") as caught:
         read_foreign(data[: data.index(b"2.97") + 1])
     assert "echo >> FILE" in caught.value.hint

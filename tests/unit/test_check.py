@@ -81,7 +81,7 @@ progress = "PROGRESS"
 @pytest.mark.parametrize(
     ("flavour", "version", "machine", "path", "progress", "refused"),
     [
-        ("mpich", "4.0.2", "base", "vf", "polling", "a waiting rank of mpich-4.0.2 polls without giving way"),
+        ("mpich", "4.0.2", "base", "vf", "polling", "a waiting rank of mpich-4.0.2 polls without yielding"),
         ("mpich", "5.0.2", "base", "vf", "polling", ""),
         ("mpich", "4.0.2", "smp2", "vf", "polling", ""),
         ("mpich", "", "base", "vf", "polling", ""),  # no image: the launch itself refuses
@@ -108,7 +108,7 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
     [
         ("nodes = 2", "[0, 1]", "vf", ""),
         ("nodes = 2", "[0, 0]", "vf", "2 ranks share 1 processor"),
-        ("nodes = 2", "[0, 2]", "vf", "needs 3 nodes, and the cluster has 2"),
+        ("nodes = 2", "[0, 2]", "vf", "needs 3 nodes, but the cluster has 2"),
         ("slots = 1", "[0, 1]", "vf", "2 ranks share 1 processor"),
         ('nodes = 2, machine = "kvm"', "[0, 1]", "guest-vf", ""),
         ('nodes = 2, machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "one"} #', ""),
@@ -119,7 +119,7 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
             "ends must be 'both' or 'one', not 'all'",
         ),
         ("nodes = 2", "[0, 1]", "guest-vf", r"'base' has no KVM \(machine = 'kvm' in \[host.options\]\)"),
-        ('machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "both"} #', "at one end only(.*)ask for `nodes`"),
+        ('machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "both"} #', "at only one end(.*)set `nodes`"),
         ("nodes = 2", "[0, 1]", "vf-roce", "is built on one machine"),
         ("nodes = 2", "[0, 1]\noptions = { waterfall = true }", "vf", ""),
         ('nodes = 2, machine = "kvm"', "[0, 1]\noptions = { waterfall = true }", "vhost", "asks for a kernel trace"),

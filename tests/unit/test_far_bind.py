@@ -40,7 +40,7 @@ def test_a_recipe_is_built_on_the_hypervisor_that_it_names() -> None:
     ("wrong", "said"),
     [
         (order(nodes="h1 nowhere"), "'nowhere'"),
-        (order(nodes="h1"), "1 machines and the workload needs 2"),
+        (order(nodes="h1"), "1 machines, but the workload needs 2"),
         (order("bridge"), "does not say where to build it"),
         (order("bridge", hypervisor="h9"), "'h9'"),
         (order("bridge", hypervisor="h1", network="none"), "'own' or 'machine'"),

@@ -163,4 +163,4 @@ def test_moderation_counts_as_in_the_emulator_of_the_run(tuned: ModelFile) -> No
     assert [stage.packet_gap_ps for stage in gaps if stage] == [12_304_000, 123_040_000]
     unknown = replace(named, machine=replace(named.machine, inter=PathModel((Segment(UNBOUNDED, 1),))))
     said = [doubt.said for doubt in Changes(interrupts="dim-eqe").doubts(unknown)]
-    assert any("all packets of a message are taken to come at once" in one for one in said)
+    assert any("all packets of a message are assumed to arrive at once" in one for one in said)

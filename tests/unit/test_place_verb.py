@@ -89,7 +89,7 @@ def test_break_even_tells_the_share_that_the_program_has(tmp_path: Path, monkeyp
     """Beside the break-even share of messages stood the program's share of a weight of bytes and messages."""
     near, far = (exchange(Peer.XOR, to, size) for to, size in ((1, 8), (2, 1000)))
     err = placed(monkeypatch, tmp_path, shared(near, far), "--break-even", "veth", "vf", "--path", "veth,vf")
-    assert "In this program 50% of messages are between nodes, host after host." in " ".join(err.split())
+    assert "50% of messages are between nodes if hosts are filled one after another." in " ".join(err.split())
     assert "messages between nodes" in err
     assert err.count(" 50%") >= 2
 

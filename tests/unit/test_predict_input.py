@@ -85,7 +85,7 @@ def test_what_only_a_halo_has_is_refused_of_other_patterns(tmp_path: Path, model
     text = f'[pattern]\nkind = "{kind}"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n{line}\n'
     (tmp_path / "p.toml").write_text(text)
     error = refused(predict, str(tmp_path / "p.toml"), "--on", model)
-    assert f"{line.split(maxsplit=1)[0]} is of a halo, and the pattern is {kind}" in error.message
+    assert f"{line.split(maxsplit=1)[0]} belongs to a halo, but the pattern is {kind}" in error.message
 
 
 def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_traces_of_two_sizes_need_a_third(
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [replace(ping(8), ranks=next(sizes))])
     error = refused(predict, "few", "many", "--on", model, *ranks)
     assert error.message.endswith(said)
-    assert "--ranks a larger one" in error.hint
+    assert "a larger --ranks" in error.hint
 
 
 def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
@@ -136,7 +136,7 @@ def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
     pattern, empty = str(tmp_path / "p.toml"), str(tmp_path / "empty.toml")
     assert refused(predict, empty, "--on", model).message == f"{empty} has no table"
     error = refused(predict, pattern, "--on", model, "--machine", empty)
-    assert error.message == f"{empty} names nothing that differs from the measured machine"
+    assert error.message == f"{empty} sets nothing that differs from the measured machine"
     assert "vms_per_host" in error.hint
     assert "a file that --save-model" in refused(predict, pattern, "--on", pattern).hint
 

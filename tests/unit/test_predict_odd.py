@@ -210,11 +210,11 @@ def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
     (row,) = json.loads(out)
     assert row["setting"] == "default"
     assert "default is tuned with igb-queue:usecs=3,emulated=0, not fitted from samples of its own" in err
-    assert "on top of the interrupts" not in err
+    assert "is added to the interrupts" not in err
     _, err = told(monkeypatch, ping(8), source, "--setting", "default", *rule)
-    assert "on top of the interrupts" in err
+    assert "is added to the interrupts" in err
     for argv in ((*rule,), ("--setting", "default", *rule)):
-        with pytest.raises(BadInputError, match="another setting has to stand for it"):
+        with pytest.raises(BadInputError, match="exactly one setting must be chosen"):
             told(monkeypatch, ping(8), source, *argv, "--as", "default")
     with pytest.raises(BadInputError, match="--as has no effect without --interrupts"):
         told(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
@@ -297,6 +297,6 @@ def test_one_path_is_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_one_rule_of_moderation_for_several_paths_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = ("--interrupts", "igbvf:usecs=3,emulated=0")
     _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule)
-    assert "the rule igbvf:usecs=3,emulated=0 is added to veth, bridge alike" in err
+    assert "the rule igbvf:usecs=3,emulated=0 is added to all of veth, bridge" in err
     _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule, "--path", "bridge")
     assert "alike" not in err

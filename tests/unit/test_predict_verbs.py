@@ -226,7 +226,7 @@ def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
     lonely = Program((DoCall(0),), (Op(OpKind.RECV, peer=1, tag=5),), (Comm(0, size=2),))
     silent = Program((), (), (Comm(0, size=2),))
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(2, (lonely, silent))])
-    with pytest.raises(NearmetalError, match="deadlock: 1 of 2 ranks cannot go on: rank 0 in recv with 1, tag 5"):
+    with pytest.raises(NearmetalError, match="deadlock: 1 of 2 ranks cannot continue: rank 0 in recv with 1, tag 5"):
         run(predict, files[0], *on, "--per-node", "1")
     sender = Program((DoCall(0),), (Op(OpKind.SEND, peer=1, tag=6),), (Comm(0, size=2),))
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(2, (sender, silent))])
@@ -495,5 +495,5 @@ def test_means_of_a_suite_are_no_samples_to_fit(tmp_path: Path) -> None:
         "trials = { min_blocks = 3, max_blocks = 3 }\n"
     )
     assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
-    with pytest.raises(BadInputError, match="no ping-pong samples"):
+    with pytest.raises(BadInputError, match="no back-to-back ping-pong samples"):
         fit_run(RunDir.open(tmp_path / "run"))

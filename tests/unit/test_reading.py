@@ -294,7 +294,7 @@ def test_every_limit_is_documented() -> None:
 
 @pytest.mark.parametrize("text", NUMBERS)
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"number|measurement"):
+    with pytest.raises(ValueError, match=r"number|range"):
         decimal(text)
     with pytest.raises(ValueError, match="whole number"):
         whole(text)
@@ -305,9 +305,9 @@ def test_what_is_no_number_is_refused(text: str) -> None:
 
 def test_durations_and_sizes_beyond_64_bits_are_refused() -> None:
     for value in (2.0**63, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="beyond"):
+        with pytest.raises(ValueError, match="out of range"):
             to_whole(value)
-    with pytest.raises(BadInputError, match="beyond every measurement"):
+    with pytest.raises(BadInputError, match="out of range"):
         parse_duration_ns("9999999999999 h")
     assert (decimal(" 1.5e-3"), decimal(".5"), decimal("5."), to_whole(1.5)) == (0.0015, 0.5, 5.0, 2)
 

@@ -107,7 +107,7 @@ def of_summary(key: str, value: object, cell: int = 0) -> Change:
 
 def test_a_file_of_another_trial_is_refused(changed: Callable[..., Path]) -> None:
     path = changed(lambda raw: raw["sums"].update({"samples/000001.parquet": "0" * 64, "zzz": "0" * 64}))
-    assert refused(path) == ("IT names a file that is not of its trial: 'samples/000001.parquet'", "")
+    assert refused(path) == ("IT names a file that does not belong to its trial: 'samples/000001.parquet'", "")
 
 
 def test_a_record_under_another_name_is_refused(changed: Callable[..., Path]) -> None:
@@ -153,7 +153,7 @@ def test_a_summary_is_of_samples_that_its_cell_can_have(
     for value in bad:
         for cell in (0, 1):
             message, _ = refused(changed(of_summary(key, value, cell)))
-            assert message == "IT is not the record of a trial: a summary is of no samples that its cell can have"
+            assert message == "IT is not the record of a trial: a summary does not fit the samples of its cell"
 
 
 def even(raw: dict[str, Any], **more: object) -> None:
@@ -183,7 +183,7 @@ def test_the_figures_of_a_summary_are_in_order(changed: Callable[..., Path], mor
     if sane:
         assert summary_of(path).min_ns == 1000
     else:
-        assert "a summary is of no samples" in refused(path)[0]
+        assert "a summary does not fit the samples" in refused(path)[0]
 
 
 @pytest.mark.parametrize(("centre_ns", "sane"), [(1.0, True), (0.0, False), (-5.0, False)])
@@ -199,7 +199,7 @@ def test_a_mode_of_a_summary_takes_time(changed: Callable[..., Path], centre_ns:
     if sane:
         assert [one.centre_ns for one in summary_of(path).modes.modes] == [3.0, centre_ns]
     else:
-        assert "a summary is of no samples" in refused(path)[0]
+        assert "a summary does not fit the samples" in refused(path)[0]
 
 
 def test_a_cell_may_have_no_summary(changed: Callable[..., Path]) -> None:
@@ -344,7 +344,7 @@ def test_records_that_are_gone_or_other_ones_are_named(kept: Path, tmp_path: Pat
     first, second = records(kept)[:2]
     known = {first.name: first, second.name: second}
     listed = {"000000": first.seal, "000001": "another", "000002": "c", "000003": "d"}
-    assert gone(tmp_path, listed, known) == [f"{tmp_path}/trials/000003.json is gone, of a trial that was finished"]
+    assert gone(tmp_path, listed, known) == [f"{tmp_path}/trials/000003.json is missing, but its trial was finished"]
     assert gone(tmp_path, {}, known) == []
     said = [f"{tmp_path}/trials/000001.json is not the record that this run committed"]
     assert replaced(tmp_path, listed, known) == said

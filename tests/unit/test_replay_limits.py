@@ -91,7 +91,7 @@ def test_a_replay_that_needs_too_many_steps_names_rank_and_call(monkeypatch: pyt
 def test_memory_of_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARMETAL_MAX_MEMORY", str(64 << 20))
     flood = program([send(1, 0, nonblocking=True)], [Repeat(1 << 29, (DoCall(0),))], slots=1)
-    with pytest.raises(BudgetError, match=r"memory than it may take, rank 0 in send with 1") as seen:
+    with pytest.raises(BudgetError, match=r"memory than its limit, rank 0 in send with 1") as seen:
         run_ns(Schedule(2, (flood, program([], []))))
     assert "NEARMETAL_MAX_MEMORY" in seen.value.hint
     with pytest.raises(BudgetError, match="memory"):

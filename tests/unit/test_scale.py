@@ -110,14 +110,14 @@ def calls(**changed: object) -> Callable[[int, int], list[Op]]:
     [
         (3, ring, "of 3 ranks cannot be scaled: neighbours look like pairs"),
         (4, pairs, "rank 2 makes other calls than rank 1"),
-        (4, grid, "sendrecv of rank 0 is with rank 2, which is no neighbour in a ring or chain"),
-        (4, workers, "send of rank 2 is with rank 0, which is no neighbour"),
+        (4, grid, "sendrecv of rank 0 is with rank 2, which is not a neighbour in a ring or chain"),
+        (4, workers, "send of rank 2 is with rank 0, which is not a neighbour"),
         (6, one_longer, "rank 2 makes other calls than rank 1"),
         (4, calls(collective=Collective.ALLTOALL), "alltoall of rank 0 of 16 B changes its size"),
         (4, calls(collective=Collective.ALLGATHER), "allgather of rank 0 of 16 B changes its size"),
         (4, calls(vector=True), "allreduce of rank 0 of 16 B changes its size"),
         (4, calls(collective=Collective.BCAST, peer=3), "bcast of rank 0 has rank 3 as its root"),
-        (4, calls(comm=1), "allreduce of rank 0 is on a communicator of a part of the ranks"),
+        (4, calls(comm=1), "allreduce of rank 0 uses a communicator with only some of the ranks"),
     ],
 )
 def test_what_one_trace_does_not_tell_is_refused(ranks: int, ops_of: Callable[[int, int], list[Op]], why: str) -> None:
@@ -126,7 +126,7 @@ def test_what_one_trace_does_not_tell_is_refused(ranks: int, ops_of: Callable[[i
 
 
 def test_a_process_grid_is_refused_and_an_element_gathered_is_not() -> None:
-    with pytest.raises(BadInputError, match="is on a grid of 4x1, which would be another on more ranks"):
+    with pytest.raises(BadInputError, match="is on a grid of 4x1, which would differ on more ranks"):
         scale(traced(4, ring, Comm(0, size=4, dims=(4, 1), periods=(1, 1))), 16)
     scale(traced(4, ring, Comm(0, size=4, dims=(4,), periods=(1,))), 16)
     scale(traced(4, calls(collective=Collective.ALLGATHER, message_bytes=8)), 16)
@@ -220,7 +220,7 @@ def one_call_more(rank: int, ranks: int) -> list[Op]:
     [
         (odd_sizes, "1000 B on 4 ranks and 1100 B on 16, which is no power"),
         (vanishing, "1000 B on 4 ranks and 0 B on 16"),
-        (one_call_more, "rank 0 makes other calls than on 4 ranks"),
+        (one_call_more, "rank 0 makes different calls than on 4 ranks"),
     ],
 )
 def test_what_two_traces_do_not_agree_on_is_refused(ops_of: Callable[[int, int], list[Op]], why: str) -> None:

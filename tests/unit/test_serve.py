@@ -227,7 +227,7 @@ def test_the_list_is_narrowed_by_study_host_path_and_date(
 def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
     page = client.get("/runs/first")
     assert page.status_code == 200
-    assert "Every trial by itself" in page.text
+    assert "Each trial" in page.text
     assert 'href="/runs/first/live"' in page.text
     assert "<script" not in page.text
     told = client.get("/api/v1/runs/first").json()
@@ -237,7 +237,7 @@ def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
 def test_a_fabric_is_listed_and_shown_with_its_heat_maps(client: TestClient) -> None:
     assert re.search(r'href="/runs/fabric".*?a whole fabric', client.get("/").text)
     page = client.get("/runs/fabric").text
-    assert "node n5: a message with it takes" in page
+    assert "node n5: a message to or from it takes" in page
     assert page.count("Heat map of") == 2
     assert 'href="/api/v1/runs/fabric/fabric"' in page
     told = client.get("/api/v1/runs/fabric/fabric").json()

@@ -313,7 +313,7 @@ def test_an_unfinished_search_is_shown_as_far_as_it_got(searched: Path, tmp_path
     shutil.copytree(searched / "search", tmp_path / "search")
     places = sorted((tmp_path / "search" / "trials").iterdir())
     unproven = (len(places) - 3, "Not proven yet: ")
-    for kept, said in (unproven, (12, "Not ended: after "), (0, "Nothing of the search is on disk yet")):
+    for kept, said in (unproven, (12, "Not ended: after "), (0, "So far only the start of the search")):
         for place in places[kept:]:
             place.unlink(missing_ok=True)
         list_anew(tmp_path / "search")

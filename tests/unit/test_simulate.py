@@ -49,7 +49,7 @@ def test_a_message_after_computing_costs_both_ends_more_and_the_next_one_does_no
             hot_ns = exchanges(computed_us, count, MACHINE)
             assert exchanges(computed_us, count, cold) - hot_ns == 2 * more_ns, (computed_us, count)
             assert exchanges(computed_us, count, replace(cold, intra=MACHINE.inter, inter=MACHINE.inter)) == hot_ns
-    with pytest.raises(BadInputError, match="does not rise"):
+    with pytest.raises(BadInputError, match="does not increase"):
         replace(MACHINE.inter, cold=((100, 5), (100, 6)))
 
 

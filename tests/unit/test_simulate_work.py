@@ -63,7 +63,7 @@ def test_work_is_on_lines_between_measured_sizes_and_by_the_byte_beyond() -> Non
 
 
 def test_work_that_falls_with_the_size_is_refused() -> None:
-    with pytest.raises(BadInputError, match="does not rise"):
+    with pytest.raises(BadInputError, match="does not increase"):
         replace(path(), work_ps=((0, 500), (1000, 300)))
 
 

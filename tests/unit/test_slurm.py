@@ -68,7 +68,7 @@ def test_a_job_whose_nodes_are_cleaned_up_may_come_again() -> None:
 
 
 def test_a_foreign_answer_is_an_error() -> None:
-    with pytest.raises(UnavailableError, match="cannot read"):
+    with pytest.raises(UnavailableError, match="cannot parse"):
         parse_job("7", "nothing of the kind")
 
 

@@ -153,7 +153,7 @@ def spread(level: float, n: int) -> np.ndarray:
 def test_the_number_of_blocks_that_is_told_settles_it(level: float, settled: Standing) -> None:
     found = difference(spread(level, 8), spread(1.0, 8))
     assert found is not None
-    told = re.search(r"the interval holds the margin; about (\d+) blocks in each run would settle it", found.reason)
+    told = re.search(r"the interval contains the margin; about (\d+) blocks in each run would settle it", found.reason)
     assert told
     for blocks, standing in ((int(told[1]), settled), (int(told[1]) * 8 // 10, Standing.UNDECIDED)):
         more = difference(spread(level, blocks), spread(1.0, blocks))
@@ -164,7 +164,7 @@ def test_the_number_of_blocks_that_is_told_settles_it(level: float, settled: Sta
 def test_no_number_of_blocks_settles_what_lies_on_the_margin() -> None:
     found = difference(spread(1.05, 8), spread(1.0, 8))
     assert found is not None
-    assert found.reason == "the interval holds the margin; it lies on the margin itself"
+    assert found.reason == "the interval contains the margin; it lies on the margin itself"
 
 
 def test_a_run_passes_where_it_is_shown_to_cost_no_more() -> None:

@@ -147,7 +147,7 @@ def evidence(
         (-0.20, -0.10, 0.001, 1.0, 0.001, Finding.FASTER, "beyond the margin"),
         (0.10, 0.20, 0.001, 1.0, 0.2, Finding.DIFFERS, "not on which side"),  # beyond lost to the correction
         (-0.08, -0.02, 0.001, 0.3, 0.5, Finding.DIFFERS, "not on which side"),
-        (-0.08, 0.08, 0.9, 0.3, 1.0, Finding.UNDECIDED, "holds both equality and"),  # p > 0.05 is not equality
+        (-0.08, 0.08, 0.9, 0.3, 1.0, Finding.UNDECIDED, "contains both equality and"),  # p > 0.05 is not equality
         (0.02, 0.08, 0.2, 0.3, 0.5, Finding.UNDECIDED, "excludes equality by itself, but not after"),
         (0.01, 0.03, 0.001, 0.2, 1.0, Finding.UNDECIDED, "within the margin by itself, but not after"),
     ],

@@ -40,7 +40,7 @@ def test_blocks_that_drift_widen_and_others_do_not() -> None:
     for values in (drifting, -drifting):
         of, why = widened(moments(values), values)
         assert of.reach(0.95) > 2.0 * moments(values).reach(0.95)
-        assert why.startswith("its blocks drift or follow each other, which makes its interval ")
+        assert why.startswith("its blocks drift or are correlated, which makes its interval ")
     for steady in (0.01 * (-1.0) ** np.arange(12), np.zeros(12), drifting[:4]):
         assert widened(moments(steady), steady) == (moments(steady), "")
 

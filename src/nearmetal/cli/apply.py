@@ -92,7 +92,7 @@ def command(
     knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
     interfaces = chosen or wanted.interfaces
     if not interfaces and any(name.startswith("nic.") for name in knobs):
-        raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
+        raise BadInputError(f"{profile} sets knobs of interfaces but names none", hint="name them with --interface")
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
     guard = WatchLimits(confirm_s + _SPARE_S, interfaces, probe, storm)
     with (
@@ -144,7 +144,7 @@ def _say_what_is_known(session: Session, peer: str) -> None:
     for what, how in session.disturbed().items():
         click.echo(f"warning: {what} changed as well: {how}", err=True)
     for knob, reason in session.readback_doubts().items():
-        click.echo(f"warning: the read-back of {knob} proves nothing: {reason}", err=True)
+        click.echo(f"warning: the read-back of {knob} is unreliable: {reason}", err=True)
     for what, effect in (verified(session.shell, session.plan, peer) if peer else {}).items():
         lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""
         click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)

@@ -180,7 +180,7 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
         )
         return unconfirmed(gate, cells, error.message)
     except KeyboardInterrupt:
-        console.print(f"interrupted; the same command with --out {root} goes on")
+        console.print(f"interrupted; to continue, repeat the command with --out {root}")
         raise
     decided = judge(pair, measured, suspects=cells)
     return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))

@@ -199,7 +199,7 @@ def _only(replay: Replay, path: str) -> NamedMachine:
         return found[0]
     if not found:
         known = ", ".join(sorted({named.path for named in replay.machines}))
-        raise BadInputError(f"no path {path} to break even with", hint=f"there are {known}")
+        raise BadInputError(f"there is no path {path} for --break-even", hint=f"there are {known}")
     settings = sorted({named.setting for named in found})
     modes = sorted({named.progress for named in found})
     hints = [f"--setting {settings[0]} (of {', '.join(settings)})"] if len(settings) > 1 else []
@@ -245,7 +245,10 @@ def _grid(dims: str | None, ranks: int, slots: Slots, hosts: str) -> tuple[int, 
     """Return the process grid, () for none; warn of one that no blocks of these hosts fill."""
     grid = _parse_dims(dims, ranks)
     if grid and geometric(grid, slots) is None:
-        warn(f"no blocks of a grid of {dims} fill {hosts}\nhint: give hosts with equally many slots, which divide it")
+        warn(
+            f"no blocks of a grid of {dims} fill {hosts}\n"
+            "hint: give hosts with equal numbers of slots that divide the grid"
+        )
     return grid
 
 
@@ -298,7 +301,9 @@ def _break_even(
         raise BadInputError(said, hint="leave --break-even out")
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
-    share = f"In this program {seen.inter_share:.0%} of messages are between nodes, host after host."
+    share = (
+        f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
+    )
     found = break_even(
         first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
     )
@@ -320,7 +325,7 @@ def _print_break_even(found: BreakEvenJson) -> None:
         for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
     )
     title = f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
-    title += f"{format_duration(found.compute_ns)} of compute a message"
+    title += f"{format_duration(found.compute_ns)} of compute per message"
     table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
     as_table.draw(Console(stderr=True), [table])
 

@@ -164,7 +164,7 @@ def _show(
 def _refuse_one(machines: Sequence[NamedMachine]) -> None:
     if len(machines) == 1:
         said = f"--decide has nothing to choose from but {label(machines[0])}"
-        raise BadInputError(said, hint="leave out what narrows it to that: --path, --setting, --progress")
+        raise BadInputError(said, hint="drop the options that restrict it: --path, --setting, --progress")
 
 
 def _answer(
@@ -233,7 +233,7 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
         if twice is not None:
             where = f"{twice.path} / {twice.setting} / {twice.progress}"
             raise BadInputError(
-                f"{holder[twice]} and {path} hold the same case of {where}, which would count as two",
+                f"{holder[twice]} and {path} hold the same case of {where}, which would then count twice",
                 hint="name each file of errors once",
             )
         holder |= dict.fromkeys(file.cases, path)

@@ -59,12 +59,12 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
     if len(traced) > 1 and not scaling and (ranks is None or ranks <= traced[-1]):
         said = f"the traces have {' and '.join(map(str, traced))} ranks"
         said += f", and --ranks {ranks} is not more than both" if ranks else ""
-        hint = "name traces of one number of ranks, or of two and with --ranks a larger one to go on to"
+        hint = "name traces with one number of ranks, or with two and a larger --ranks to extrapolate to"
         raise BadInputError(said, hint=hint)
     if ranks is None or traced == [ranks]:
         if scaling:
             said = f"--scaling has no effect on a trace of {traced[0]} ranks"
-            raise BadInputError(said, hint="say how many with --ranks")
+            raise BadInputError(said, hint="give their number with --ranks")
         return schedules
     if scaling:
         return [scale(schedule, ranks) for schedule in schedules]
@@ -73,8 +73,8 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
         return scale_on(few, many, ranks)
     raise BadInputError(
         f"the trace has {', '.join(map(str, traced))} ranks, not {ranks}",
-        hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each); or give "
-        "traces of two smaller numbers of ranks",
+        hint="say how its compute time scales: --scaling strong (divided among the ranks) or weak (the same on each); "
+        "or give traces of two smaller numbers of ranks",
     )
 
 
@@ -83,7 +83,9 @@ def load_model(source: Path, eager: str | None) -> ModelFile:
     if source.is_dir():
         return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
     if eager:
-        raise BadInputError(f"--eager has no effect on {source}, whose paths are fitted", hint="fit the run with it")
+        raise BadInputError(
+            f"--eager has no effect on {source}, whose paths are fitted", hint="use it when you fit the run"
+        )
     return read_model(source)
 
 
@@ -201,7 +203,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     pattern = next((str(one) for one in programs if one.suffix == ".toml"), "")
     if pattern and len(programs) > 1:
         said = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
-        raise BadInputError(said, hint="predict one after the other: only traces can be launches of one program")
+        raise BadInputError(said, hint="predict them one at a time: only traces can be launches of one program")
     places = [one.resolve() for one in programs]
     twice = next((one for at, one in enumerate(programs) if places[at] in places[:at]), None)
     if twice is not None:
@@ -212,7 +214,9 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if given["scaling"] == "strong":
         shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
         if len(shares) > 1:
-            raise BadInputError("the traces are of different numbers of ranks", hint="give launches on one number")
+            raise BadInputError(
+                "the traces have different numbers of ranks", hint="give launches with the same number of ranks"
+            )
         changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
     changes = replace(changes, compute_scale=changes.compute_scale * schedules[0].compute_scale)
     model = load_model(given["source"], given["eager"])
@@ -227,7 +231,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
     machines = [changes.apply(named) for named in chosen]
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
-        said = f"--as {changes.stands_for}: another setting has to stand for it, and only one"
+        said = f"--as {changes.stands_for}: exactly one setting must be chosen, and a different one"
         raise BadInputError(said, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
     of_one_rule = _of_one_rule(changes, chosen)
     unlike = {label(one): changes.doubts(was) + of_one_rule for one, was in zip(machines, chosen, strict=True)}
@@ -248,8 +252,6 @@ def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt
     paths = list(dict.fromkeys(named.path for named in chosen))
     if not changes.interrupts or len(paths) < 2:
         return []
-    said = (
-        f"the rule {changes.interrupts} is added to {', '.join(paths)} alike: a port, its function and a guest's NIC "
-    )
-    said += "have drivers with rules of their own"
-    return [Doubt(said, "name the paths that it holds for with --path", 1.0)]
+    said = f"the rule {changes.interrupts} is added to all of {', '.join(paths)}, but the drivers of a port, of its "
+    said += "virtual function and of a guest's NIC have different rules"
+    return [Doubt(said, "name the paths that it applies to with --path", 1.0)]

@@ -58,7 +58,7 @@ def _example(root: Path) -> str:
     if found.keys() != _EXAMPLE.keys() or any(abs(found[p] / _EXAMPLE[p] - 1) > _AS_KNOWN for p in found):
         raise NearmetalError(f"the example's ratios are {found}, not {_EXAMPLE}", hint="reinstall nearmetal and numpy")
     size = len(as_html.render(view).encode())
-    return f"{count} files as recorded, ratios as known, a report of {size:,} bytes"
+    return f"{count} files as recorded, ratios as expected, a report of {size:,} bytes"
 
 
 def _simulator() -> str:

@@ -177,7 +177,7 @@ def aggregated(table: FloatArray, side: int) -> FloatArray:
 
 
 def sentence(of: Survey, finding: RetestedSuspect) -> str:
-    """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times what is typical`."""
+    """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times as long as is typical`."""
     one = finding.suspect
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""
     times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
@@ -186,10 +186,10 @@ def sentence(of: Survey, finding: RetestedSuspect) -> str:
     only = "; the reverse direction does not" if told else ""
     link = f"link {a} {'-' if one.metric == 'latency' else '->'} {b}"
     subject = {
-        Role.NODE: f"node {a}: a message with it {takes} {times} what is typical",
-        Role.SEND: f"node {a}: what it sends {takes} {times} what is typical{only}",
-        Role.RECEIVE: f"node {a}: what it receives {takes} {times} what is typical{only}",
-        Role.LINK: f"{link}: {one.metric} {takes} {times} what is typical of its two nodes{only}",
-        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} what the reverse direction takes",
+        Role.NODE: f"node {a}: a message to or from it {takes} {times} as long as is typical",
+        Role.SEND: f"node {a}: what it sends {takes} {times} as long as is typical{only}",
+        Role.RECEIVE: f"node {a}: what it receives {takes} {times} as long as is typical{only}",
+        Role.LINK: f"{link}: {takes} {times} as long as is typical of its two nodes, by {one.metric}{only}",
+        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} as long as the reverse direction",
     }
     return subject[one.role]

@@ -29,15 +29,15 @@ PARTS: dict[str, str] = {
     "sending program": "from the program's call to the kernel's TCP",
     "sender's stack": "TCP, IP and the queueing discipline",
     "virtual devices": "bridges, virtual cables and macvlans between the program's interface and the card, both ends",
-    "wire": "from machine to machine; on one machine the queueing discipline that stands for it, if there is one",
-    "send driver": "the driver, up to and with the doorbell",
-    "moderation wait": "the frame has arrived, and the card holds its interrupt back",
-    "interrupt": "the interrupt's handler, and the way to the polling of the card",
+    "wire": "between machines; on one machine, the queueing discipline in its place, if there is one",
+    "send driver": "the driver, up to and including the doorbell",
+    "moderation wait": "the frame has arrived, and the card delays its interrupt",
+    "interrupt": "the interrupt handler, up to the polling of the card",
     "receive driver": "the driver takes the frame out of its ring",
     "receiver's stack": "IP and TCP, and copying to the program",
     "wake-up": "until the receiving program runs and asks for its data",
     "receiving program": "from the data to the end of the call",
-    "unattributed": "between milestones that the trace does not have",
+    "unattributed": "between points that the trace does not record",
 }
 """Every part of a message, in the order of its way, and what it is."""
 

@@ -42,13 +42,13 @@ def noise(gate: Gate) -> str:
     if not resolutions:
         return "Nothing could be compared."
     text = (
-        f"Within the runs: they tell apart {words.percent(resolutions[0])} in the quietest cell, "
+        f"Within the runs: they can resolve differences of {words.percent(resolutions[0])} in the quietest cell, "
         f"{words.percent(resolutions[-1])} in the noisiest."
     )
     if gate.floor is None:
         return (
-            f"{text} Between runs: one run of each state was measured, so how much two runs of the same state differ "
-            "is not known."
+            f"{text} Between runs: one run of each state was measured, so the difference between two runs of the "
+            "same state is not known."
         )
     return f"{text} Between runs: up to {words.percent(gate.floor)} was seen between measurements of the same state."
 

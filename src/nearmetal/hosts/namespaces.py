@@ -79,7 +79,9 @@ class _Anchor:
         if not line:
             process.end_session(child)
             said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-            raise UnavailableError(f"this machine does not let nearmetal make namespaces: {said}", hint=HINT_USERNS)
+            raise UnavailableError(
+                f"this machine does not allow nearmetal to create namespaces: {said}", hint=HINT_USERNS
+            )
         return _Anchor(child, line.strip())
 
     def end(self) -> None:

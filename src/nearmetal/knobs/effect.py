@@ -96,7 +96,7 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0, stead
     if fallback and allowed > _TOLERANCE * _SATURATED * _US_PER_S / fallback:
         held_back = _US_PER_S / fallback
         if load > _SATURATED * held_back and rate < _TOLERANCE * held_back:
-            return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, and not {usecs} us")
+            return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, not {usecs} us")
     if usecs and load > _SATURATED * allowed and rate < allowed / _SATURATED:
         if not steady:
             return Effect(Agreement.SILENT, f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, or pauses")

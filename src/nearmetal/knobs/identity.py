@@ -101,7 +101,7 @@ def claim(then: Place, now: Present, elapsed_s: float) -> tuple[Claim, str]:
     if then.boot and then.boot == here.boot:
         return _same_boot(then, here)
     if not then.boot or not then.machine or not here.machine:
-        return Claim.UNKNOWN, "nothing tells whether this is the machine that it was on"
+        return Claim.UNKNOWN, "it cannot be verified that this is the machine that it was on"
     if (then.machine, then.name) != (here.machine, here.name):
         return Claim.ELSEWHERE, f"it was on {then.name}, machine id {then.machine}"
     if now.up_s > elapsed_s:

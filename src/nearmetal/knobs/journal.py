@@ -270,7 +270,7 @@ def _parse(path: Path, content: bytes) -> tuple[list[dict[str, Any]], int, int]:
                 break
             raise ForeignFileError(
                 f"{path} is damaged at line {number + 1}",
-                hint="the undo scripts beside it can be read and run by hand",
+                hint="the undo scripts next to it can be read and run by hand",
             )
         records.append(record)
         chain = zlib.crc32(_body(line), chain)

@@ -200,7 +200,7 @@ class Knob:
 def joined(readings: list[Reading]) -> Reading:
     """Return several readings as one: the common value, or all of them joined with `;`."""
     if not readings:
-        return Reading(None, "there is nothing of this kind here")
+        return Reading(None, "this host has nothing of this kind")
     missing = next((reading for reading in readings if reading.value is None), None)
     if missing:
         return missing

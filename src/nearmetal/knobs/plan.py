@@ -142,7 +142,7 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
             if reading.value is None:
                 raise KnobError(
                     f"{one.knob.name} cannot be read on {target}, so it is not touched: {reading.reason}",
-                    hint="`nearmetal knobs` lists what each interface has, and why not what it lacks",
+                    hint="`nearmetal knobs --all` lists the knobs of each interface, and why it lacks the others",
                 )
             check_limits(one.knob, one.value, reading, target)
 

@@ -34,7 +34,7 @@ class DeclaredPath:
         for index, node in enumerate(nodes):
             interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
             if not interface:
-                said = f"path {order.label!r} does not say which interface node {index} has on it"
+                said = f"path {order.label!r} does not name the interface of node {index}"
                 raise BadInputError(said, hint="give the path the option `interface`, or each [[host.node]] its own")
             own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
             ends.append(Endpoint(node, interface, str(own.ip)))

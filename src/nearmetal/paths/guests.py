@@ -95,8 +95,8 @@ def ends_of(order: PathOrder, *, machines: bool) -> str:
     if ends not in ("both", "one"):
         raise BadInputError(f"path {order.label!r}: ends must be 'both' or 'one', not {ends!r}")
     if ends == "both" and not machines:
-        said = f"path {order.label!r} has a guest at one end only where one machine holds all nodes"
-        raise BadInputError(said, hint="ask for `nodes` in [host.options]: then every node is a machine")
+        said = f"path {order.label!r} can have a guest at only one end if one machine holds all nodes"
+        raise BadInputError(said, hint="set `nodes` in [host.options], so that every node is a machine")
     return str(ends)
 
 
@@ -150,7 +150,9 @@ def _functions(shell: Shell, order: PathOrder, port: str, guests: int) -> list[l
 def _whole_port(shell: Shell, order: PathOrder, port: str, guests: int) -> list[list[str]]:
     """Take the port from its driver and hand it to vfio."""
     if guests != 1:
-        raise TrialError(f"path {order.kind!r} gives one guest the whole port, not {guests}", hint="use `guest-vf`")
+        raise TrialError(
+            f"path {order.kind!r} gives the whole port to one guest, not to {guests}", hint="use `guest-vf`"
+        )
     address = shell.run(["readlink", f"/sys/class/net/{port}/device"]).text.strip().rpartition("/")[2]
     shell.run(["ip", "link", "set", port, "down"])
     shell.write(f"/sys/bus/pci/devices/{address}/driver/unbind", address.encode())

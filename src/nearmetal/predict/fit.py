@@ -168,7 +168,7 @@ def fit_port(windows: Sequence[Windows]) -> int:
     """Return the fs per byte of the wire that a node's pairs share: as fast as the largest total throughput seen."""
     rates = [w.message_bytes * w.window_messages * w.pairs / float(np.median(w.ns)) for w in windows]
     if max(rates, default=0.0) <= 0:
-        raise BadInputError("no streaming samples with bytes in them", hint="the run needs the operation `bw`")
+        raise BadInputError("there are no streaming samples with a payload", hint="add the operation `bw` to the study")
     return round(_FS_PER_NS / max(rates))
 
 

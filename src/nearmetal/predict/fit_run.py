@@ -161,8 +161,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
                 raise BadInputError(f"{run.root}, {' / '.join(at)}: {error.message}", hint=error.hint) from error
     if not fitted:
         raise BadInputError(
-            f"{run.root} has no ping-pong samples of a path, back to back between nodes",
-            hint="a study for prediction measures the operation `latency`, without pace and with each rank on its node",
+            f"{run.root} has no back-to-back ping-pong samples between nodes",
+            hint="for prediction, measure the operation `latency` without `pace`, and with each rank on its own node",
         )
     intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(

@@ -99,7 +99,7 @@ class Changes:
         cores = named.machine.cores
         if (self.vms_per_host or self.cores) and cores and cores.one_computer:
             said = f"the paths were measured on nodes that share {counted(cores.count, 'processor')} of one computer"
-            said += ": their times contain waiting for one that the machine asked for may not have"
+            said += ": their times include waiting for a processor, which may not occur on the target machine"
             found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
         if not self.cores and cores and (guests := self._guests_measured(named)) > 1:
             said = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
@@ -107,17 +107,17 @@ class Changes:
             found.append(Doubt(said, "give the processors of each host: --cores", 1.0))
         if self.stands_for:
             said = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
-            found.append(Doubt(said, "hold it against launches under it: --validate RUN", 1.0))
+            found.append(Doubt(said, "compare it with launches under it: --validate RUN", 1.0))
         unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
         if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
-            said = "the interrupt stage comes on top of the interrupts that the samples contain"
+            said = "the interrupt stage is added to the interrupts that the samples already contain"
             found.append(Doubt(said, "measure a setting without moderation, and predict on that", 1.0))
         if self.interrupts and "emulated" not in self.interrupts and self._stage(named).moderation.emulated:
             said = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
             said += ", and that is replayed"
             found.append(Doubt(said, "add emulated=0 to the rule for hardware", 1.0))
         if self.interrupts and not self._stage(named).packet_gap_ps:
-            said = "all packets of a message are taken to come at once, for the run tells no rate of the path"
+            said = "all packets of a message are assumed to arrive at once, because the run lacks the rate of the path"
             found.append(Doubt(said, "measure the operation `bw` too", 1.0))
         return found
 
@@ -174,7 +174,7 @@ class Changes:
         if kind is None or len(counts) != needed or not all(is_whole(one, _MOST) and int(one) for one in counts):
             raise BadInputError(
                 f"{self.topology!r} is not a topology",
-                hint="flat, or fat-tree or dragonfly with nodes a leaf and leaves a group: fat-tree:16:4 with --hop",
+                hint="flat, or fat-tree or dragonfly with nodes per leaf, leaves per group: fat-tree:16:4 with --hop",
             )
         leaf, group = map(int, counts or (1, 1))
         return Network(kind, leaf, group, _duration_ps("--hop", self.hop or "0 ns"))
@@ -233,7 +233,7 @@ def parse_moderation(text: str) -> ModerationSetting:
         raise BadInputError(f"the rule {name} {takes}{told}", hint=hint)
     values = {key: int(value) for key, value in given.items()}
     if not 0 <= values.get("emulated", 0) <= 1 or values.get("link_mbps", 1) == 0:
-        raise BadInputError(f"{text!r} is of no device", hint="emulated is 0 or 1, and link_mbps from 1 up")
+        raise BadInputError(f"{text!r} fits no device", hint="emulated is 0 or 1, and link_mbps from 1 up")
     emulated = values.pop("emulated", 0) == 1
     return ModerationSetting(rules[name], emulated=emulated, **values)
 
@@ -243,16 +243,16 @@ def _is_emulated(version: str) -> bool:
     if version and not version.startswith("10.0."):
         raise BadInputError(
             f"it is not known how long moderation lasts in QEMU {version}, on which the run was made",
-            hint="add emulated=1 to the rule, for as in QEMU 10.0, or emulated=0, for as in hardware",
+            hint="add emulated=1 to the rule for moderation as in QEMU 10.0, or emulated=0 as in hardware",
         )
     return bool(version)
 
 
 def read_changes(path: Path | None, **options: float | str | None) -> Changes:
     """Return the keys of a machine file, overridden by options that are not None; raise BadInputError for others."""
-    hint = f"the machine is described by {', '.join(one.name for one in fields(Changes))}"
+    hint = f"a machine file can set {', '.join(one.name for one in fields(Changes))}"
     table = read_toml(path, "a machine file", hint) if path else {}
     if path and not table:
-        raise BadInputError(f"{path} names nothing that differs from the measured machine", hint=hint)
+        raise BadInputError(f"{path} sets nothing that differs from the measured machine", hint=hint)
     table |= {key: value for key, value in options.items() if value is not None}
     return read_table(Changes, table, str(path or "the machine"), hint)

@@ -36,7 +36,7 @@ def traced_program(trace: Trace) -> tuple[str, ...]:
     """Return the command line that a trace was taken of; raise BadInputError when it does not say."""
     words = tuple(trace.ranks[0].meta.get("command", "").split())  # the profiler joins them with spaces
     if not words:
-        raise BadInputError("the trace does not say which program it is of", hint="trace the program again")
+        raise BadInputError("the trace does not name its program", hint="trace the program again")
     return words
 
 

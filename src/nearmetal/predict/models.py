@@ -49,7 +49,7 @@ class Distribution:
         if not p or len(p) != len(v) or p[0] != 0.0 or p[-1] > 1.0:
             raise BadInputError(f"a distribution with {len(p)} probabilities and {len(v)} values")
         if any(a >= b for a, b in pairwise(p)) or any(a > b for a, b in pairwise(v)):
-            raise BadInputError("the points of a distribution do not rise")
+            raise BadInputError("the points of a distribution do not increase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,18 @@ class PathModel:
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
         if not bounds or any(a >= b for a, b in pairwise(bounds)) or bounds[-1] != UNBOUNDED:
-            raise BadInputError(f"segments of a path end at {bounds} bytes; they rise and the last has no bound")
+            raise BadInputError(
+                f"segments of a path end at {bounds} bytes; they must increase, and the last must have no bound"
+            )
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(((0, 0), *self.cold))):
-            raise BadInputError(f"what computing adds to a message does not rise: {self.cold} ps")
+            raise BadInputError(f"the time that computing adds to a message does not increase: {self.cold} ps")
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.work_ps)):
-            raise BadInputError(f"what messages take of processors does not rise: {self.work_ps} (bytes, ps)")
+            raise BadInputError(f"the processor time of messages does not increase: {self.work_ps} (bytes, ps)")
         sizes = [size for size, _ in self.crossing_ps]
         if any(a >= b for a, b in pairwise(sizes)) or any(ps < 0 for _, ps in self.crossing_ps):
-            raise BadInputError(f"what crossing messages take is of no rising sizes: {self.crossing_ps} (bytes, ps)")
+            raise BadInputError(
+                f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
+            )
 
     def works(self) -> tuple[tuple[int, int], ...]:
         """Return `work_ps`, or what an older file tells instead."""

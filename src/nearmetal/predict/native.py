@@ -69,7 +69,7 @@ class Placement:
         if not 1 <= domains_per_host <= ranks_per_host <= _MOST_RANKS or ranks_per_host % domains_per_host:
             raise BadInputError(
                 f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains",
-                hint=f"as many on each, and {_MOST_RANKS} at most",
+                hint=f"each must have the same number, at most {_MOST_RANKS}",
             )
         rank = np.arange(ranks, dtype=np.uint32)
         share = np.uint32(ranks_per_host // domains_per_host)

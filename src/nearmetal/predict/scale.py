@@ -111,7 +111,9 @@ def _grown(rank: int, pair: tuple[Program, Program], counts: tuple[int, int, int
     few, many, ranks = counts
     calls = [[replace(op, message_bytes=0) for op in program.ops] for program in pair]
     if calls[0] != calls[1] or before.steps != after.steps:
-        _refuse(f"of {many} ranks", f"rank {rank} makes other calls than on {few} ranks, or another number of them")
+        _refuse(
+            f"of {many} ranks", f"rank {rank} makes different calls than on {few} ranks, or a different number of them"
+        )
     ops = []
     for old, op in zip(before.ops, after.ops, strict=True):
         if old.message_bytes == op.message_bytes:
@@ -152,9 +154,9 @@ class _RelativeProgram:
             return op
         comm = self.source.comms[op.comm]
         if not self._is_whole(comm):
-            self._refuse(op, "is on a communicator of a part of the ranks")
+            self._refuse(op, "uses a communicator with only some of the ranks")
         if len(comm.dims) > 1:
-            self._refuse(op, f"is on a grid of {'x'.join(map(str, comm.dims))}, which would be another on more ranks")
+            self._refuse(op, f"is on a grid of {'x'.join(map(str, comm.dims))}, which would differ on more ranks")
         if op.kind is OpKind.COLLECTIVE:
             return self._collective(op)
         if op.peer >= 0:
@@ -167,7 +169,7 @@ class _RelativeProgram:
         """Return the shift to the next rank, or to the previous one, around the end of the ranks that are wanted."""
         distance = (peer - self.rank) % self.ranks
         if distance not in {1, self.ranks - 1}:
-            self._refuse(op, f"is with rank {peer}, which is no neighbour in a ring or chain")
+            self._refuse(op, f"is with rank {peer}, which is not a neighbour in a ring or chain")
         return 1 if distance == 1 else self.wanted - 1
 
     def _collective(self, op: Op) -> Op:
@@ -192,6 +194,6 @@ def _all_alike(programs: list[Program], first: int) -> None:
 def _refuse(what: str, why: str) -> NoReturn:
     raise BadInputError(
         f"a trace {what} cannot be scaled: {why}",
-        hint="trace the program on as many ranks (more than processors will do, with --processor-time), or describe it "
-        "as a pattern",
+        hint="trace the program on that many ranks (more than processors is possible with --processor-time), "
+        "or describe it as a pattern",
     )

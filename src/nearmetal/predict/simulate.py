@@ -189,8 +189,8 @@ def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool)
 
 
 _BUDGETS = {
-    _STEPS: ("the replay did not end within its steps", limits.STEPS),
-    _MEMORY: ("the replay needs more memory than it may take", limits.MEMORY),
+    _STEPS: ("the replay did not end within its limit of steps", limits.STEPS),
+    _MEMORY: ("the replay needs more memory than its limit", limits.MEMORY),
     _TIME: ("the program runs for more than 13 days", None),
 }
 
@@ -201,12 +201,12 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
     if result.outcome == _DEADLOCK:
         told = "; ".join(_describe(schedule, stuck) for stuck in result.stuck)
         raise DeadlockError(
-            f"deadlock: {count} of {schedule.ranks} ranks cannot go on: {told}{more}",
+            f"deadlock: {count} of {schedule.ranks} ranks cannot continue: {told}{more}",
             hint=_lacking(schedule) or "the trace is incomplete, or relies on buffering beyond the model's eager limit",
         )
     if result.outcome in _BUDGETS:
         used, limit = _BUDGETS[result.outcome]
-        hint = limit.hint if limit else "look at --compute-scale, --hop and --delivery; else the trace is damaged"
+        hint = limit.hint if limit else "check --compute-scale, --hop and --delivery; otherwise the trace is damaged"
         raise BudgetError(f"{used}, {_describe(schedule, result.stuck[0])}", hint=hint)
     told = "; ".join(
         f"rank {stuck.rank}: {'message' if stuck.bytes else 'message or receive'} from "

@@ -1,6 +1,6 @@
 """Read trace files, versions 1 and 2 (docs/reference/trace-file.md).
 
-A reader refuses what it cannot trust with ForeignFileError: a torn file, a wrong check sum, an index that points
+A reader refuses what it cannot trust with ForeignFileError: a torn file, a wrong checksum, an index that points
 nowhere, ranks of different runs. Nothing of a refused trace is returned. `native/trace` writes them.
 """
 
@@ -280,7 +280,7 @@ def _split_sections(data: bytes, version: int, sections: int) -> dict[bytes, byt
             raise _DamagedError(f"section {wanted.decode()!r} is torn or damaged")
         payloads[tag] = payload
         if tag == b"END " and (len(payload) != _END.size or _END.unpack(payload) != (zlib.crc32(data[:at]), at)):
-            raise _DamagedError("the check sum of the whole file is wrong")
+            raise _DamagedError("the checksum of the whole file is wrong")
         at += _SECTION.size + size
     if at != len(data):
         raise _DamagedError(f"{len(data) - at} bytes after the end")

@@ -269,7 +269,7 @@ def regular_placement(text: str, ranks: int) -> RankMap | None:
         return None
     a_node = int(match[2])
     if not a_node:
-        raise BadInputError(f"{text!r} puts no rank on a node", hint="block:2 is two ranks a node")
+        raise BadInputError(f"{text!r} puts no rank on a node", hint="block:2 means two ranks per node")
     count = -(-ranks // a_node)
     numbers = [rank // a_node if match[1] == "block" else rank % count for rank in range(ranks)]
     return RankMap(text, tuple(f"n{number}" for number in numbers))
@@ -295,6 +295,6 @@ def read_placement(path: Path, ranks: int) -> RankMap:
     if set(nodes) != set(range(ranks)):
         raise BadInputError(
             f"{path} places {len(nodes)} ranks, the trace has {ranks}",
-            hint="one line a rank: a node name, or rank N=node",
+            hint="use one line per rank: a node name, or rank N=node",
         )
     return RankMap(str(path), tuple(nodes[rank] for rank in range(ranks)))

@@ -142,7 +142,7 @@ def traced_command(launch: LaunchLine, mpi: Mpi, variables: Mapping[str, str]) -
 def new_trace_directory(path: Path) -> Path:
     """Make the directory of a run; raise BadInputError when it holds something already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise BadInputError(f"{path} is there already and not empty", hint="choose another directory with -o DIR")
+        raise BadInputError(f"{path} already exists and is not empty", hint="choose another directory with -o DIR")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -184,7 +184,7 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
         if not same_condition(model, truth):
             on = "on" if how == PROCESSOR else how
             said = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
-            found.append(Doubt(said, "hold predictions against launches under the conditions of the run", 1.0))
+            found.append(Doubt(said, "compare predictions with launches under the conditions of the run", 1.0))
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
         traced = (PROGRAM, *traced[1:])  # a build has a name of its own
@@ -194,7 +194,7 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
         found.append(Doubt(said, "name the launched program with --workload, or trace that", 1.0))
     if launches.wall:
         said = (
-            "the launches were timed by the wall clock: the start-up of the MPI is in them, and not in the prediction"
+            "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does not"
         )
         found.append(Doubt(said, "let the study read the seconds that the program prints: figure = 'regex'", 1.0))
     return found
@@ -224,7 +224,7 @@ def traced_launches(run: RunDir, workload: str) -> list[Schedule]:
         known = ", ".join(sorted({one.order.workload.label for one in traced}))
         raise BadInputError(
             f"{run.root} has no traces of a workload {workload!r}",
-            hint=f"it has traces of {known}" if known else "an application leaves one with options = { trace = true }",
+            hint=f"it has traces of {known}" if known else "an application records one with options = { trace = true }",
         )
     processors = (conditions_of(run, one).get(PROCESSOR, "") for one in found)
     schedules = (schedule_from_trace(_trace_of(run, one)) for one in found)
@@ -241,7 +241,7 @@ def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
     begin_level, end_level = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), (None, None))
     if begin_level is None:
         raise BadInputError(
-            "the trace has no marks of iterations", hint="trace the application of the run, of this version"
+            "the trace does not mark iterations", hint="trace the application of the run with this version"
         )
     iterations, totals = [], []
     for rank in np.unique(marks[:, 0]):
@@ -340,7 +340,7 @@ def validate(
             )
     if not cases:
         has = ", ".join(sorted({" / ".join(one.key) for one in measured}))
-        raise BadInputError("no measured case is of a path, setting and progress of the model", hint=f"it has {has}")
+        raise BadInputError("no measured case has a path, setting and progress mode of the model", hint=f"it has {has}")
     return [replays.validated(schedules, known[one.key], one) for one in cases]
 
 

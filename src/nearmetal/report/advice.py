@@ -84,7 +84,7 @@ def _card(seen: PathEvidence) -> Iterator[Advice]:
     better = {"e1000": ("`vhost` instead of an emulated card", 3.2), "virtio": ("`vhost` instead of user space", 1.6)}
     remedy, gain = better.get(seen.path.recipe, ("", 1.0))
     exits = seen.count(r"kvm\.exits")
-    evidence = f"{exits:.1f} KVM exits an iteration"
+    evidence = f"{exits:.1f} KVM exits per iteration"
     backends = [name for name, value in seen.facts(".backend").items() if value == "qemu"]
     if not remedy and backends:
         remedy, gain = "`vhost` instead of the emulator's own back end", 1.6
@@ -101,7 +101,7 @@ def _function(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             "an SR-IOV virtual function instead of vhost",
-            f"{exits:.1f} KVM exits an iteration",
+            f"{exits:.1f} KVM exits per iteration",
             _with_path(seen, "guest-vf", "libvirt: <interface type='hostdev'> of a VF, and its guest as another path"),
             1.5,
             _LADDER,
@@ -161,7 +161,7 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             "no interrupt moderation while small messages matter",
-            f"{interrupts:.2f} device interrupts an iteration for two frames",
+            f"{interrupts:.2f} device interrupts per iteration for two frames",
             _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }'),
             5.5,
             "studies/sriov-gap.toml in the lab, at 8 B",
@@ -182,7 +182,7 @@ def _polling(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             "polling ranks, where each has a core to itself",
-            f"{switches:.1f} context switches an iteration of {', '.join(sorted(blocking))}",
+            f"{switches:.1f} context switches per iteration of {', '.join(sorted(blocking))}",
             'sed \'s/^progress *= *"blocking"/progress = "polling"/\' RUN/study.toml > polling.toml '
             "&& nearmetal run polling.toml",
         )

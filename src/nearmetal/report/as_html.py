@@ -187,8 +187,8 @@ def _level_figure(view: View, group: GroupId, metric: Metric, href: Callable[[Ce
 
 
 _TAIL_NOTE = (
-    "All trials' iterations together, for looking only: no test uses them. "
-    "Dashed: so few iterations that a percentile there has no 95 % interval."
+    "Iterations of all trials together, for inspection only: no test uses them. "
+    "Dashed: too few iterations for a 95 % interval of a percentile there."
 )
 
 
@@ -223,7 +223,7 @@ def _spread(cells: Sequence[Cell], most: int) -> list[Cell]:
 def _panel(view: View, cell: Cell) -> Markup:
     rows = sum(len(one.trials) for each in view.cells for one in each.paths)
     trials = tables.trials(view, cell) if rows <= MAX_TRIAL_ROWS else None
-    every = fold("Every trial by itself", table_region(trials)) if trials else together()
+    every = fold("Each trial", table_region(trials)) if trials else together()
     return together(
         element(
             "div",

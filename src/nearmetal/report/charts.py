@@ -273,7 +273,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     ticks = tuple((middle[block], str(block + 1)) for block in blocks)
     parts = [
         x_axis(frame, placed(ticks), "block, in the order measured"),
-        y_axis(frame, y, f"trial mean against the path's own mean, {cell.shown.name}"),
+        y_axis(frame, y, f"trial mean relative to the path's own mean, {cell.shown.name}"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(0), y2=y(0)),
     ]
     gap = min(9.0, step / (len(series) + 1))

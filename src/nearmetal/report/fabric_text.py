@@ -176,7 +176,7 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
 
 
 AGAINST_NOTE = (
-    "The intervals are over nodes, of one launch each: what differs from launch to launch is in the ratio. "
+    "The intervals are over nodes, with one launch each: differences between launches are part of the ratio. "
     "Blocks of launches: `nearmetal run` with this workload."
 )
 
@@ -197,8 +197,8 @@ def pair_name(node: NodeRatio) -> str:
 def method_sentence() -> str:
     """Return how it was decided, for the page."""
     return (
-        "Log times of all pairs are split by a robust fit into a part of each node and a residual of each link. What "
-        "stands out is measured again, ten times, with all other nodes at work; a node or link is named when its "
+        "Log times of all pairs are split by a robust fit into a part for each node and a residual for each link. What "
+        "stands out is measured again, ten times, while all other nodes are busy; a node or link is named when its "
         "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
         f"{ALPHA:.0%} chance of naming anything healthy), and their median is beyond it. Only bandwidth "
         "shows a slow direction; half a round trip cannot."

@@ -36,15 +36,15 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
         *(element("p", line) for line in of.remarks),
         element("h2", "Run times"),
         table_region(figures("Every machine, fastest first", of.rows, whole=True)),
-        element("h2", "What it rests on and was not measured"),
-        listed(f"{said}: {hint}" for said, hint in doubts) or element("p", "Nothing that is known of."),
+        element("h2", "Assumptions that were not measured"),
+        listed(f"{said}: {hint}" for said, hint in doubts) or element("p", "None that are known."),
         *_depends(of.rows),
     ]
     return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, frame)
 
 
 def _meta(of: PredictionFile | PlacementFile) -> str:
-    return f"Paths of {of.model}; worked out {of.created_utc} by nearmetal {of.nearmetal_version}, not measured."
+    return f"Paths of {of.model}; computed {of.created_utc} by nearmetal {of.nearmetal_version}, not measured."
 
 
 def _answer(of: PredictionFile) -> str:
@@ -130,7 +130,7 @@ def placed(of: PlacementFile, frame: PageFrame | None = None) -> str:
             ),
             class_="pair",
         ),
-        listed(of.doubts, element("h2", "What it rests on and was not measured")),
+        listed(of.doubts, element("h2", "Assumptions that were not measured")),
     ]
     title = f"{of.program} on {len(of.host_of)} ranks and {len(of.hosts)} hosts"
     return _page(title, "placement", _meta(of), content, frame)
@@ -144,7 +144,7 @@ def _best(of: PlacementFile) -> str:
     start = f"{best.method} on {best.name} is the fastest: {format_duration(best.median_ns)}"
     if best.method == "in-order":
         return f"{start}. No other placement is faster than host after host."
-    surely = "" if low > 0 else ", which its replicas do not show for sure"
+    surely = "" if low > 0 else ", but its replicas do not prove it"
     return f"{start}, {middle:.1%} [{low:.1%} to {high:.1%}] less than host after host{surely}."
 
 
@@ -185,7 +185,7 @@ def _even(of: BreakEvenJson | None) -> list[Markup]:
     drawn = [x_axis(_EVEN, x, "messages between nodes, %"), y_axis(_EVEN, y, f"median run time, {unit}")]
     for name, values, look in ((of.first, of.first_ns, "c0"), (of.second, of.second_ns, "c1")):
         drawn += _curve(name, tuple(zip(of.shares, values, strict=False)), look, (x, y, ns))
-    about = f"Messages of {of.message_bytes} B, {format_duration(of.compute_ns)} of compute a message."
+    about = f"Messages of {of.message_bytes} B, {format_duration(of.compute_ns)} of compute per message."
     return [
         element("h2", f"{of.first} against {of.second}"),
         element("p", f"{of.said[:1].upper()}{of.said[1:]}. {about}"),

@@ -188,9 +188,9 @@ def _matrix(view: TraceView) -> str:
     cells = matrix(view, MATRIX_CELLS)
     most = float(cells.max())
     side, ranks = cells.shape[0], len(view.ranks)
-    grouped = "" if side == ranks else f", each sign {ranks / side:.3g} ranks"
+    grouped = "" if side == ranks else f", each character {ranks / side:.3g} ranks"
     title = f"Who sends to whom (rows to columns{grouped}; '{_SHADES[-1]}' is {rounded_size(most)}, '{_SHADES[1]}' "
-    title += f"at most {rounded_size(most / 10 ** (32 / 9))}, each sign about 2.8 times the one before)"
+    title += f"at most {rounded_size(most / 10 ** (32 / 9))}, each character about 2.8 times the one before)"
     wide = 2 if side <= MATRIX_CELLS // 2 else 1
     lines = [
         f"  {row * ranks // side:>6} |"

@@ -32,7 +32,7 @@ def as_html(of: RecalledSearch, frame: PageFrame | None = None) -> str:
     head = header("nearmetal tune", of.name, meta=meta, labels=[of.info.host_label])
     sections = [_section(of, one, number) for number, one in enumerate(of.classes)]
     if not sections:
-        sections = [element("p", "Nothing of the search is on disk yet but what it began with.", class_="lead")]
+        sections = [element("p", "So far only the start of the search is on disk.", class_="lead")]
     left_out = listed(of.made.left_out if of.made else (), element("h2", "Left out before the search"))
     main = element("main", *sections, left_out, id="answer")
     return page(f"Search {of.name}", charts.shapes(), head, main, frame=frame, skip="answer")

@@ -93,7 +93,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
     mine = _records(one, known)
     if not one.multimodal:
         assert kept is not None
-        why = _followed(one, mine) or "each launch keeps to one mode; why, no counter shows"
+        why = _followed(one, mine) or "each launch stays in one mode; no counter shows why"
         return f"{where}: {kept.told(cell.shown)}; {why}"
     lags = [trial.summary.lag1_autocorrelation or 0.0 for trial in one.trials]
     if float(np.median(lags)) > _LOCKSTEP:
@@ -102,7 +102,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
     typical = one.multimodal[len(one.multimodal) // 2].modes
     ends = " and ".join(f"{cell.shown.value(typical[at].centre_ns):.3g}" for at in (0, -1))
     evidence = _moderation(cell, one, cells, known)
-    why = f"interrupt moderation sets the pace: {'; '.join(evidence)}" if evidence else "whose, no counter shows"
+    why = f"interrupt moderation sets the pace: {'; '.join(evidence)}" if evidence else "no counter shows whose"
     return (
         f"{where}: launches alternate between {ends} {cell.shown.unit} (lag-1 {np.median(lags):.2f}), in step with a "
         f"timer; {why}"
@@ -126,9 +126,9 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
         for what, theirs in _without(cell, one, cells, known)
     ]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
-        shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, as {_USECS} is")
+        shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, the value of {_USECS}")
     of = f" at {_told(mine)}" if usecs is not None else ""
-    return [f"{interrupts:.1f} device interrupts an iteration{of}", *shown] if shown else []
+    return [f"{interrupts:.1f} device interrupts per iteration{of}", *shown] if shown else []
 
 
 def _without(
@@ -191,7 +191,7 @@ def _followed(one: PathCell, records: Sequence[TrialRecord]) -> str:
             found.append(
                 (
                     p,
-                    f"launches fall into modes with the {name}, {counts.min():.2g} to {counts.max():.2g} an "
+                    f"launches fall into modes with the {name}, {counts.min():.2g} to {counts.max():.2g} per "
                     f"iteration (rank correlation {rho:.2f} over {len(means)} launches): {cause}",
                 )
             )

@@ -47,7 +47,7 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
                 seen.setdefault((f"{operation} of {size} B", str(value)), []).append(record.order.path.label)
     return tuple(
         f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, "
-        f"in {counted(len(paths), 'trial')}: that is a timer's figure, not the path's"
+        f"in {counted(len(paths), 'trial')}: that is the period of a timer, not a property of the path"
         for (cell, name), paths in sorted(seen.items())
     )
 

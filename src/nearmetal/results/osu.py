@@ -78,7 +78,7 @@ def osu_tables(run: RunDir) -> list[OsuTable]:
     if not groups:
         raise BadInputError(
             f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back",
-            hint=f"those are: {', '.join(_TITLES)}",
+            hint=f"they are: {', '.join(_TITLES)}",
         )
     return [_table(run, group, records) for group, records in sorted(groups.items())]
 

@@ -89,7 +89,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     records = run.trials()
     good = valid(records)
     if not good:
-        raise BadInputError(_nothing_to_show(run, records), hint="`nearmetal show` tells why trials failed")
+        raise BadInputError(_nothing_to_show(run, records), hint="`nearmetal show` shows why trials failed")
     mixed = disagreements(good)
     if not allow_mixed:
         refuse_mixed(mixed)

@@ -82,7 +82,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
         raise BadInputError(
             f"nothing in this run corresponds to {table.name}: it needs {' or '.join(table.operations)} on "
             f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
-            hint="name what does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
+            hint="name the path that does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
         )
     ours = {name: {size: _middle(one.blocks.values()) for size, one in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):

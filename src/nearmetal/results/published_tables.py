@@ -90,7 +90,7 @@ def parse(table: Published, text: str) -> Figures:
             table, {c.name: {int(row["bytes"]): _number(row[c.name]) for row in rows} for c in table.columns}
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise ForeignFileError(f"{table.file} is not the table that it should be: {error!r}") from error
+        raise ForeignFileError(f"{table.file} is not the expected table: {error!r}") from error
 
 
 def _stated(table: Published, rows: list[dict[str, str]]) -> Figures:

@@ -111,7 +111,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
 
 def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple[str, int, list[RoundTrip]]]:
     if SAMPLES not in files:
-        raise ForeignFileError(f"trial {record.order.trial} was traced, and its trace is not in the run")
+        raise ForeignFileError(f"trial {record.order.trial} was traced, but its trace is not in the run")
     events = read_trace(files)
     samples = read_sample_file(files[SAMPLES])
     _check(samples, record)
@@ -146,7 +146,7 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
         raise ForeignFileError(
             f"trial {record.order.trial} cannot be cut into messages: {header.operation} ({header.kind}) of "
             f"{header.ranks} ranks, stamped with {header.clock}",
-            hint="a waterfall is of a ping-pong such as `latency` between two ranks",
+            hint="a waterfall needs a ping-pong such as `latency` between two ranks",
         )
 
 

@@ -31,7 +31,7 @@ HOST_LABEL = (
 )
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _LEAST_BLOCKS = 3
-_HINT_ONCE = "give each launch once: an interval needs launches of their own"
+_HINT_ONCE = "give each launch once: an interval needs independent launches"
 _DIGITS_BY_CHANCE = 32
 """Equal figures of this many digits in all are of one launch; a few sizes in hundredths of a us may well agree."""
 

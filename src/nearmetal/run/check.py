@@ -133,7 +133,7 @@ def _check_nodes(study: Study, order: Order) -> None:
         )
     if nodes < order.nodes:
         raise BadInputError(
-            f"workload {order.workload.label!r} needs {order.nodes} nodes, and the cluster has {nodes}",
+            f"workload {order.workload.label!r} needs {order.nodes} nodes, but the cluster has {nodes}",
             hint=f"nodes = {order.nodes} in [host.options]",
         )
 

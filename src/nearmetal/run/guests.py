@@ -43,15 +43,13 @@ def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
         return look_below(shell), []
     try:
         if machine is None:
-            raise UnavailableError("only a URI with `+ssh` leads to that machine")
+            raise UnavailableError("only a URI with `+ssh` gives access to that machine")
         from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
 
         with machine_shell(machine) as far:
             return look_below(far), []
     except (NearmetalError, ImportError) as error:
-        return HypervisorFacts(), [
-            f"the machine below {uri} was not looked at (MTUs, irqbalance, idle states): {error}"
-        ]
+        return HypervisorFacts(), [f"the host of {uri} was not inspected (MTUs, irqbalance, idle states): {error}"]
 
 
 def refuse(shell: FarShell) -> None:

@@ -179,7 +179,7 @@ class _Reasons:
         if refused:
             raise UnavailableError(
                 f"{shell.machine_name(nodes[0])} cannot log in to {'; '.join(refused)}",
-                hint="set the host's option `remote_shell` to what reaches it, or correct `reach` of the node",
+                hint="set the host's option `remote_shell` to a command that reaches it, or correct the node's `reach`",
             )
 
     @contextlib.contextmanager

@@ -280,7 +280,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _mixed(_: Request, error: Exception) -> Response:
     assert isinstance(error, _MixedPageError)
-    page = pages.problem_page(422, str(error), "", link=(error.path, "Show it all the same"))
+    page = pages.problem_page(422, str(error), "", link=(error.path, "Show it anyway"))
     return _html(page, pages.PLAIN, 422)
 
 

@@ -81,12 +81,12 @@ def _run(name: str, about: str) -> _Object:
 
 
 _MIXED = _choice(
-    "allow_mixed", ["true", "false"], "false", "Compare trials although kernel, MPI, NIC or code differ between them."
+    "allow_mixed", ["true", "false"], "false", "Compare trials even if kernel, MPI, NIC or code differ between them."
 )
 _REFUSALS = {
     "400": "The query is not understood.",
     "401": "There is no valid token.",
-    "404": "Nothing of this name, or that a query holds, is on the list.",
+    "404": "The list has nothing of this name, or nothing that the query selects.",
     "405": "Only GET and HEAD are served.",
     "421": "The Host header is not this server's.",
     "422": "The run is damaged, foreign, of another kind, or has nothing to compare yet.",
@@ -131,7 +131,7 @@ def document() -> _Object:
             "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order, *narrowed),
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
             "/api/v1/runs/{name}/fabric": _get("fabric", "Show what stands out in a fabric", "Fabric", _NAME),
-            "/api/v1/runs/{name}/progress": _get("progress", "Show how far a run has come", "Progress", _NAME),
+            "/api/v1/runs/{name}/progress": _get("progress", "Show the progress of a run", "Progress", _NAME),
             "/api/v1/history": _get("history", "Show runs over time", "History", metric, *narrowed),
             **{
                 f"/api/v1/{kind}/{{name}}": _get(answer.lower(), f"Show a {answer.lower()}", answer, _THING)

@@ -126,7 +126,7 @@ def _pending(of: RunList) -> list[Markup]:
     unknown = sum(of.glances[one.name] is None for one in of.rows if one.name in of.glances)
     if not unknown:
         return []
-    again = element("a", "show what is known by now", href=f"/?{_asked(of)}")
+    again = element("a", "show what is known so far", href=f"/?{_asked(of)}")
     return [element("p", f"{unknown} runs are being read: ", again, ".", class_="note", role="status")]
 
 

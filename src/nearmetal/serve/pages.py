@@ -155,7 +155,7 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, runni
         groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
         early += [as_html.verdicts(view, distributions=False), *groups]
     return together(
-        element("p", "A nearmetal of this machine is writing this run." if running else _STILL, class_="meta"),
+        element("p", "A nearmetal process on this machine is writing this run." if running else _STILL, class_="meta"),
         element("p", sentence(so_far), class_="lead"),
         element(
             "p",
@@ -167,11 +167,11 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, runni
     )
 
 
-_EARLY = "This study stops by itself: its intervals and verdicts hold at every look, so also now."
+_EARLY = "This study stops by itself: its intervals and verdicts are valid at every look, including now."
 _FIXED = (
-    "The number of blocks of this study is fixed: figures before its end are for looking, only the last ones count."
+    "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."
 )
-_STILL = "No nearmetal of this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
+_STILL = "No nearmetal process on this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
 
 # ---- two runs
 

@@ -177,9 +177,9 @@ def _standing(one: Difference, p_worse: float, alpha: float) -> tuple[Standing, 
     if p_worse <= alpha / 2.0:
         return Standing.WORSE, "the interval lies beyond the margin"
     if one.log_cost.low <= edge:
-        return Standing.UNDECIDED, f"the interval holds the margin; {_more_blocks(one)}"
+        return Standing.UNDECIDED, f"the interval contains the margin; {_more_blocks(one)}"
     if one.floor is not None and one.log_cost.low <= math.log1p(one.floor):
-        return Standing.UNDECIDED, "beyond the margin, but not beyond what runs of one state differ by"
+        return Standing.UNDECIDED, "beyond the margin, but not beyond the difference between runs of one state"
     return Standing.UNDECIDED, "beyond the margin by itself, but not after correction for the number of cells"
 
 

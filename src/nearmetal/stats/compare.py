@@ -48,7 +48,7 @@ class BlockFigures:
         if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
             raise BadInputError(
                 f"path has figures of shape {self.path.shape}, baseline of {self.baseline.shape}",
-                hint="give one figure a block to both; leave out blocks in which one of them failed",
+                hint="give both one figure per block; leave out blocks in which one of them failed",
             )
         both = np.concatenate((self.path, self.baseline))
         if not bool(np.all(np.isfinite(both) & (both > 0.0))):

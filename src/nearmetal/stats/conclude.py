@@ -102,7 +102,7 @@ def conclude(
         why = f"the mean differs, but {launches} blocks cannot tell that from a drift"
         return Conclusion(Verdict.UNDECIDED, why, settled=False, needs=LEAST_FOR_DIFFERENCE - launches)
     if mean is Finding.DIFFERS:
-        why = "the mean differs, but it is undecided if it is within the margin"
+        why = "the mean differs, but it is undecided whether it is within the margin"
         return Conclusion(Verdict.DIFFERS, why, settled=False)
     return Conclusion(Verdict.UNDECIDED, "the mean is undecided", settled=False)
 
@@ -133,7 +133,7 @@ def _of_tail(
     if tail not in {Finding.WITHIN, Finding.FASTER}:
         return Conclusion(Verdict.UNDECIDED, "near-metal in the body, the tail is undecided", settled=False)
     if Metric.P99 not in findings:
-        return Conclusion(Verdict.NEAR_METAL, "the mean, the one figure here, lies within its margin", settled=True)
+        return Conclusion(Verdict.NEAR_METAL, "the mean, the only figure here, lies within its margin", settled=True)
     return Conclusion(Verdict.NEAR_METAL, "all figures lie within their margins", settled=True)
 
 

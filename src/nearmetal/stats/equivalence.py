@@ -141,17 +141,23 @@ def judge(evidence: Evidence, *, alpha: float = ALPHA) -> Judgement:
     p_diff, p_eq, p_out = evidence.p_difference, evidence.p_equivalence, evidence.p_beyond
     bound, gap = evidence.margin_log, evidence.difference
     if evidence.equivalence.inside(-bound, bound):
-        finding, reason = Finding.UNDECIDED, "within the margin by itself, but not after correction for its company"
+        finding, reason = (
+            Finding.UNDECIDED,
+            "within the margin by itself, but not after correction for multiple comparisons",
+        )
         if p_eq <= alpha:
             finding, reason = Finding.WITHIN, "the interval lies within the margin"
     elif p_out <= alpha and (gap.low >= bound or gap.high <= -bound):
         finding, reason = Finding.SLOWER if gap.low > 0.0 else Finding.FASTER, "the interval lies beyond the margin"
     elif gap.contains(0.0):
-        finding, reason = Finding.UNDECIDED, "the interval holds both equality and gaps larger than the margin"
+        finding, reason = Finding.UNDECIDED, "the interval contains both equality and gaps larger than the margin"
     elif p_diff <= alpha and evidence.offset:
         finding, reason = Finding.UNDECIDED, "a difference is shown, but the baseline also differs from itself"
     elif p_diff <= alpha:
         finding, reason = Finding.DIFFERS, "a difference is shown, but not on which side of the margin"
     else:
-        finding, reason = Finding.UNDECIDED, "excludes equality by itself, but not after correction for its company"
+        finding, reason = (
+            Finding.UNDECIDED,
+            "excludes equality by itself, but not after correction for multiple comparisons",
+        )
     return Judgement(finding, reason, p_diff, p_eq, p_out)

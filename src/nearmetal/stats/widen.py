@@ -130,7 +130,7 @@ def widened(plain: PairedMoments, values: FloatArray, company: Company = ALONE) 
     """Return the moments with the error that the blocks deserve, and why it is not the plain one."""
     slow = None if company.steady else low_frequency(plain, values, sure=company.wandering)
     others = (
-        (slow, "its blocks drift or follow each other"),
+        (slow, "its blocks drift or are correlated"),
         (between_variants(plain, values, company.variants), "boots of the machine differ"),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))

@@ -67,7 +67,7 @@ def read_list(path: Path) -> dict[str, str]:
 def gone(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:
     """Return a sentence for each listed record that is not there; one that exists came after `records` were read."""
     paths = [root / "trials" / f"{name}.json" for name in listed if name not in records]
-    return [f"{path} is gone, of a trial that was finished" for path in paths if not path.exists()]
+    return [f"{path} is missing, but its trial was finished" for path in paths if not path.exists()]
 
 
 def replaced(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:

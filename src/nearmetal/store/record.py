@@ -117,11 +117,11 @@ def read_record(path: Path) -> TrialRecord:
     if name != path.stem:
         raise ForeignFileError(f"{path} is the record of another trial: {name}", hint="restore its name")
     if foreign := (record.sums or {}).keys() - {place(name) for place in PLACES.values()}:
-        raise ForeignFileError(f"{path} names a file that is not of its trial: {min(foreign)!r}")
+        raise ForeignFileError(f"{path} names a file that does not belong to its trial: {min(foreign)!r}")
     if record.sums is None and today:
         raise _foreign(path, "it lists no checksums of its files")
     if not all(map(_is_sane, record.cells)):
-        raise _foreign(path, "a summary is of no samples that its cell can have")
+        raise _foreign(path, "a summary does not fit the samples of its cell")
     if record.parts and len(record.parts) != 1 + len(record.cells):
         raise ForeignFileError(f"{path} has {len(record.parts)} sums of the parts of {len(record.cells)} cells")
     return record

@@ -240,7 +240,7 @@ class RunDir(Closing):
         except (OSError, ValueError) as error:
             raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
         if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
-            lines = ["what it was is not kept in runs of format 1"]
+            lines = ["runs of format 1 do not keep the original"]
             if self._study is not None:
                 from nearmetal.study.changes import changes  # noqa: PLC0415 (of an edited study alone)
 

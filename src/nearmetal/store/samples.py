@@ -240,7 +240,7 @@ class _Pieces(io.RawIOBase):
                 part = piece[done : done + _HASHED_BYTES]
                 got = file.readinto(part)
                 if not got:
-                    raise OSError(f"it ends at byte {start + done}, within a piece that its directory names")
+                    raise OSError(f"it ends at byte {start + done}, within a part that its footer lists")
                 found.update(part[:got])
                 done += got
         return found.hexdigest()

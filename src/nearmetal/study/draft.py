@@ -62,7 +62,7 @@ def draft_text(draft: Draft) -> str:
         lines += ["", "[[path]]", f"name = {toml(path)}"]
         if draft.host in {"ssh", "slurm"}:
             lines += ['kind = "declared"  # the machines as they are']
-            lines += ['# options = { nodes = "NODE1 NODE2" }  # which machines it joins; all, in order, when left out']
+            lines += ['# options = { nodes = "NODE1 NODE2" }  # the machines that it connects; default: all, in order']
     for workload in draft.workloads:
         lines += ["", "[[workload]]", f"name = {toml(workload)}", f"sizes = [{sizes}]"]
     lines += [
@@ -75,7 +75,7 @@ def draft_text(draft: Draft) -> str:
         '# knobs = { "nic.rx-usecs" = 0 }',
         "",
         "[trials]",
-        "min_blocks = 5   # launches of every combination before the first look",
+        "min_blocks = 5   # launches of every combination before the first check whether to stop",
         "max_blocks = 12  # more only while a comparison is undecided",
         "",
     ]

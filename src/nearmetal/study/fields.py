@@ -76,7 +76,7 @@ def listed_of(kind: Any) -> Any:
 def few_keys(value: object) -> object:
     """Refuse a table of more than `MOST` keys before any is looked at."""
     if isinstance(value, dict) and len(value) > MOST:
-        raise ValueError(f"it has {len(value)} keys, at most {MOST} are read")
+        raise ValueError(f"it has {len(value)} keys, but at most {MOST} are allowed")
     return value
 
 

@@ -66,7 +66,7 @@ class Launches:
         if record.order.to_json() != order.to_json():
             raise ForeignFileError(
                 f"launch {order.trial} of {self._kept.root} is not the one that this search asks for",
-                hint="another version of nearmetal or of its libraries made it; start the search anew",
+                hint="another version of nearmetal or of its libraries made it; start a new search",
             )
         try:
             cells = [(cell, self._kept.summary(record, cell)) for cell in record.cells]
@@ -76,7 +76,7 @@ class Launches:
 
     def _carry_out(self, order: Order) -> TrialRecord:
         if self._host is None:
-            raise NotLaunchedError(f"launch {order.trial} of {self._kept.root} is not there")
+            raise NotLaunchedError(f"launch {order.trial} of {self._kept.root} is missing")
         started_utc = started_now()
         return keep(self._kept, order, self._host.carry_out(order, carry_out), 1, started_utc)
 
@@ -127,7 +127,7 @@ class StudyTrials:
 
     def warnings(self) -> list[str]:
         """Return what a reader of the result must know, as sentences."""
-        doubts = [f"the read-back of {knob} proves nothing: {reason}" for knob, reason in self.doubts.items()]
+        doubts = [f"the read-back of {knob} is unreliable: {reason}" for knob, reason in self.doubts.items()]
         return doubts + [f"{rival} is running and may have changed {knobs}" for rival, knobs in self.rivals.items()]
 
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:

@@ -218,8 +218,8 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         if note.cost is None:
             reason = f"the winner failed: {note.reason.splitlines()[0]}"
             if failed:
-                return Confirmation(False, f"{reason}, and once before", block + 1, laboratory.trials - before)
-            failed = f"; one more block is left out, {reason}"
+                return Confirmation(False, f"{reason}, as it did once before", block + 1, laboratory.trials - before)
+            failed = f"; another block is left out: {reason}"
             continue
         notes.append(note)
         seen = look(np.array([laboratory.objective.aim(note.log_costs) for note in notes]), plan)

@@ -130,7 +130,7 @@ def read_end_block(text: str) -> EndBlock:
     title = re.search(r"^ (\w+) Benchmark Completed\.?\s*$", text, re.MULTILINE)
     if not title:
         said = "the application printed no end block"
-        raise ForeignFileError(said, hint="it did not come to its end; its last words are in the trial")
+        raise ForeignFileError(said, hint="it did not finish; its last output is in the trial")
     pairs = re.findall(r"^ (\S[^=\n]*?) *= +(\S.*?) *$", text[title.end() :], re.MULTILINE)
     fields: dict[str, str] = dict(pairs)
     try:

@@ -120,7 +120,7 @@ class CommandWorkload:
         expect, forbid = (_pattern(order.workload, name) for name in ("expect", "forbid"))
         if expect and not expect.search(text):
             said = f"its verification failed: nothing matches {expect.pattern!r}"
-            raise TrialError(said, hint=f"its last words: {text[-300:]}")
+            raise TrialError(said, hint=f"its last output: {text[-300:]}")
         if forbid and (match := forbid.search(text)):
             raise TrialError(f"its verification failed: {match[0][:100]!r} matches {forbid.pattern!r}")
         figures_ns(order.workload.options, files)

@@ -55,7 +55,7 @@ class Engine:
         )
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
-        """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""
+        """Raise TrialError unless the engine ended well; its file is checked by the reader, checksum and all."""
         del order, files
         check_ended(finished, _EXIT_STATUSES, what="the engine failed")
 

@@ -74,7 +74,7 @@ class Fabric:
         )
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
-        """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""
+        """Raise TrialError unless the engine ended well; its file is checked by the reader, checksum and all."""
         del order, files
         hint = "repair the node that is named, or leave it out of the path's nodes, and measure again"
         check_ended(finished, _EXIT_STATUSES, what="the fabric was not measured", rank="node", hint=hint)

@@ -36,7 +36,7 @@ class Unit:
         try:
             return max(1, to_whole(self.scale / figure if self.rate else self.scale * figure))
         except (ValueError, ZeroDivisionError) as error:
-            raise ForeignFileError(f"{figure} {self.name} is beyond every measurement") from error
+            raise ForeignFileError(f"{figure} {self.name} is out of range") from error
 
 
 _NS_OF_TIME = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}

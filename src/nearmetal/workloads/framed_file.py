@@ -1,7 +1,7 @@
-"""The frame around what the engines write: magic, version, JSON header, blocks, length and check sum.
+"""The frame around what the engines write: magic, version, JSON header, blocks, length and checksum.
 
 Laid down by native/common/sample_file.c; docs/reference/sample-file.md has the table. The reader believes nothing
-before the check sum has been found right. Standard library only.
+before the checksum has been found right. Standard library only.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_frame(data: bytes, of: FileFormat) -> tuple[bytes, bytes]:
         raise torn(of, f"its {len(data)} bytes do not end with the trailer")
     found = zlib.crc32(memoryview(data)[:length])
     if found != crc:
-        raise torn(of, f"its check sum is {found:#010x}, the trailer says {crc:#010x}")
+        raise torn(of, f"its checksum is {found:#010x}, the trailer says {crc:#010x}")
     if _PREAMBLE.size + header_bytes > length:
         raise torn(of, f"its header of {header_bytes} bytes does not fit in {length}")
     header_end = _PREAMBLE.size + int(header_bytes)

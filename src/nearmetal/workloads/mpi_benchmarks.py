@@ -65,7 +65,7 @@ class MpiBenchmark:
         mpi_prefix(workload)
         odd = [size for size in workload.numbers("sizes") if self.powers_of_two and size.bit_count() != 1]
         if odd:
-            raise workload.invalid(f"{self.kind} has powers of two only, not {odd[0]}")
+            raise workload.invalid(f"{self.kind} supports only powers of two, not {odd[0]}")
         placement, half = workload.placement, len(workload.placement) // 2
         split = {placement[rank] != placement[rank + half] for rank in range(half)}
         if operation in self.pairs_by_halves and len(set(placement)) > 1 and split != {True}:

@@ -60,7 +60,7 @@ class Operation:
         try:
             return max(1, to_whole(of_one_ns / figure if self.larger_is_better else figure / of_one_ns))
         except (ValueError, ZeroDivisionError) as error:
-            raise ForeignFileError(f"{figure} {self.unit} of {self.name} is beyond every measurement") from error
+            raise ForeignFileError(f"{figure} {self.unit} of {self.name} is out of range") from error
 
     def check_ranks(self, ranks: int) -> None:
         """Raise BadInputError for a number of ranks that the operation does not take."""

@@ -25,7 +25,7 @@ COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
 LEAST_OVERLAP = 0.7
 """Share of the time in which all pairs must have run together for their sum to mean anything."""
 
-HINT_SHOW = "`nearmetal show RUN --trial N` prints the launch line and all that was said"
+HINT_SHOW = "`nearmetal show RUN --trial N` prints the launch line and all output"
 _SERVER_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _LISTENING = {"tcp": "0A", "udp": "07"}
@@ -93,7 +93,7 @@ def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protoc
     while not _listens(shell, node, port, protocol):
         ended = helper.ended()
         if ended is not None:
-            raise TrialError(f"the server on {node} did not stay: {ended.complaint()}")
+            raise TrialError(f"the server on {node} ended: {ended.complaint()}")
         if time.monotonic() > deadline:
             raise TrialError(
                 f"the server {argv[0]} on {node} does not listen on {protocol} port {port} "
@@ -150,5 +150,5 @@ def check_together(files: dict[str, bytes]) -> None:
     for step in {one.step for one in ran}:
         share = overlap([one for one in ran if one.step == step])
         if share < LEAST_OVERLAP:
-            said = f"the pairs ran together for {share:.0%} of the time only, at least {LEAST_OVERLAP:.0%} is needed"
-            raise TrialError(said, hint="give each a longer run (option `seconds`)")
+            said = f"the pairs overlapped for only {share:.0%} of the time; at least {LEAST_OVERLAP:.0%} is needed"
+            raise TrialError(said, hint="make each run longer (option `seconds`)")

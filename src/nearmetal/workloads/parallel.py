@@ -51,7 +51,7 @@ def parallel_launch(
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
     if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
-        said = f"{_BIND} and {_MAP} are words of the MPI's own launcher, and here a batch system starts the ranks"
+        said = f"{_BIND} and {_MAP} are options of the MPI's own launcher, but here a batch system starts the ranks"
         raise UnavailableError(said, hint="leave them out of the setting")
     blocking = sleeps and order.workload.progress == "blocking"
     share_a_machine = len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
@@ -109,7 +109,7 @@ def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
         )
     if mpi.major < flavour_named(mpi.flavour).yields_from:
         raise UnavailableError(
-            f"{shared}, and a waiting rank of {mpi.label} polls without giving way: the figure would be that of the "
+            f"{shared}, and a waiting rank of {mpi.label} polls without yielding: the figure would be that of the "
             "scheduler's time slices",
             hint='use mpi.flavour = "openmpi", a newer MPICH, or as many processors as ranks',
         )
@@ -123,7 +123,7 @@ def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str
     """
     if bind != "core":
         raise UnavailableError(
-            f"{_BIND} = {bind!r} cannot be had: the nodes share one machine, and its launcher would bind each node's "
+            f"{_BIND} = {bind!r} is impossible: the nodes share one machine, and its launcher would bind each node's "
             "first rank to the same place",
             hint=f'{_BIND} = "core" puts rank r on processor r there',
         )

@@ -1,6 +1,6 @@
 """The sample file that the engine writes: every iteration of every rank. See docs/reference/sample-file.md.
 
-The reader believes nothing: magic, version, length and check sum first, then the header, then that the blocks fill
+The reader believes nothing: magic, version, length and checksum first, then the header, then that the blocks fill
 the file exactly.
 """
 
@@ -161,7 +161,7 @@ def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
     entries = [warmup + iterations for warmup, iterations in zip(header.warmup, header.iterations, strict=True)]
     wanted = header.ranks * sum(16 * n + padded(n) for n in entries)
     if wanted != len(blocks):
-        raise torn(SAMPLE_FILE, f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
+        raise torn(SAMPLE_FILE, f"its header promises {wanted} bytes of timestamps, but it holds {len(blocks)}")
     cells = []
     offset = 0
     for index, count in enumerate(entries):

@@ -160,7 +160,7 @@ def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
             _refuse_others(tool, data)
             return tuple(_with_samples(found) for launch in _launches(of, data) for found in of.read(launch))
     raise ForeignFileError(
-        "no reader knows this file",
+        "the format of this file is unknown",
         hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf 2, iperf3 -J, sockperf (--full-log too), "
         "netperf -k, qperf -uu, HPL and HPCC, NPB",
     )

@@ -165,7 +165,7 @@ def _seconds(workload: WorkloadOrder, least: float) -> float:
     """Return how long a client runs; raise BadInputError for what the program cannot be told."""
     value = workload.options.get("seconds", 2)
     if isinstance(value, bool | str | list) or value < least or (least == 1 and value != int(value)):
-        kind = "a whole number from 1 on" if least == 1 else f"a number from {least:g} on"
+        kind = "a whole number of at least 1" if least == 1 else f"a number of at least {least:g}"
         raise workload.invalid(f"option 'seconds' of {workload.kind} is {kind}, not {value!r}")
     return value
 

@@ -49,7 +49,7 @@ def test_the_figures_are_those_of_the_paper() -> None:
 
 
 def test_a_table_that_lacks_a_column_is_refused() -> None:
-    with pytest.raises(ForeignFileError, match="not the table"):
+    with pytest.raises(ForeignFileError, match="not the expected table"):
         parse(published_named("musleh-table3"), "bytes,native_rx88\n64,5.05\n")
 
 

@@ -159,7 +159,7 @@ def test_launches_that_keep_to_one_of_two_modes_are_told_and_need_no_more_of_the
     view = build_view(make_run(tmp_path / "run", Recipe(cost=SAME, boots=(1.0, 1.0, 2.0))))
     assert view.causes[0] == (
         "latency 8 B over bridge, setting as-found: 2 of 8 launches have means of 42.5 to 42.6 us, the others of 21.2 "
-        "to 21.4; each launch keeps to one mode; why, no counter shows"
+        "to 21.4; each launch stays in one mode; no counter shows why"
     )
     assert len(view.causes) == 12
     first = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes; else '

@@ -68,7 +68,7 @@ class BatchHost:
     def __init__(self, scheduler: Scheduler, options: Mapping[str, Scalar]) -> None:
         check_options(scheduler.kind, options, OPTIONS)
         self.kind = scheduler.kind
-        self.label = f"allocations of {scheduler.kind}, launched by its own starter"
+        self.label = f"allocations of {scheduler.kind}, launched by its own launcher"
         self.slots = whole_number(options, "allocations", 1)
         self._nodes = whole_number(options, "nodes", 2)
         self._blocks = whole_number(options, "blocks", 4)

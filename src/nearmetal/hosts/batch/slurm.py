@@ -173,7 +173,7 @@ def parse_job(job: str, text: str) -> tuple[JobState, str]:
     elif word:
         phase = Phase.ENDED
     else:
-        raise UnavailableError(f"cannot read what Slurm says of job {job}: {text[:200]!r}")
+        raise UnavailableError(f"cannot parse Slurm's answer about job {job}: {text[:200]!r}")
     left_s = parse_time_s(fields.get("TimeLimit", "")) - parse_time_s(fields.get("RunTime", ""))
     number = fields.get("JobId", job) if own else job
     return JobState(number, phase, word, reason, (), left_s, int(fields.get("Restarts", 0))), fields.get("NodeList", "")

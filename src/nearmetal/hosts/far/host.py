@@ -58,7 +58,7 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
         named = str(options.pop(NODES, "")).split() or list(interfaces)
         _check(order, named, interfaces)
         if len(named) < order.nodes:
-            said = f"path {order.path.label!r} has {len(named)} machines and the workload needs {order.nodes}"
+            said = f"path {order.path.label!r} has {len(named)} machines, but the workload needs {order.nodes}"
             raise BadInputError(said, hint="name more machines in the path's option `nodes`")
         chosen = named[: order.nodes]
         known: dict[str, Scalar] = {f"interface.{i}": interfaces[name] for i, name in enumerate(chosen)}

@@ -60,7 +60,7 @@ class FarNamespaceShell(CradleShell):
             ended = kept.ended()
             words = ended.stderr.decode(errors="replace").strip() if ended else f"no answer in {_START_S:.0f} s"
             raise UnavailableError(
-                f"{self._machine.name} does not let nearmetal make namespaces: {words}", hint=HINT_USERNS
+                f"{self._machine.name} does not allow nearmetal to create namespaces: {words}", hint=HINT_USERNS
             )
         return said
 

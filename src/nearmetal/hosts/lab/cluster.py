@@ -61,7 +61,7 @@ class Cluster:
         """
         order = orders[0]
         if order.nodes > self.nodes:
-            said = f"the trial needs {order.nodes} nodes, and the cluster has {self.nodes}"
+            said = f"the trial needs {order.nodes} nodes, but the cluster has {self.nodes}"
             raise TrialError(said, hint=f"nodes = {order.nodes} in [host.options]")
         count = _count(order)
         options = {name: value for name, value in order.path.options.items() if name not in WIRE}
@@ -125,8 +125,8 @@ def link_of(options: Mapping[str, Scalar]) -> wire.Link:
     if on_its_way_ns < _SHORTEST_NS:
         raise BadInputError(
             f"with wire_delay_us = {delay_us:g} and wire_rate_mbit = {rate_mbit:g} a frame arrives after "
-            f"{on_its_way_ns} ns, and machines need {_SHORTEST_NS} ns to keep step",
-            hint="a longer delay, or a lower rate",
+            f"{on_its_way_ns} ns, but machines need {_SHORTEST_NS} ns to stay in step",
+            hint="use a longer delay or a lower rate",
         )
     return link
 
@@ -152,8 +152,8 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
     standing = is_on(options, "standing_guests", default=True)
     if asked and not nodes:
         raise BadInputError(
-            f"the lab's option {next(iter(asked))!r} is for machines of their own",
-            hint="give `nodes` too; in one machine, paths have `wire_delay_us` and `wire_rate_mbit`",
+            f"the lab's option {next(iter(asked))!r} needs one machine per node",
+            hint="set `nodes`, too; on one machine, paths have `wire_delay_us` and `wire_rate_mbit`",
         )
     link_of(asked)
     if not nodes:

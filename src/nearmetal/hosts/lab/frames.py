@@ -119,7 +119,7 @@ def order_length(header: bytes) -> int:
         raise ForeignFileError(f"an order's header has {len(header)} bytes, not {_ORDER_HEADER.size}")
     magic, length, *_ = _ORDER_HEADER.unpack_from(header)
     if magic != ORDER_MAGIC or length > ORDER_AREA_BYTES - _ORDER_HEADER.size:
-        raise ForeignFileError("the area for the order holds none")
+        raise ForeignFileError("the area for the order contains no order")
     return int(length)
 
 

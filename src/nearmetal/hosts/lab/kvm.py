@@ -186,8 +186,8 @@ def start(
     Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
     """
     if not _DEVICE.exists():
-        said = f"node {name} must be a guest, and this machine of the lab has no KVM"
-        raise UnavailableError(said, hint='ask for the machine that has: `[host.options] machine = "kvm"`')
+        said = f"node {name} must be a guest, but this machine of the lab has no KVM"
+        raise UnavailableError(said, hint='use the machine that has it: `[host.options] machine = "kvm"`')
     folder = folder or shell.scratch
     console = f"{folder}/{name}.console"
     told = {"name": name, "scratch": folder, **words}

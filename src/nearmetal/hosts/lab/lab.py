@@ -343,7 +343,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     warm = is_on(options, "warm_machines", default=False)
     if (launches > 1 or warm) and not cluster:
         named = "warm_machines" if warm else "launches"
-        raise BadInputError(f"the lab's option {named!r} is for machines of their own", hint="give `nodes` too")
+        raise BadInputError(f"the lab's option {named!r} needs one machine per node", hint="give `nodes` too")
     return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster, launches=launches, warm=warm)
 
 

@@ -93,5 +93,5 @@ def _gone(lives: Sequence[Vm], first: Vm, error: EmulatorGoneError) -> TrialErro
 def _late(lives: Sequence[Vm], what: str, limit: str) -> TrialError:
     return TrialError(
         lives[0].told(f"{what} exceeded its limit of {limit}"),
-        hint="a guest that hangs says so on its console; a long trial needs a larger time limit",
+        hint="look for a hang on the guest's console; a long trial needs a larger time limit",
     )

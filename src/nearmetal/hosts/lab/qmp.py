@@ -121,9 +121,9 @@ class Qmp:
         try:
             message = json.loads(line)
         except ValueError as error:
-            raise EmulatorGoneError(f"the emulator's control socket carries no JSON: {line[:80]!r}") from error
+            raise EmulatorGoneError(f"the emulator did not send JSON on its control socket: {line[:80]!r}") from error
         if not isinstance(message, dict):
-            raise EmulatorGoneError(f"the emulator's control socket carries no object: {line[:80]!r}")
+            raise EmulatorGoneError(f"the emulator did not send a JSON object on its control socket: {line[:80]!r}")
         return message
 
 

@@ -169,7 +169,7 @@ _BIND_WEAK = 2
 
 def _symbols(data: bytes) -> dict[str, bool]:
     if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("its first bytes are others")
+        raise ValueError("its first bytes are different")
     table_at, entry_bytes, count = *struct.unpack_from("<Q", data, 0x28), *struct.unpack_from("<HH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table_at + i * entry_bytes) for i in range(count)]
     found: dict[str, bool] = {}

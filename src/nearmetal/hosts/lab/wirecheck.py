@@ -27,7 +27,7 @@ GUEST = native.Recipe(
     ),
     libraries=(),
 )
-WIRE_FITS = "a small one ran twice with this emulator and was the same to the bit"
+WIRE_FITS = "a small one gave identical results, bit for bit, in two runs with this emulator"
 """What `fitting_wire` has shown."""
 
 _LINK = Link(delay_ns=1500, rate_mbps=1000)
@@ -66,7 +66,7 @@ def self_test(emulator: str, version: str, library: Path) -> None:
     if first != second or not all("rx" in one.trace for one in first):
         raise UnavailableError(
             f"the wire's self-test failed: two runs of one cluster under QEMU {version} differ",
-            hint="figures of a cluster would not repeat; use the QEMU of Debian's qemu-system-x86 package",
+            hint="figures of a cluster would not be reproducible; use the QEMU of Debian's qemu-system-x86 package",
         )
 
 

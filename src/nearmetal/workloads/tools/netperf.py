@@ -103,7 +103,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         named = result.protocol[:40] or "a protocol that it does not name"
         raise ForeignFileError(f"netperf's test was over {named!r}")
     operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
-    lacks = ("one figure a run: no percentiles, no spread within it",)
+    lacks = ("one figure per run: no percentiles, no spread within it",)
     cells = ((operation, 0, _samples(data, operation)),)
     yield Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, cells, lacks)
 

@@ -59,7 +59,7 @@ def parse(data: bytes) -> NpbResult:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     result = parse(data)
     cells = ((f"{result.name}.{result.letter} [Mop/s]", 0, one_figure("Mop/s", result.mops)),)
-    lacks = ("one rate a run; its time has two decimals and is not used",)
+    lacks = ("one rate per run; its time has two decimals and is not used",)
     yield Foreign("NPB", result.version, f"npb-{result.name}", result.processes, cells, lacks)
 
 

@@ -108,7 +108,7 @@ def _span(found: Transfer) -> Spans:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     found = parse(data)
     operation = "udp_stream" if found.datagrams else "tcp_stream"
-    lacks = ("one rate a run: no percentiles, no spread within it",)
+    lacks = ("one rate per run: no percentiles, no spread within it",)
     yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _span(found)),), lacks)
 
 

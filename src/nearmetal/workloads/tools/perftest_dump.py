@@ -53,12 +53,12 @@ def _values(data: bytes) -> NDArray[np.int64]:
             ),
         )
     except pa.ArrowException as error:
-        raise refuse(PROGRAM, f"a line is no value: {error}") from error
+        raise refuse(PROGRAM, f"a line is not a value: {error}") from error
     numbers, us = (np.asarray(table.column(name).to_numpy()) for name in ("number", "us"))
     if not np.array_equal(numbers, np.arange(1, numbers.size + 1)):
         raise refuse(PROGRAM, "its values are not numbered one after another")
     if not bool(np.isfinite(us).all()) or us.min() < 0 or us.max() > _MOST_US:
-        raise refuse(PROGRAM, "a value is no duration")
+        raise refuse(PROGRAM, "a value is not a duration")
     return np.asarray(np.maximum(1, np.rint(us * NS_PER_US)), np.int64)
 
 

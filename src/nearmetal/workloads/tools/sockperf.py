@@ -102,7 +102,7 @@ def _rows(text: str) -> Iterator[tuple[int, int]]:
     for line in lines[:-1]:
         match = _ROW.fullmatch(line.strip())
         if match is None:
-            raise refuse("sockperf --full-log", f"{line[:60]!r} is no packet")
+            raise refuse("sockperf --full-log", f"{line[:60]!r} is not a packet")
         _, begun, begun_ns, ended, ended_ns = match.groups()
         if max(len(begun), len(ended)) > 9:
             raise refuse("sockperf --full-log", f"{line[:60]!r} is beyond any clock")
