@@ -38,7 +38,7 @@ def test_nuttcp_one_pair_is_one_rate() -> None:
     outcome = valid("nuttcp", "nuttcp", seconds=1)
     (cell,) = decode(outcome)
     assert (cell.operation, cell.ns.shape) == ("tcp_stream", (1, 1))
-    assert outcome.counters["tool.retransmits"] >= 0
+    assert "tool.retransmits" not in outcome.counters, "nuttcp prints 0 whatever was sent again"
     assert "6" in str(outcome.facts["nuttcp.version"]) or "8" in str(outcome.facts["nuttcp.version"])
 
 

@@ -36,19 +36,18 @@ def data(name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "retransmits"),
+    ("name", "rate"),
     [
-        ("nuttcp-6.1.2-parse.txt", 4915.3286, 0),
-        ("nuttcp-6.1.2-parse-intervals.txt", 5126.4591, 0),
-        ("nuttcp-6.1.2-plain.txt", 4534.3235, 0),
-        ("nuttcp-6.1.2-plain-intervals.txt", 6595.5563, 0),
-        ("nuttcp-6.1.2-two-streams.txt", 8870.7535, -1),
+        ("nuttcp-6.1.2-parse.txt", 4915.3286),
+        ("nuttcp-6.1.2-parse-intervals.txt", 5126.4591),
+        ("nuttcp-6.1.2-plain.txt", 4534.3235),
+        ("nuttcp-6.1.2-plain-intervals.txt", 6595.5563),
+        ("nuttcp-6.1.2-two-streams.txt", 8870.7535),
     ],
 )
-def test_nuttcp_tcp(name: str, rate: float, retransmits: int) -> None:
+def test_nuttcp_tcp(name: str, rate: float) -> None:
     transfer = nuttcp.parse(data(name))
     assert transfer.rate_mbit_s == rate
-    assert transfer.retransmits == retransmits
     assert transfer.datagrams == 0
 
 
