@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from shlex import join
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -29,6 +30,11 @@ def listed(things: Sequence[_T], line: Callable[[_T], str] = str) -> list[str]:
     """Return a line for each of the first dozen things, and one that says how many more there are."""
     more = len(things) - _MOST_LISTED
     return [*map(line, things[:_MOST_LISTED]), *[f"and {more:,} more"] * (more > 0)]
+
+
+def command_line(*words: object) -> str:
+    """Return a command of nearmetal as a shell takes it, whatever is in the names of files."""
+    return join(["nearmetal", *map(str, words)])
 
 
 def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -10,6 +11,7 @@ from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import figure
 from nearmetal.results.paths import build_view
+from nearmetal.results.records import GroupId
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 
@@ -21,19 +23,24 @@ _SUFFIXES = (".svg", ".pdf", ".png", ".tex")
 @click.argument("what", type=click.Choice(figure.KINDS), metavar="WHAT")
 @click.option("-o", "--out", type=PATH, required=True, help="FILE.svg, .pdf, .png, .tex (pgfplots).")
 @click.option("--workload", default="", help="The workload, if the run has several.")
+@click.option("--operation", default="", help="The operation, if the workload has several.")
 @click.option("--setting", default="", help="The setting, if the run has several.")
 @click.option("--wide", is_flag=True, help="Full page width of a two-column paper, 7 in instead of 3.5 in.")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
-def command(run: Path, what: str, out: Path, workload: str, setting: str, *, wide: bool, allow_mixed: bool) -> None:
+def command(
+    run: Path, what: str, *, out: Path, workload: str, operation: str, setting: str, wide: bool, allow_mixed: bool
+) -> None:
     """Draw one chart of RUN by message size into a file, and write its data as CSV next to it.
 
     WHAT is `cost`, relative to the baseline, above 1 is worse; or a figure of each path: `mean`, `median` or `p99`.
     All with 95 % intervals.
     """
     if out.suffix not in _SUFFIXES:
-        raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {out.with_suffix('.svg')}")
+        raise BadInputError(
+            f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {quote(str(out.with_suffix('.svg')))}"
+        )
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
-    chosen = figure.choose(view, what, workload, setting)
+    chosen = figure.choose(view, what, GroupId(workload, operation, setting))
     rows = figure.data(chosen)
     width_in = figure.PAGE_IN if wide else figure.COLUMN_IN
     text = figure.as_tex(chosen, rows, width_in) if out.suffix == ".tex" else figure.as_svg(chosen, width_in)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from importlib import resources
+from shlex import join
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import BadInputError, UnavailableError, listed
 from nearmetal.packages import PACKAGES
 from nearmetal.report import charts, overview, words
 from nearmetal.report.as_csv import table
@@ -51,14 +52,23 @@ class ChartKind:
         return self.view.cells_of(self.group)
 
 
-def choose(view: View, kind: str, workload: str, setting: str) -> ChartKind:
-    """Return the figure that is meant; raise BadInputError where a name is unknown, or several would fit."""
-    fitting = [group for group in view.groups if workload in {"", group.workload} and setting in {"", group.setting}]
+def choose(view: View, kind: str, wanted: GroupId) -> ChartKind:
+    """Return the figure that is meant, of which names may be empty; raise BadInputError where none or several fit."""
+    named = {key: name for key, name in asdict(wanted).items() if name}
+    fitting = [group for group in view.groups if named.items() <= asdict(group).items()]
     if len(fitting) == 1:
         return ChartKind(view, fitting[0], kind)
-    known = "; ".join(f"--workload {group.workload} --setting {group.setting}" for group in view.groups)
-    found = "several charts fit" if fitting else f"nothing was measured of workload {workload!r}, setting {setting!r}"
-    raise BadInputError(found, hint=f"choose one of: {known}")
+    meant = ", ".join(f"{key} {name!r}" for key, name in named.items())
+    found = f"{len(fitting)} charts fit" if fitting else f"nothing was measured of {meant}"
+    raise BadInputError(found, hint=f"choose one of: {'; '.join(listed(_told_apart(fitting or view.groups)))}")
+
+
+def _told_apart(groups: Sequence[GroupId]) -> list[str]:
+    """Return the options that name each group, as few as tell them apart."""
+    keys = [key for key in ("workload", "setting", "operation") if len({getattr(one, key) for one in groups}) > 1]
+    if len({tuple(getattr(one, key) for key in keys[:-1]) for one in groups}) == len(groups):
+        keys = keys[:-1]
+    return [join(word for key in keys or ["workload"] for word in (f"--{key}", getattr(one, key))) for one in groups]
 
 
 def data(of: ChartKind) -> list[DataPoint]:
@@ -70,10 +80,18 @@ def data(of: ChartKind) -> list[DataPoint]:
         if (one := cell.of(entry.label)) and (datum := _datum(of, cell, one))
     ]
     if not found:
-        raise BadInputError(
-            f"the run has no {of.kind} of {of.group.workload}", hint="measure more blocks: nearmetal run --resume"
-        )
+        raise BadInputError(f"the run has no {of.kind} of {of.group.workload}: {_why_nothing(of)}")
     return found
+
+
+def _why_nothing(of: ChartKind) -> str:
+    """Return why no path has the figure, as its report says it."""
+    paths = [one for cell in of.cells for one in cell.paths]
+    if of.kind != COST:
+        reasons = [one.levels[Metric(of.kind)].refused or "a launch is one sample" for one in paths]
+    else:
+        reasons = [one.uncompared for one in paths if one.uncompared]
+    return "; ".join(dict.fromkeys(reasons)) or f"no path but {of.view.baseline} has a valid trial"
 
 
 def _datum(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:

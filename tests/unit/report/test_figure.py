@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
 
+from nearmetal.cli.main import run as nearmetal
 from nearmetal.cli.plot import command
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.results.paths import build_view
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -88,12 +87,31 @@ def test_names_cannot_become_tex(tmp_path: Path) -> None:
 def test_several_charts_that_fit_are_named(tmp_path: Path) -> None:
     study = STUDY.replace("[trials]", '[[workload]]\nname = "bw"\nsizes = [8]\n[trials]')
     made = make_run(tmp_path / "run", Recipe(study=study, blocks=3))
-    with pytest.raises(BadInputError, match="several charts fit") as refused:
+    with pytest.raises(BadInputError, match="2 charts fit") as refused:
         _plot(made.root, "cost", "-o", tmp_path / "fig.svg")
-    assert "--workload bw --setting as-found" in refused.value.hint
+    assert refused.value.hint == "choose one of: --workload latency; --workload bw"
     with pytest.raises(BadInputError, match="nothing was measured of workload 'x'"):
         _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "x")
     assert _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "bw").exit_code == 0
+
+
+def test_an_operation_of_a_workload_with_several_can_be_drawn(tmp_path: Path) -> None:
+    figures = Path(__file__).parents[2] / "data" / "tools" / "hpcc-1.5.0-hpccoutf.txt"
+    assert nearmetal(["import", f"native={figures}", "--out", str(tmp_path / "run")]) == 0
+    with pytest.raises(BadInputError, match="charts fit") as refused:
+        _plot(tmp_path / "run", "mean", "-o", tmp_path / "fig.svg")
+    one = shlex.split(refused.value.hint.removeprefix("choose one of: ").partition("; ")[0])
+    assert one[0] == "--operation"
+    assert _plot(tmp_path / "run", "mean", "-o", tmp_path / "fig.svg", *one).exit_code == 0
+
+
+def test_a_figure_that_nothing_has_is_refused_with_the_reason(tmp_path: Path) -> None:
+    few = make_run(tmp_path / "few", Recipe(blocks=3, iterations=100))
+    with pytest.raises(BadInputError, match=r"no p99 of latency: n = 100 cannot support it; .* needs n >= 368"):
+        _plot(few.root, "p99", "-o", tmp_path / "fig.svg")
+    lost = make_run(tmp_path / "lost", Recipe(blocks=3, fails=lambda order, attempt: order.path.label != "veth"))
+    with pytest.raises(BadInputError, match="no cost of latency: no path but veth has a valid trial"):
+        _plot(lost.root, "cost", "-o", tmp_path / "fig.svg")
 
 
 def test_a_format_that_is_not_written_is_refused_with_a_way(root: Path, tmp_path: Path) -> None:
