@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from nearmetal.cli.values import PATH, format_option
-from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.errors import BadInputError, NearmetalError, command_line
 from nearmetal.gate import many
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published
 from nearmetal.report.published import tables
@@ -52,7 +53,9 @@ def command(
     if base is not None:
         if form != "table" or published or everything:
             said = "--against prints one table"
-            raise BadInputError(said, hint=f"one run in full: nearmetal gate RUN --against {base} --format json")
+            raise BadInputError(
+                said, hint=f"one run in full: {command_line('gate', runs[0], '--against', base)} --format json"
+            )
         _with_base(runs, base, allow_mixed=allow_mixed)
         return
     if len(runs) > 1:
@@ -68,8 +71,8 @@ def command(
         if everything:
             as_table.render(view, console)
             return
-        as_table.answer(view, console, lines=_LINES - 1)
-        click.echo(f"levels, intervals, counters, facts: nearmetal compare {run} --all")
+        as_table.answer(view, console, lines=_LINES - 1, run=quote(str(run)))
+        click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
     click.echo(_RENDER[form](view).rstrip("\n"))
 

@@ -57,14 +57,17 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     console.print(words.method_sentence(view))
 
 
-def answer(view: View, console: Console, *, lines: int = 40) -> None:
+def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -> None:
     """Print what a reader came for in at most `lines` lines: a sentence for each path and setting, then the ratios.
 
-    Sentences and ratios that do not fit are left out, those of the smallest cost first; a line says how many.
+    Of a study with one path, its levels instead. Sentences and ratios that do not fit are left out, those of the
+    smallest cost first; a line says how many. `run` stands for the run in commands.
     """
     with console.capture() as captured:
         console.print(view.title, style="bold")
         _verdicts(view, console, lines // 3)
+        for sentence in words.alone(view) if len(view.shown_paths) == 1 else ():
+            console.print(f"{sentence}.")
         for sentence in _most([one.rstrip(".") for one in steps.gains(view)], "gains of settings"):
             console.print(f"{sentence}.")
         console.print(words.noise_sentence(view) + words.launches_sentence(view))
@@ -76,16 +79,30 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
             *_most(steps.next_steps(view), "steps"),
         ):
             console.print(f"{sentence}.")
-        for sentence in _most(words.failure_sentences(view), "kinds of failures"):
+        for sentence in _most(words.failure_sentences(view, run), "kinds of failures"):
             console.print(f"{sentence}.")
     head = [line.rstrip() for line in captured.get().splitlines()]
-    if len(head) > lines:
-        head = [*head[: lines - 1], f"{len(head) - lines + 1} more lines not shown."]
+    if len(head) >= lines:  # the last line is for what is left out of the ratios
+        head = [*head[: lines - 2], f"{len(head) - lines + 2} more lines not shown."]
     console.out("\n".join(head))
-    table, left_out = tables.shortest(view, max(0, lines - len(head) - _TABLE_HEAD - 1))
-    _print(console, table)
-    if left_out and len(head) < lines:
-        console.print(f"{left_out} more not shown, all of smaller cost.")
+    room = lines - len(head)
+    drawn, left_out = _fitting(view, console, room - 1)
+    if drawn:
+        console.out("\n".join(drawn))
+    if left_out:
+        console.print(f"{left_out} more not shown, all of smaller cost." if drawn else f"{left_out} ratios not shown.")
+
+
+def _fitting(view: View, console: Console, most: int) -> tuple[list[str], int]:
+    """Return the lines of the table of ratios, and how many it leaves out to have at most `most` lines."""
+    for rows in range(max(0, most - _TABLE_HEAD), -1, -1):
+        table, left_out = tables.shortest(view, rows)
+        with console.capture() as captured:
+            _print(console, table)
+        drawn = captured.get().splitlines()
+        if len(drawn) <= most:
+            break
+    return drawn, left_out
 
 
 def _verdicts(view: View, console: Console, most: int) -> None:

@@ -175,18 +175,18 @@ def reached(view: View, verdict: PathVerdict) -> str:
     return f"{found} ({verdict.reason})."
 
 
-def failure_sentences(view: View) -> list[str]:
+def failure_sentences(view: View, run: str) -> list[str]:
     """Return a sentence for each path and workload with failed trials: how many, the first reason, where to look."""
     alike = by_key(((one.path, one.workload), one) for one in view.failures)
-    return [_failed(path, workload, ones) for (path, workload), ones in alike.items()]
+    return [_failed(path, workload, ones, run) for (path, workload), ones in alike.items()]
 
 
-def _failed(path: str, workload: str, ones: list[Failure]) -> str:
+def _failed(path: str, workload: str, ones: list[Failure], run: str) -> str:
     count = f"{len(ones)} launch{'' if len(ones) == 1 else 'es'} of {workload} over {path} failed"
     lost = len({one.trial for one in ones if not one.mended})
     what = f"{counted(lost, 'trial')} lost" if lost else "all repeated with success"
     why = ones[0].reason.partition("\n")[0].rstrip(": ").partition(";")[0]
-    return f"{count}, {what}: {why} (nearmetal show RUN --trial {ones[0].trial})"
+    return f"{count}, {what}: {why} (nearmetal show {run} --trial {ones[0].trial})"
 
 
 def noise_sentence(view: View) -> str:
@@ -272,7 +272,7 @@ def alone(view: View) -> list[str]:
 
     Medians of launches where they can be stated, else means.
     """
-    return [f"{group.workload}, {_sizes(view.cells_of(group))}" for group in view.groups]
+    return [f"{group_title(view, group)}, {_sizes(view.cells_of(group))}" for group in view.groups]
 
 
 def _sizes(cells: Sequence[Cell]) -> str:
@@ -281,7 +281,8 @@ def _sizes(cells: Sequence[Cell]) -> str:
         median, mean = (cell.paths[0].levels[metric] for metric in (Metric.MEDIAN, HEADLINE))
         of, value = ("median", median.value) if median.value is not None else ("mean", mean.value)
         if value is not None:
-            said.append(f"{size(cell)}: {figure(value)} {cell.shown.unit} ({of})")
+            where = f"{size(cell)}: " if cell.message_bytes else ""
+            said.append(f"{where}{figure(value)} {cell.shown.unit} ({of})")
     return f"{cells[0].shown.name}: {'; '.join(said) or 'no valid trial'}"
 
 

@@ -19,7 +19,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir
@@ -181,6 +181,32 @@ def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
     assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
 
 
+def test_the_answer_of_a_study_with_one_path_is_its_figures(tmp_path: Path) -> None:
+    alone = STUDY.partition('[[path]]\nname = "bridge"')[0] + STUDY[STUDY.index("[[workload]]") :]
+    view = build_view(make_run(tmp_path / "run", Recipe(study=alone, blocks=3)))
+    said = " ".join(_answer(view))
+    assert "latency, latency (half a round trip): 8 B: " in said
+    for cell in view.cells:
+        assert f"{words.size(cell)}: {words.level(cell.paths[0].levels[Metric.MEDIAN])} us (median)" in said
+
+
+def test_the_answer_fits_a_screen_where_names_are_broken_into_lines(tmp_path: Path) -> None:
+    names = [f"{number}-{'n' * 37}" for number in range(6)]
+    extra = "".join(f'[[path]]\nname = "{name}"\nkind = "veth"\n' for name in names)
+    study = STUDY.replace("[[workload]]", f"{extra}[[workload]]").replace(
+        '"latency"', f'"{"l" * 40}"\noperation = "latency"'
+    )
+    cost = {**COST, **dict.fromkeys(names, 2.0)}
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost=cost)))
+    for lines in (40, 30, 26):
+        drawn = _answer(view, lines)
+        assert len(drawn) <= lines
+        assert re.fullmatch(r"\d+ (more not shown, all of smaller cost|ratios not shown)\.", drawn[-1])
+    assert drawn[-1].endswith("ratios not shown."), (
+        "there is no table, and nothing that costs more than what is left out"
+    )
+
+
 def test_a_cell_without_a_size_has_its_name_alone(view: View) -> None:
     cell = replace(view.cells[0], message_bytes=0)
     other = replace(cell, group=replace(cell.group, workload="barrier"))
@@ -208,7 +234,10 @@ def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines:
     every = [one.comparison.headline.ratio for cell in view.cells for one in cell.paths if one.comparison]
     assert len(said) <= lines
     assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]
-    assert said[-1].startswith(f"{len(every) - len(shown)} more not shown")
+    left_out = len(every) - len(shown)
+    assert said[-1] == (
+        f"{left_out} more not shown, all of smaller cost." if shown else f"{left_out} ratios not shown."
+    )
 
 
 def test_latex_tables_are_whole_and_no_name_commands_tex(tmp_path: Path) -> None:
