@@ -228,6 +228,19 @@ def test_other_files_of_duckdb_are_refused(
         assert "hint: " in said
 
 
+@pytest.mark.parametrize("name", ["h.json", "h.csv", "h.duckdb"])
+def test_a_file_that_is_no_database_is_refused_and_stays(
+    tmp_path: Path, name: str, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB takes JSON and CSV for tables of its memory."""
+    path = tmp_path / name
+    path.write_text('{"a": 1}\n')
+    for argv in (["show", str(path)], ["add", str(path), str(runs[0])]):
+        assert nearmetal(["history", *argv]) == 2
+        assert f"{path} cannot be read as a history: it is no DuckDB file" in capsys.readouterr().err
+    assert path.read_text() == '{"a": 1}\n'
+
+
 def test_damaged_files_are_refused_and_never_crash(filled: Path, tmp_path: Path) -> None:
     drawn, refusals = random.Random(7), 0
     whole = filled.read_bytes()

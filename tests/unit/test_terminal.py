@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,33 @@ def _drawn(thing: object) -> str:
     out = io.StringIO()
     Console(file=out, force_terminal=True, width=120, color_system="standard").print(thing)
     return out.getvalue()
+
+
+def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path) -> None:
+    study = STUDY.replace("[/b] [openmpi] :boom:", "\N{GREEK SMALL LETTER MU}s")
+    root = make_run(tmp_path / "run", study)
+    locale = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    program = [sys.executable, "-m", "nearmetal"]
+    for argv in (
+        ["compare", root],
+        ["compare", root, "--format", "markdown"],
+        ["history", "add", tmp_path / "h.duckdb", root],
+        ["history", "show", tmp_path / "h.duckdb"],
+    ):
+        ended = subprocess.run([*program, *argv], env=locale, capture_output=True, text=True, timeout=120, check=False)
+        assert (ended.returncode, ended.stderr) == (0, ""), argv
+    assert "\\u" in ended.stdout
+
+
+def test_commands_can_be_typed_as_they_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = STUDY.replace('kind = "fake"\n\n[[path]]', 'kind = "fake"\n[host.options]\n"fail.b" = "gone"\n[[path]]', 1)
+    root = make_run(tmp_path / "a run; rm x", text)
+    assert run(["compare", str(root)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    typed = [out.rpartition("facts: nearmetal ")[2], re.findall(r"\(nearmetal (show .*?)\)", out)[0]]
+    for words in map(shlex.split, typed):
+        assert run(words) == 0, words
+        assert words[1] == str(root)
 
 
 def test_text_is_no_markup_and_commands_no_terminal() -> None:

@@ -31,7 +31,7 @@ def command(
     if not traced:
         raise BadInputError(
             f"{run} has no traced trial",
-            hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
+            hint="give a workload `options = { waterfall = true }`, as the study sriov-waterfall does",
         )
     found = [
         one

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.values import PATH, format_option
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
@@ -58,7 +58,9 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
         found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)
     if not found.series:
         wanted = f" of path {path!r} and workload {workload!r}" if path or workload else ""
-        raise BadInputError(f"{history} holds no {metric}{wanted}", hint=f"nearmetal history add {history} RUN")
+        raise BadInputError(
+            f"{history} holds no {metric}{wanted}", hint=f"{command_line('history', 'add', history)} RUN"
+        )
     if out is not None:
         Disk().put_bytes(out, as_html.render(found).encode())
     if form == "json":

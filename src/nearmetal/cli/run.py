@@ -11,7 +11,7 @@ import click
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import COUNT, PATH, format_option
-from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.errors import BadInputError, ExitCode, command_line
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
@@ -72,13 +72,13 @@ def command(
     if ending.cut:
         click.echo(
             f"{ending.blocks} of at most {spec.trials.max_blocks} blocks are done; to measure on:\n"
-            f"nearmetal run --resume {run.root}" + (f" --occasions {occasions}" if occasions > 1 else ""),
+            + command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else [])),
             err=True,
         )
     elif ending.occasion < occasions:
         click.echo(
             f"occasion {ending.occasion} of {occasions} is done; at another hour, boot or allocation:\n"
-            f"nearmetal run --resume {run.root} --occasions {occasions}",
+            + command_line("run", "--resume", run.root, "--occasions", occasions),
             err=True,
         )
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
@@ -100,7 +100,7 @@ def carry_out(
         with watcher(spec, console, host, blocks=blocks) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
-        console.print(f"interrupted; continue with: nearmetal run --resume {run.root}", soft_wrap=True)
+        console.print(f"interrupted; continue with: {command_line('run', '--resume', run.root)}", soft_wrap=True)
         raise
     host.close()
     view = build_view(run, allow_mixed=allow_mixed)
@@ -110,11 +110,13 @@ def carry_out(
         click.echo(as_json.render(view), nl=False)
     else:
         as_table.render(view, Console(), brief=True)
-    click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}", err=form == "json")
+    click.echo(f"all tables: {command_line('compare', run.root, '--all')}\nreport: {html}", err=form == "json")
     if virtual_ns := virtual_time_ns(run.trials()):
         console.print(f"virtual time: launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:
-        console.print(f"gave up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
+        console.print(
+            f"gave up after repeated failures: {path} / {workload} / {setting} (see `{command_line('show', run.root)}`)"
+        )
     return view, ending
 
 

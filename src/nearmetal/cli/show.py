@@ -15,7 +15,7 @@ import pyarrow.csv
 from rich.table import Column, Table
 
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.report import as_json, as_osu, schema, words
 from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
 from nearmetal.report.terminal import Console
@@ -81,9 +81,11 @@ class ShowJson:
 def command(run: Path, trial: int | None, form: str | None, written: str, *, samples: bool) -> None:
     """Show the trials of RUN, or one of them."""
     if form is not None and (trial is not None or samples or written == "json"):
-        raise BadInputError("--as shows all trials of a run", hint=f"nearmetal show {run} --as {form}")
+        raise BadInputError("--as shows all trials of a run", hint=command_line("show", run, "--as", form))
     if samples and (trial is None or written == "json"):
-        raise BadInputError("--samples needs a trial, and is CSV", hint="nearmetal show RUN --trial 0 --samples")
+        raise BadInputError(
+            "--samples needs a trial, and is CSV", hint=command_line("show", run, "--trial", trial or 0, "--samples")
+        )
     opened = open_either(run)
     if form is not None:
         click.echo(as_osu.render(opened).rstrip("\n"))
@@ -127,7 +129,9 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         table.add_row(*asked, format_duration(record.outcome.elapsed_ns), status + again)
     console.print(table)
     if run.of_fabric:
-        click.echo(f"this run measured all pairs of a fabric in one launch; results: nearmetal fabric {run.root}")
+        click.echo(
+            f"this run measured all pairs of a fabric in one launch; results: {command_line('fabric', run.root)}"
+        )
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, command_line
 from nearmetal.fabric.detect import RetestedSuspect, Role, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
@@ -64,7 +64,7 @@ def survey(run: RunDir) -> Survey:
     again = records.get(RETESTS)
     if again is not None and ROUNDS not in again.order.workload.options:
         said = f"{run.root} is the run of a study with several launches, not of one fabric"
-        raise BadInputError(said, hint=f"`nearmetal compare {run.root}` reads it")
+        raise BadInputError(said, hint=f"`{command_line('compare', run.root)}` reads it")
     if whole is None:
         raise BadInputError(
             f"{run.root} contains no measured fabric",

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.reading import parse_json, read_text
 from nearmetal.results.series import RunSeries, read_series
@@ -23,7 +23,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
     by_metric = {metric: read_series(run, metric, allow_mixed=allow_mixed) for metric in Metric}
     headline = by_metric[HEADLINE]
     if not headline.cells:
-        raise BadInputError(f"{root} has no valid trial", hint=f"nearmetal show {root}")
+        raise BadInputError(f"{root} has no valid trial", hint=command_line("show", root))
     entry = RunEntry(
         run_id=_identity(run, headline),
         **asdict(run.info),

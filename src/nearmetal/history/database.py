@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from nearmetal import scratch
 from nearmetal.closing import Closing
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError, command_line
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import DisplayScale
@@ -72,13 +72,21 @@ class Database(Closing):
         self.path = path
         if path.is_dir():
             raise BadInputError(
-                f"{path} is a directory, not the file of a history", hint="name the file first: add HISTORY.duckdb RUN"
+                f"{path} is a directory, not the file of a history",
+                hint="name the file first: nearmetal history add HISTORY.duckdb RUN",
             )
         new = not path.exists()
         if new and not write:
-            raise BadInputError(f"there is no history {path}", hint=f"nearmetal history add {path} RUN makes one")
+            raise BadInputError(
+                f"there is no history {path}", hint=f"{command_line('history', 'add', path)} RUN makes one"
+            )
         if new:
             _make(path)
+        elif not _is_of_duckdb(path):
+            # DuckDB opens JSON and CSV as tables in memory, and would lose what is added to them.
+            raise ForeignFileError(
+                f"{path} cannot be read as a history: it is no DuckDB file", hint="name another file"
+            )
         self._connection = _connect(path, write=write, wait_s=wait_s)
         try:
             self._check()
@@ -200,6 +208,15 @@ def _explained(path: Path) -> Iterator[None]:
             f"{path} cannot be read as a history: {said}",
             hint="use another file; to replace a damaged one, add its runs to a new file",
         ) from error
+
+
+def _is_of_duckdb(path: Path) -> bool:
+    """Return whether a file has the mark of DuckDB's format behind its checksum."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError as error:
+        raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint="name another file") from error
 
 
 def _make(path: Path) -> None:

@@ -10,6 +10,7 @@ from nearmetal.history.records import History, Series
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.shown import DisplayScale
+from nearmetal.units import counted
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -116,9 +117,9 @@ def found(history: History) -> str:
     text = f"{len(history.marked)} of {len(history.series)} series changed level by {history.metric}."
     text += "".join(f" {count} more did by {metric}: `--metric {metric}`." for metric, count in history.further)
     least = min((len(one.points) for one in history.series), default=0)
-    short = f" The shortest series has {least} runs: fewer than 8 cannot show a change." if least < 8 else ""
+    few = f" The shortest series has {counted(least, 'run')}: fewer than 8 cannot show a change." if least < 8 else ""
     share = words.percent(history.alpha)
-    return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{short}"
+    return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{few}"
 
 
 # ---- A history on a terminal, in 80 columns

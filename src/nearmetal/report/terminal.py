@@ -6,6 +6,7 @@ is an error with its reason, not a traceback.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -100,8 +101,13 @@ class _GuardedStream:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """Guard standard output and error for the time of a command, and flush them at its end."""
+    """Guard standard output and error for the time of a command, and flush them at its end.
+
+    What the locale cannot write is written as an escape, on standard output as on standard error.
+    """
     before = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of a locale without UTF-8, which has no bars and no arrows
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout = _GuardedStream(sys.stdout, "output", clean=True)
     sys.stderr = _GuardedStream(sys.stderr, "error", clean=True)
     try:

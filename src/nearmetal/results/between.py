@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
 from nearmetal.results.series import CellId, RunSeries, read_series
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
@@ -67,7 +67,7 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
             hint="only runs of one kind of host can be compared",
         )
     if not pair.base.cells:
-        raise BadInputError(f"{base.root} has no valid trial", hint=f"nearmetal show {base.root}")
+        raise BadInputError(f"{base.root} has no valid trial", hint=command_line("show", base.root))
     _refuse_other_measurements(pair)
     _refuse_itself(pair)
     if not pair.run.cells.keys() & pair.base.cells.keys():

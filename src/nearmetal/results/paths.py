@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.results import evidence
 from nearmetal.results.causes import causes
 from nearmetal.results.records import (
@@ -89,7 +89,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     records = run.trials()
     good = valid(records)
     if not good:
-        raise BadInputError(_nothing_to_show(run, records), hint="`nearmetal show` shows why trials failed")
+        raise _nothing_to_show(run, records)
     mixed = disagreements(good)
     if not allow_mixed:
         refuse_mixed(mixed)
@@ -136,10 +136,12 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     )
 
 
-def _nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> str:
+def _nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputError:
     if not records:
-        return f"{run.root} holds no finished trial yet"
-    return f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
+        resume = command_line("run", "--resume", run.root)
+        return BadInputError(f"{run.root} holds no finished trial yet", hint=f"measure on: {resume}")
+    said = f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
+    return BadInputError(said, hint=f"all reasons: {command_line('show', run.root)}")
 
 
 def _paths(study: Study) -> tuple[PathEntry, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
 from nearmetal.history import as_html as history_html
@@ -210,7 +210,10 @@ def waterfall_page(one: Entry, run: RunDir) -> str:
     """Return where the messages of a run's traced trials spent their time."""
     refuse_fabric(run)
     if not (found := waterfalls(run)):
-        raise BadInputError(f"no trial of {one.name} was traced", hint="trace = true in a workload of the lab")
+        raise BadInputError(
+            f"no trial of {one.name} was traced",
+            hint="a workload with `options = { waterfall = true }` leaves one, as in the study sriov-waterfall",
+        )
     baseline = run.study().baseline
     return pages.waterfall_page(one, run.info.host_label, baseline, found)
 
@@ -311,8 +314,8 @@ def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
     """Raise ForeignFileError for a run that is too large, before any sample is read."""
     if run.of_fabric and (most_bytes := max(map(run.fabric_bytes, run.trials()), default=0)) > MAX_FABRIC_BYTES:
         said = f"{run.root} holds a file of {most_bytes} bytes, at most {MAX_FABRIC_BYTES} are served"
-        raise ForeignFileError(said, hint=f"nearmetal fabric {run.root} --html page.html")
+        raise ForeignFileError(said, hint=command_line("fabric", run.root, "--html", "page.html"))
     samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in run.trials() for cell in record.cells)
     if samples > most:
         said = f"{run.root} holds {samples} samples, at most {most} are served"
-        raise ForeignFileError(said, hint=f"nearmetal report {run.root}")
+        raise ForeignFileError(said, hint=command_line("report", run.root))

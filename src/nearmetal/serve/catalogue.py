@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line
 from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
 from nearmetal.reading import read_text
@@ -157,7 +157,7 @@ def state_beside(one: SavedResult) -> str:
     checked = [(path, _check_file(path, text=one.kind is not SavedResultKind.TRACE)) for path in paths]
     if sum(size for _, (size, _, _) in checked) > MAX_TRACE_BYTES:
         said = f"{one.place} has more than {MAX_TRACE_BYTES} bytes"
-        raise ForeignFileError(said, hint=f"nearmetal trace show {one.place}")
+        raise ForeignFileError(said, hint=command_line("trace", "show", one.place))
     return _digest([_line(path, *known) for path, known in checked])
 
 

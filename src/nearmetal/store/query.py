@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, scope_of
 from nearmetal.study.order import Scalar
@@ -83,5 +83,5 @@ def refuse_fabric(run: RunDir) -> None:
     if run.of_fabric:
         raise BadInputError(
             f"{run.root} is a fabric run: all pairs were measured in one launch, so there are no trials to compare",
-            hint=f"`nearmetal fabric {run.root}` reads it, `--against` compares it with another fabric's",
+            hint=f"`{command_line('fabric', run.root)}` reads it, `--against` compares it with another fabric's",
         )

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 import nearmetal
 from nearmetal import limits
 from nearmetal.closing import Closing
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, command_line
 from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
@@ -156,7 +156,7 @@ class RunDir(Closing):
         except OSError as error:
             hint = f"`{cls.VERB}` makes one"
             if (root / SearchDir.MARKER).exists():
-                hint = f"it holds a search; `nearmetal show {root}` lists its trials"
+                hint = f"it holds a search; `{command_line('show', root)}` lists its trials"
             raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
         except ValueError as error:
             raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: {error}", hint=HINT_RESTORE) from error
