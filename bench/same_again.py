@@ -137,7 +137,7 @@ def left_out(runs: list[Estimates], kind: str) -> None:
         means: FloatArray = np.array([one[key].mean for one in runs])
         for number in range(len(runs)):
             others = np.delete(means, number)
-            pair = BlockFigures(np.exp(others), np.ones(others.size), company=OCCASIONS, launches=others.size)
+            pair = BlockFigures(np.exp(others), np.ones(others.size), context=OCCASIONS, launches=others.size)
             interval = estimate_ratio(pair, rng=np.random.default_rng(1)).interval
             held.append(interval is not None and interval.contains(math.exp(means[number])))
     print(f"{kind}s: {sum(held)} of {len(held)} occasions ({np.mean(held):.1%}) lie in the interval of the others")

@@ -27,7 +27,7 @@ from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 from support.goals import ended
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def report(
 def _pairs(ours: list[FloatArray], both: list[FloatArray], n: int) -> Iterator[dict[Metric, BlockFigures]]:
     for mine, theirs in zip(ours, both, strict=True):
         first, again = theirs[:, :n]
-        company = Company(twins=again - first)
-        yield {Metric.MEAN: BlockFigures(np.exp(mine[:n]), np.exp((first + again) / 2), company=company)}
+        context = BlockContext(twins=again - first)
+        yield {Metric.MEAN: BlockFigures(np.exp(mine[:n]), np.exp((first + again) / 2), context=context)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +238,15 @@ def coverage(reports: int, seed: int) -> Iterator[Row]:
             plan = StoppingPlan(blocks, min_blocks=blocks)
             held, wrong = [], []
             for _ in range(2 * reports):
-                company = Company(variants=tuple(n % 3 for n in range(blocks)) if frozen else ())
+                context = BlockContext(variants=tuple(n % 3 for n in range(blocks)) if frozen else ())
                 logs = noise(rng)[:blocks]
                 if "itself" in name:  # both names and the path are each off by as much
                     off = rng.normal(0.0, LAUNCH_SD, 3)
                     first, again = off[0] + noise(rng)[:blocks] / 9, off[1] + noise(rng)[:blocks] / 9
-                    logs, company = off[2] + logs / 9 - (first + again) / 2, Company(twins=again - first)
-                found = look(logs, plan, company=company)
+                    logs, context = off[2] + logs / 9 - (first + again) / 2, BlockContext(twins=again - first)
+                found = look(logs, plan, context=context)
                 held.append(found.interval is not None and found.interval.contains(1.0))
-                pair = BlockFigures(np.exp(logs), np.ones(blocks), company=company)
+                pair = BlockFigures(np.exp(logs), np.ones(blocks), context=context)
                 wrong.append(compare({Metric.MEAN: pair}, rng=rng, plan=plan).verdict in _CLAIMS)
             goal = 0.93 if name in {"independent", "skewed", "alternating", "rare mode 10 %"} else None
             yield Row(f"coverage by {blocks} blocks: {name}", float(np.mean(held)), len(held), goal, least=True)
@@ -272,7 +272,7 @@ def occasions(reports: int, seed: int) -> Iterator[Row]:
             held = []
             for _ in range(10 * reports):
                 *mine, another = 0.02 * draw(rng, count + 1) + rng.normal(0.0, blocks_sd / math.sqrt(10), count + 1)
-                pair = BlockFigures(np.exp(mine), np.ones(count), launches=10 * count, company=OCCASIONS)
+                pair = BlockFigures(np.exp(mine), np.ones(count), launches=10 * count, context=OCCASIONS)
                 interval = estimate_ratio(pair, rng=rng).interval
                 held.append(interval is not None and interval.contains(math.exp(another)))
             what = f"{count} occasions hold the next: {shape}, launches {blocks_sd:.0%} apart"

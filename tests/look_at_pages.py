@@ -84,7 +84,7 @@ def served(folder: Path) -> Iterator[Listening]:
     make_search(folder)
     make_traced(folder / "traced")
     listening = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(Catalogue(folder), listening.door), log_config=None))
+    server = uvicorn.Server(uvicorn.Config(make_app(Catalogue(folder), listening.access), log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening.socket]})
     thread.start()
     try:

@@ -28,7 +28,7 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.serve.server import MAX_READERS, Listening, listen, listen_on_socket, serve
 from tests.browser import PAPER, browse, first_pixel, needs_chromium
 from tests.fake_runs import list_anew
@@ -253,10 +253,10 @@ def _serving(folder: Path, listening: Listening, head_s: float = 10.0) -> Iterat
         listening.socket.close()
 
 
-def _asked(connection: socket.socket, door: Door, path: str = "/", host: str = "localhost") -> bytes:
+def _asked(connection: socket.socket, access: AccessPolicy, path: str = "/", host: str = "localhost") -> bytes:
     with contextlib.closing(connection):
         connection.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {door.token}\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {access.token}\r\n"
             "Connection: close\r\n\r\n".encode()
         )
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -270,7 +270,7 @@ def test_silent_connections_lock_nobody_out(folder: Path) -> None:
             silent = stack.enter_context(socket.create_connection(where))
             if number % 2:
                 silent.sendall(b"GET / HTTP/1.1\r\nHost: loc")
-        assert _asked(socket.create_connection(where), listening.door).startswith(b"HTTP/1.1 200")
+        assert _asked(socket.create_connection(where), listening.access).startswith(b"HTTP/1.1 200")
 
 
 def test_a_connection_that_says_nothing_is_closed(folder: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_connection_that_says_nothing_is_closed(folder: Path) -> None:
         answer = b""
         while not answer:  # on a busy machine even this reader may be too slow for so short a limit
             with contextlib.suppress(ConnectionError):
-                answer = _asked(socket.create_connection(where), listening.door)
+                answer = _asked(socket.create_connection(where), listening.access)
         assert answer.startswith(b"HTTP/1.1 200")
 
 
@@ -302,7 +302,7 @@ def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) 
     def ask(path: str, host: str) -> bytes:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(place))
-        return _asked(connection, listening.door, path, host)
+        return _asked(connection, listening.access, path, host)
 
     with _serving(folder, listening):
         with pytest.raises(UnavailableError, match="cannot listen"):
@@ -314,7 +314,7 @@ def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) 
             links = set(re.findall(rb'(?:href|action|src)="(/[^"]*)"', body))
             assert links
             assert all(link.startswith(b"/tools/nearmetal/") for link in links), links
-        welcome = ask(f"/?token={listening.door.token}", "cluster.example.org").lower()
+        welcome = ask(f"/?token={listening.access.token}", "cluster.example.org").lower()
         assert b"location: /tools/nearmetal/\r\n" in welcome
         assert b"path=/tools/nearmetal/" in welcome
         assert b"secure" in welcome
@@ -426,9 +426,9 @@ def _in_this_process(app: ASGIApp) -> Iterator[int]:
 @needs_chromium
 @pytest.mark.parametrize("path", ["/?", "/compare?run=second&base=first&"])
 def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> None:
-    door = Door(8470)
-    with _in_this_process(make_app(Catalogue(folder), door)) as port:
-        url = f"http://127.0.0.1:{port}{path}token={door.token}"
+    access = AccessPolicy(8470)
+    with _in_this_process(make_app(Catalogue(folder), access)) as port:
+        url = f"http://127.0.0.1:{port}{path}token={access.token}"
         finished = browse(url, tmp_path / "profile", f"--screenshot={tmp_path / 'shot.png'}", "--window-size=1280,900")
     assert first_pixel((tmp_path / "shot.png").read_bytes()) == PAPER["light"]
     assert (tmp_path / "shot.png").stat().st_size > 20_000
@@ -443,8 +443,8 @@ def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     last = max((tmp_path / "runs" / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)
     list_anew(tmp_path / "runs" / "run")
-    door = Door(8470)
-    inner = make_app(Catalogue(tmp_path / "runs"), door)
+    access = AccessPolicy(8470)
+    inner = make_app(Catalogue(tmp_path / "runs"), access)
     looks: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -455,7 +455,7 @@ def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await inner(scope, receive, send)
 
     with _in_this_process(app) as port:
-        url = f"http://127.0.0.1:{port}/runs/run/live?token={door.token}"
+        url = f"http://127.0.0.1:{port}/runs/run/live?token={access.token}"
         finished = browse(url, tmp_path / "profile", "--virtual-time-budget=9000", "--dump-dom")
     assert len(looks) >= 2
     assert "6 of at most 6 trials; 30 valid in all" in finished.stdout

@@ -18,7 +18,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.serve import openapi
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
-DOOR = Door(8470)
+DOOR = AccessPolicy(8470)
 HEADERS = {"Authorization": f"Bearer {DOOR.token}", "Host": "127.0.0.1:8470"}
 NAMES = ("first", "second", "damaged", "empty", "fabric")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.cli.progress import _Course, _DisturbanceWatch, virtual_words, watcher
+from nearmetal.cli.progress import _DisturbanceWatch, _RemainingTime, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import ClockProgress
 from nearmetal.report.terminal import Console
@@ -29,20 +29,20 @@ def test_only_launches_in_the_lab_have_virtual_time() -> None:
 
 
 def test_progress_says_which_block_it_is_and_how_long_those_of_this_call_take() -> None:
-    whole = _Course(10, None)
+    whole = _RemainingTime(10, None)
     assert whole.words(4, 1000.0) == "block 5 of at most 10", "what an earlier call took is not known"
     assert whole.words(5, 1120.0) == "block 6 of at most 10, about 10 min left at most"
     assert whole.words(9, 1400.0) == "block 10 of at most 10, about 80 s left at most"
-    again = _Course(10, None)
+    again = _RemainingTime(10, None)
     again.words(20, 0.0)
     assert again.words(25, 300.0) == "occasion 3, block 6 of at most 10, about 5 min left at most"
-    cut = _Course(10, 3)
+    cut = _RemainingTime(10, 3)
     assert cut.words(4, 0.0) == "block 5 of 7 (max 10)"
     assert cut.words(5, 120.0) == "block 6 of 7 (max 10), about 4 min left at most"
-    near_the_cap = _Course(6, 3)
+    near_the_cap = _RemainingTime(6, 3)
     assert near_the_cap.words(4, 0.0) == "block 5 of at most 6"
     assert near_the_cap.words(5, 120.0) == "block 6 of at most 6, about 2 min left at most"
-    quick = _Course(3, None)
+    quick = _RemainingTime(3, None)
     quick.words(0, 0.0)
     assert quick.words(1, 5.0) == "block 2 of at most 3", "seconds are not worth a word"
 

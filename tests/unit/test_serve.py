@@ -20,7 +20,7 @@ from nearmetal.serve.answers import Answers, live_part
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
 ATTACK = "<script>alert(1)</script> & \"'"
-DOOR = Door(8470)
+DOOR = AccessPolicy(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 
 
@@ -65,19 +65,19 @@ def client(runs: Path) -> Iterator[TestClient]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8470", "localhost:9000", "[::1]:8470", "127.9.8.7", "LOCALHOST"])
 def test_loopback_hosts_are_answered(host: str) -> None:
-    assert Door(8470).knows_host(host)
+    assert AccessPolicy(8470).knows_host(host)
 
 
 @pytest.mark.parametrize("host", [None, "", "evil.example", "127.0.0.1.evil.example:8470", "10.0.0.1", "[::1", "a:b:c"])
 def test_other_hosts_are_not(host: str | None) -> None:
-    assert not Door(8470).knows_host(host)
+    assert not AccessPolicy(8470).knows_host(host)
 
 
 def test_beyond_loopback_addresses_are_answered_but_no_strange_names() -> None:
-    door = Door(8470, frozenset({"node1"}), beyond_loopback=True)
-    assert door.knows_host("10.0.0.1:8470")
-    assert door.knows_host("node1:8470")
-    assert not door.knows_host("evil.example:8470")
+    access = AccessPolicy(8470, frozenset({"node1"}), beyond_loopback=True)
+    assert access.knows_host("10.0.0.1:8470")
+    assert access.knows_host("node1:8470")
+    assert not access.knows_host("evil.example:8470")
 
 
 def test_a_rebound_name_is_refused_even_with_the_token(client: TestClient) -> None:

@@ -22,7 +22,7 @@ from nearmetal.report.prediction_text import figures
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.store.rundir import SearchDir
 from nearmetal.units import format_duration
 from tests.beside_runs import make_beside, make_history, make_search, make_traced
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ATTACK = "<script>alert(1)</script> & \"'"
-DOOR = Door(8470)
+DOOR = AccessPolicy(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 PAGES = ("traces/ring", "predictions/halo", "placements/halo")
 

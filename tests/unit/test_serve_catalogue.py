@@ -16,7 +16,7 @@ from nearmetal.serve import pages
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Cache
 from nearmetal.serve.catalogue import Catalogue, state
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.store.disk import is_being_written
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
-DOOR = Door(8470)
+DOOR = AccessPolicy(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 
 

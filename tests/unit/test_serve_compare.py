@@ -17,7 +17,7 @@ from nearmetal.report.overview import between_runs
 from nearmetal.results.between import judge_runs
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door
+from nearmetal.serve.guard import AccessPolicy
 from nearmetal.stats.between import Standing
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
-DOOR = Door(8470)
+DOOR = AccessPolicy(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 
 

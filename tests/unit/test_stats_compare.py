@@ -33,7 +33,7 @@ from nearmetal.stats.paired import (
     wilcoxon_signed_rank,
 )
 from nearmetal.stats.summary import Metric, Summary, summarize
-from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).
@@ -215,7 +215,7 @@ def test_few_blocks_cannot_tell_a_difference_from_a_drift() -> None:
 
 def test_blocks_from_frozen_boots_do_not_drift() -> None:
     pairs = blocks(6, 1.05, 0.003, 1)
-    frozen = replace(pairs, company=Company(variants=(0, 1, 2, 0, 1, 2)))
+    frozen = replace(pairs, context=BlockContext(variants=(0, 1, 2, 0, 1, 2)))
     assert compare(by_mean(pairs), rng=rng()).verdict is Verdict.UNDECIDED
     assert compare(by_mean(frozen), rng=rng()).verdict is Verdict.DIFFERS
     assert compare(by_mean(pairs), rng=rng()).headline.ratio == compare(by_mean(frozen), rng=rng()).headline.ratio
@@ -439,10 +439,10 @@ def test_an_interval_over_occasions_covers_the_next_one_and_one_over_blocks_does
         *logs, fourth = shift[:, None] + rng.normal(0, 0.01, (occasions + 1, blocks))
         path = np.exp(np.concatenate(logs))
         means = np.exp(np.mean(logs, axis=1))
-        compared = BlockFigures(means, np.ones(occasions), company=OCCASIONS)
+        compared = BlockFigures(means, np.ones(occasions), context=OCCASIONS)
         found = {
             "occasions": estimate_ratio(compared, rng=rng).interval,
-            "levels": estimate_level(means, company=OCCASIONS).interval,
+            "levels": estimate_level(means, context=OCCASIONS).interval,
             "blocks": _student(BlockFigures(path, np.ones(path.size))),
         }
         for name, interval in found.items():
@@ -463,7 +463,7 @@ def test_occasions_are_judged_by_what_another_one_would_give() -> None:
     """The mean of 3, 4 and 5 % slower is shown to differ from 1; another occasion may lie on either side of it."""
     costs = np.exp([0.03, 0.04, 0.05])
     mean = estimate_ratio(BlockFigures(costs, np.ones(3)), rng=rng())
-    another = estimate_ratio(BlockFigures(costs, np.ones(3), company=OCCASIONS, launches=3), rng=rng())
+    another = estimate_ratio(BlockFigures(costs, np.ones(3), context=OCCASIONS, launches=3), rng=rng())
     reach = float(reference.t.ppf(0.975, 2)) * 0.01
     assert another.interval is not None
     assert np.log([another.interval.low, another.interval.high]) == pytest.approx(
@@ -485,7 +485,7 @@ def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
     assert figures[MEAN].path.tolist() == pytest.approx([2.0, 9.0])
     assert figures[MEAN].baseline.tolist() == pytest.approx([1.0, 3.0])
     assert figures[MEAN].launches == 3
-    assert figures[MEAN].company.occasions
+    assert figures[MEAN].context.occasions
 
 
 def test_both_launches_of_the_baseline_stand_for_a_block() -> None:

@@ -21,7 +21,7 @@ from nearmetal.stats.paired import PairedMoments, moments
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import Metric, summarize
 from nearmetal.stats.widen import (
-    Company,
+    BlockContext,
     between_variants,
     evidence_of,
     for_skewness,
@@ -101,7 +101,7 @@ def test_intervals_over_boots_cover_another_set_of_boots() -> None:
     for _ in range(1000):
         values = rng.normal(0.0, 0.01, 3)[list(BOOTS)] + rng.normal(0.0, 0.005, 12)
         for name, boots in (("boots", BOOTS), ("blocks", ())):
-            found = look(values, StoppingPlan(12, min_blocks=12), company=Company(variants=boots))
+            found = look(values, StoppingPlan(12, min_blocks=12), context=BlockContext(variants=boots))
             held[name] += found.interval is not None and found.interval.contains(1.0)
     assert held["boots"] >= 920
     assert held["blocks"] < 750
@@ -110,7 +110,7 @@ def test_intervals_over_boots_cover_another_set_of_boots() -> None:
 @PLANS
 def test_a_baseline_that_differs_from_itself_widens_by_as_much(plan: StoppingPlan | None) -> None:
     def found(twins: FloatArray) -> RatioEstimate:
-        path = BlockFigures(np.exp(NOISE + 0.2), np.ones(12), company=Company(twins=twins))
+        path = BlockFigures(np.exp(NOISE + 0.2), np.ones(12), context=BlockContext(twins=twins))
         return estimate_ratio(path, rng=np.random.default_rng(2), plan=plan)
 
     alone, biased = found(np.empty(0)), found(0.03 + NOISE[::-1])
@@ -126,7 +126,7 @@ def test_a_baseline_that_differs_from_itself_widens_by_as_much(plan: StoppingPla
 
 
 def test_equality_cannot_be_shown_within_what_the_baseline_differs_from_itself() -> None:
-    path = BlockFigures(np.exp(NOISE), np.ones(12), company=Company(twins=0.06 + NOISE))
+    path = BlockFigures(np.exp(NOISE), np.ones(12), context=BlockContext(twins=0.06 + NOISE))
     found = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline
     assert found.judgement.p_equivalence is not None
     assert found.judgement.p_equivalence >= 0.5
@@ -135,7 +135,7 @@ def test_equality_cannot_be_shown_within_what_the_baseline_differs_from_itself()
 
 def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itself() -> None:
     def finding(gap: float, twins: FloatArray) -> tuple[str, str]:
-        path = BlockFigures(np.exp(NOISE - NOISE.mean() + gap), np.ones(12), company=Company(twins=twins))
+        path = BlockFigures(np.exp(NOISE - NOISE.mean() + gap), np.ones(12), context=BlockContext(twins=twins))
         judged = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline.judgement
         return judged.finding, judged.reason
 
@@ -149,14 +149,14 @@ def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itsel
 
 
 def test_an_offset_is_that_of_the_known_blocks() -> None:
-    assert offset_of(Company(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02]))) == pytest.approx(0.02)
-    assert offset_of(Company(NOISE)) == 0.0
+    assert offset_of(BlockContext(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02]))) == pytest.approx(0.02)
+    assert offset_of(BlockContext(NOISE)) == 0.0
 
 
 def test_an_offset_is_shown_at_alpha_itself_and_not_beyond_it() -> None:
     twins = np.array([0.02, 0.03, 0.01, 0.02, 0.025])
-    assert offset_of(Company(twins), 0.05, lambda _: 0.05) == pytest.approx(0.021)
-    assert offset_of(Company(twins), 0.05, lambda _: 0.0501) == 0.0
+    assert offset_of(BlockContext(twins), 0.05, lambda _: 0.05) == pytest.approx(0.021)
+    assert offset_of(BlockContext(twins), 0.05, lambda _: 0.0501) == 0.0
 
 
 def test_blocks_from_frozen_boots_do_not_follow_each_other() -> None:
@@ -165,21 +165,21 @@ def test_blocks_from_frozen_boots_do_not_follow_each_other() -> None:
     of, why = widened(moments(values), values)
     assert of.standard_error > 1.5 * moments(values).standard_error
     assert "drift" in why
-    assert widened(moments(values), values, Company(variants=(0, 1, 2) * 3)) == (moments(values), "")
+    assert widened(moments(values), values, BlockContext(variants=(0, 1, 2) * 3)) == (moments(values), "")
 
 
 def test_the_twins_of_frozen_boots_are_asked_for_their_boots_alone() -> None:
     twins = np.array([0.0, math.nan, 0.01, 0.03, 0.07, 0.09, 0.05])
     boots = (0, 0, 1, 2, 0, 1, 2)
-    assert offset_of(Company(twins)) == 0.0
-    assert offset_of(Company(twins, boots)) == pytest.approx(np.nanmean(twins))
+    assert offset_of(BlockContext(twins)) == 0.0
+    assert offset_of(BlockContext(twins, boots)) == pytest.approx(np.nanmean(twins))
 
 
 def test_boots_of_the_baseline_against_itself_differ_by_chance_alone() -> None:
     """Both names are lives of one frozen machine: what its boots seem to differ by is noise of blocks."""
     apart = np.exp(np.array([0.0, 0.012, -0.006] * 4) + NOISE / 10.0)
-    booted = BlockFigures(apart, np.ones(12), company=Company(variants=BOOTS))
-    steady = BlockFigures(apart, np.ones(12), company=Company(variants=(0,) * 12))
+    booted = BlockFigures(apart, np.ones(12), context=BlockContext(variants=BOOTS))
+    steady = BlockFigures(apart, np.ones(12), context=BlockContext(variants=(0,) * 12))
     plan = StoppingPlan(12)
     floors = [noise_floor(one, rng=np.random.default_rng(1), plan=plan).floor for one in (booted, steady)]
     assert floors[0] == floors[1]
@@ -190,7 +190,7 @@ def test_boots_of_the_baseline_against_itself_differ_by_chance_alone() -> None:
     assert math.expm1(path.difference.high) > 1.5 * floors[0]  # of a path, boots may differ
     assert "boots of the machine differ" in path.wider
     twins = np.array([0.02, 0.032, 0.014] * 4) + NOISE / 10.0
-    assert offset_of(Company(twins, BOOTS)) == pytest.approx(np.mean(twins))
+    assert offset_of(BlockContext(twins, BOOTS)) == pytest.approx(np.mean(twins))
 
 
 def test_boots_that_are_the_same_within_differ_by_all_there_is() -> None:
@@ -213,7 +213,7 @@ def test_no_look_is_less_sure_of_equality_than_even() -> None:
     def plain(of: PairedMoments, alpha: float) -> Interval:
         return of.interval(1.0 - alpha)
 
-    found = evidence_of(values, Company(), bound=0.05, alpha=0.05, interval=plain, overall=overall)
+    found = evidence_of(values, BlockContext(), bound=0.05, alpha=0.05, interval=plain, overall=overall)
     assert found.p_equivalence == 0.5
     assert max(asked) == 1.0
 
@@ -224,10 +224,10 @@ def test_launches_give_their_twins_and_boots() -> None:
 
     sides = [launches(100, 110, 0), launches(100, 121, 130)]
     figures, _ = pair_launches(launches(200, 200, 200), sides, variants={0: 0, 1: 1, 2: 0})  # type: ignore[arg-type]
-    company = figures[Metric.MEAN].company
-    np.testing.assert_allclose(company.twins, [0.0, math.log(1.1), math.nan])
-    assert company.variants == (0, 1, 0)
-    assert company.first(2).variants == (0, 1)
+    context = figures[Metric.MEAN].context
+    np.testing.assert_allclose(context.twins, [0.0, math.log(1.1), math.nan])
+    assert context.variants == (0, 1, 0)
+    assert context.first(2).variants == (0, 1)
     np.testing.assert_allclose(figures[Metric.MEAN].baseline, [100.0, math.sqrt(110 * 121), 130.0])
 
 

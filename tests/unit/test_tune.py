@@ -177,9 +177,9 @@ class TestRace:
     def test_model_learns_what_it_has_not_seen(self) -> None:
         seen = [p for p in SPACE.points if p not in {BEST, SPACE.present}]
         truth = {p: sum(EFFECT[k].get(v, 0.0) for k, v in SPACE.setting(p).items()) for p in SPACE.points}
-        belief = Model(SPACE).belief([(i, point, truth[point]) for i, point in enumerate(seen)])
-        assert belief.mean[SPACE.points.index(BEST)] == pytest.approx(truth[BEST], abs=0.04)
-        assert belief.mean[SPACE.points.index(SPACE.present)] == pytest.approx(0.0, abs=1e-9)
+        posterior = Model(SPACE).posterior([(i, point, truth[point]) for i, point in enumerate(seen)])
+        assert posterior.mean[SPACE.points.index(BEST)] == pytest.approx(truth[BEST], abs=0.04)
+        assert posterior.mean[SPACE.points.index(SPACE.present)] == pytest.approx(0.0, abs=1e-9)
 
     def test_a_hiccup_of_the_present_setting_moves_no_belief(self) -> None:
         """One launch 1.6 times as slow makes all five others of its block look fast."""
@@ -192,7 +192,7 @@ class TestRace:
                 for point in [SPACE.points[i] for i in rng.permutation(len(SPACE.points))[:6]]
                 if point != SPACE.present
             ]
-            return Model(SPACE).belief(observed).mean
+            return Model(SPACE).posterior(observed).mean
 
         assert np.abs(believed(0.5) - believed(0.0)).max() < 0.01
 

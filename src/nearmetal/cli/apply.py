@@ -85,7 +85,7 @@ def command(
         raise BadInputError(f"there is no profile {str(profile)!r}", hint="`nearmetal tune` writes profiles")
     wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
-    call = waiting.Meeting(folder, wanted.name)
+    call = waiting.ConfirmationPoint(folder, wanted.name)
     if accept:
         call.accept(host)
         return ExitCode.OK

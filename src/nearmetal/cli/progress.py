@@ -82,7 +82,7 @@ def _outcome(record: TrialRecord) -> str:
     return f"{order.path.label} {order.workload.label} {order.setting}"
 
 
-class _Course:
+class _RemainingTime:
     """Which block it is and how long the rest takes at most, from the blocks that this call has carried out."""
 
     def __init__(self, most_blocks: int, blocks: int | None) -> None:
@@ -120,7 +120,7 @@ class _DisturbanceWatch:
 
 class _StudyWatcher:
     def __init__(self, study: Study, blocks: int | None) -> None:
-        self._course = _Course(study.trials.max_blocks, blocks)
+        self._remaining = _RemainingTime(study.trials.max_blocks, blocks)
         self._quiet = _DisturbanceWatch()
 
 
@@ -132,7 +132,7 @@ class _Bar(_StudyWatcher):
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         del open_paths
-        text = self._course.words(number, time.monotonic())
+        text = self._remaining.words(number, time.monotonic())
         self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -147,7 +147,7 @@ class _Lines(_StudyWatcher):
         self._console = console
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        place = self._course.words(number, time.monotonic())
+        place = self._remaining.words(number, time.monotonic())
         self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}")
 
     def trial_ended(self, record: TrialRecord) -> None:

@@ -34,7 +34,7 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
     if place and (port or address != LOOPBACK):
         raise BadInputError("--socket cannot be combined with --listen or --port", hint="drop --listen and --port")
     listening = listen_on_socket(place, public) if place else listen(address, port, public)
-    if listening.door.beyond_loopback:
+    if listening.access.beyond_loopback:
         click.echo(
             "warning: anyone who can reach this address and has the token can read every run; nothing is encrypted\n"
             f"hint: safer from another machine: ssh -L 8470:{LOOPBACK}:PORT THIS-MACHINE",

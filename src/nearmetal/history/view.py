@@ -16,7 +16,7 @@ from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
@@ -145,5 +145,5 @@ def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEsti
     values = [shown.value(ns) for ns in cell.ns.values()]
     if interval:
         boots = tuple(cell.boots[block] for block in cell.ns) if cell.boots else ()
-        return estimate_level(values, company=OCCASIONS if cell.occasions > 1 else Company(variants=boots))
+        return estimate_level(values, context=OCCASIONS if cell.occasions > 1 else BlockContext(variants=boots))
     return LevelEstimate(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

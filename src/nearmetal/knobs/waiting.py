@@ -41,8 +41,8 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """The meeting point of one profile's apply and accept."""
+class ConfirmationPoint:
+    """Where the `apply` of one profile and its `--accept` find each other."""
 
     folder: Path
     profile: str

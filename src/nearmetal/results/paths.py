@@ -46,7 +46,7 @@ from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
-from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
@@ -270,10 +270,10 @@ def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Met
     if not ns:
         return Level(0, None, None, IntervalMethod.NONE, refused)
     blocks = len(ns)
-    company = Company(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
+    context = BlockContext(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
     if method.occasion is not None:
-        ns, company = by_occasion(ns, method.occasion), OCCASIONS
-    alone = estimate_level([shown.value(value) for value in ns.values()], company=company)
+        ns, context = by_occasion(ns, method.occasion), OCCASIONS
+    alone = estimate_level([shown.value(value) for value in ns.values()], context=context)
     occasions = alone.n if method.occasion is not None else 1
     return Level(blocks, alone.value, alone.interval, alone.method, occasions=occasions)
 

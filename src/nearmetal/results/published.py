@@ -19,7 +19,7 @@ from nearmetal.results.published_tables import Bound, Column, Figures, group
 from nearmetal.results.records import Cell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import by_occasion
-from nearmetal.stats.widen import OCCASIONS, Company, voting
+from nearmetal.stats.widen import OCCASIONS, BlockContext, voting
 from nearmetal.study.spec import AGAIN
 
 NO_EFFECT = 0.02
@@ -113,7 +113,7 @@ def _check_named(view: View, named: Mapping[str, tuple[str, str]]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ours:
+class _ColumnFigures:
     """Our figures of a column at one size: block -> figure in the shown unit.
 
     `twins`: block -> log ratio of the baseline's second launch to its first in the same cell.
@@ -124,14 +124,14 @@ class _Ours:
     twins: Mapping[int, float]
 
 
-_Sources = Mapping[str, Mapping[int, _Ours]]
+_Sources = Mapping[str, Mapping[int, _ColumnFigures]]
 
 
-def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str] | None) -> dict[int, _Ours]:
+def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str] | None) -> dict[int, _ColumnFigures]:
     """Return our figures of a column by size."""
     paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
     sized = any(figures.values[column.name])  # tables without sizes have everything at 0
-    found: dict[int, _Ours] = {}
+    found: dict[int, _ColumnFigures] = {}
     for cell in view.cells:
         if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
             continue
@@ -146,14 +146,16 @@ def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str
     return found
 
 
-def _ours(view: View, cell: Cell, path: str, column: Column) -> _Ours:
+def _ours(view: View, cell: Cell, path: str, column: Column) -> _ColumnFigures:
     """Return a path's figures; both launches of a block count where it is the baseline."""
     first, again = (_launches(cell, name, column) for name in (view.baseline, view.baseline + AGAIN))
     launches = (first, again) if path == view.baseline else (_launches(cell, path, column),)
     blocks = {
         block: _middle([one[block] for one in launches if block in one]) for block in sorted(set().union(*launches))
     }
-    return _Ours(cell, blocks, {block: math.log(again[block] / first[block]) for block in first.keys() & again.keys()})
+    return _ColumnFigures(
+        cell, blocks, {block: math.log(again[block] / first[block]) for block in first.keys() & again.keys()}
+    )
 
 
 def _launches(cell: Cell, path: str, column: Column) -> dict[int, float]:
@@ -218,7 +220,7 @@ def _effects(view: View, figures: Figures, sources: _Sources) -> list[PublishedE
     return effects
 
 
-def _ratio(view: View, one: _Ours | None, other: _Ours | None) -> RatioEstimate | None:
+def _ratio(view: View, one: _ColumnFigures | None, other: _ColumnFigures | None) -> RatioEstimate | None:
     """Return the ratio over the blocks that both sides have, as a report's; over occasions where there are several.
 
     Every occasion has the numbers of as many blocks as are planned at most (`study.plan.occasion_of`).
@@ -233,14 +235,14 @@ def _ratio(view: View, one: _Ours | None, other: _Ours | None) -> RatioEstimate 
     if view.occasions == 1:
         figures = (np.array([*side.values()]) for side in sides)
         return estimate_ratio(
-            BlockFigures(*figures, company=_company(view, blocks, one, other)), rng=rng, plan=view.plan
+            BlockFigures(*figures, context=_context(view, blocks, one, other)), rng=rng, plan=view.plan
         )
     most = view.planned_blocks[1]
     means = [np.array([*by_occasion(side, lambda block: block // most).values()]) for side in sides]
-    return estimate_ratio(BlockFigures(*means, launches=len(blocks), company=OCCASIONS), rng=rng)
+    return estimate_ratio(BlockFigures(*means, launches=len(blocks), context=OCCASIONS), rng=rng)
 
 
-def _company(view: View, blocks: Sequence[int], one: _Ours, other: _Ours) -> Company:
+def _context(view: View, blocks: Sequence[int], one: _ColumnFigures, other: _ColumnFigures) -> BlockContext:
     """Return what else is known of the blocks; of two cells the one whose baseline differs more from itself votes."""
     boots = tuple(view.variants[block] for block in blocks) if view.variants else ()
     return voting((np.array([side.twins.get(block, math.nan) for block in blocks]) for side in (one, other)), boots)

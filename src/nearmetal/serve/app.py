@@ -25,7 +25,7 @@ from nearmetal.serve import answers, openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, Text, encoded
 from nearmetal.serve.behind import PathPrefixMiddleware
 from nearmetal.serve.catalogue import Catalogue, Entry, SavedResultKind
-from nearmetal.serve.guard import Door, Guard
+from nearmetal.serve.guard import AccessPolicy, Guard
 from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import MixedError
@@ -41,8 +41,8 @@ class BadQueryError(NearmetalError):
     """A query that no page understands."""
 
 
-def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
-    """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
+def make_app(catalogue: Catalogue, access: AccessPolicy) -> ASGIApp:
+    """Return the ASGI application that serves the runs of a catalogue to whoever the access policy admits."""
     of = Answers(catalogue)
     served = _Routes(of)
     routes = [
@@ -69,8 +69,8 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/history", served.api_history),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
-    guarded = Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
-    return PathPrefixMiddleware(guarded, door.public.path) if door.public and door.public.path else guarded
+    guarded = Guard(Starlette(routes=routes, exception_handlers=handlers), access, refusal)
+    return PathPrefixMiddleware(guarded, access.public.path) if access.public and access.public.path else guarded
 
 
 class _Routes:

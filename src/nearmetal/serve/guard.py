@@ -42,7 +42,7 @@ def _secret() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class AccessPolicy:
     """The secrets of one server and the names it answers to; neither is ever written to a log.
 
     `port` only keeps the cookies of several servers on one machine apart: browsers do not.
@@ -99,9 +99,9 @@ def _same(given: str, secret: str) -> bool:
 class Guard:
     """The ASGI middleware around the whole application; `refuse` draws a refusal for a path, status and message."""
 
-    def __init__(self, app: ASGIApp, door: Door, refuse: Callable[[str, int, str, str], Response]) -> None:
+    def __init__(self, app: ASGIApp, access: AccessPolicy, refuse: Callable[[str, int, str, str], Response]) -> None:
         self._app = app
-        self._door = door
+        self._access = access
         self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +124,7 @@ class Guard:
     def _answer(self, scope: Scope) -> Response | None:
         """Return a refusal or the exchange of the token, None when the request may pass."""
         headers, path = Headers(scope=scope), scope["path"]
-        if not self._door.knows_host(headers.get("host")):
+        if not self._access.knows_host(headers.get("host")):
             return self._refuse(
                 path, 421, "this server does not answer to that name", "use the address that it printed"
             )
@@ -133,9 +133,9 @@ class Guard:
             refused.headers["Allow"] = ", ".join(METHODS)
             return refused
         given = next((value for name, value in _query(scope) if name == "token"), None)
-        if given is not None and _same(given, self._door.token):
+        if given is not None and _same(given, self._access.token):
             return self._welcome(scope)
-        if given is None and self._door.admits(headers):
+        if given is None and self._access.admits(headers):
             return None
         refused = self._refuse(
             path, 401, "this request carries no valid token", "open the address that `nearmetal serve` printed"
@@ -149,10 +149,10 @@ class Guard:
         # One slash exactly: two would name another host.
         target = "/" + quote(scope["path"].lstrip("/")) + (f"?{urlencode(rest)}" if rest else "")
         answer = RedirectResponse(target, status_code=303)
-        public = self._door.public
+        public = self._access.public
         answer.set_cookie(
-            self._door.cookie,
-            self._door.session,
+            self._access.cookie,
+            self._access.session,
             httponly=True,
             samesite="strict",
             path=f"{public.path}/" if public else "/",

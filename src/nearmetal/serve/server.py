@@ -16,7 +16,7 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve.app import make_app
 from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.guard import Door, machine_names
+from nearmetal.serve.guard import AccessPolicy, machine_names
 from nearmetal.serve.patience import patient
 from nearmetal.store.record import TrialRecord
 from nearmetal.typed import adapter
@@ -34,10 +34,10 @@ _WHERE_INSTALLED = ("pandas",)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A socket that listens, and the door that belongs to it."""
+    """A socket that listens, and the access policy that belongs to it."""
 
     socket: socket.socket
-    door: Door
+    access: AccessPolicy
 
     @property
     def url(self) -> str:
@@ -46,12 +46,12 @@ class Listening:
 
     def at(self, path: str) -> str:
         """Return the address of a page, such as `/runs/NAME`, with the token."""
-        return f"{self._base}{path}?token={self.door.token}"
+        return f"{self._base}{path}?token={self.access.token}"
 
     @property
     def _base(self) -> str:
-        if self.door.public:
-            return self.door.public.url
+        if self.access.public:
+            return self.access.public.url
         if self.socket.family == socket.AF_UNIX:
             return "http://localhost"
         host, port = self.socket.getsockname()[:2]
@@ -85,7 +85,7 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
     beyond = not ipaddress.ip_address(host).is_loopback
     names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})
     names |= {public.name} if public else set()
-    return Listening(listening, Door(bound, names, beyond_loopback=beyond, public=public))
+    return Listening(listening, AccessPolicy(bound, names, beyond_loopback=beyond, public=public))
 
 
 def listen_on_socket(path: Path, public: PublicAddress | None = None) -> Listening:
@@ -107,7 +107,9 @@ def listen_on_socket(path: Path, public: PublicAddress | None = None) -> Listeni
         listening.close()
         said = f"cannot listen on {path}: {error.strerror or error}"
         raise UnavailableError(said, hint="name a path that is free, of at most 107 bytes") from error
-    return Listening(listening, Door(0, frozenset({"localhost", *([public.name] if public else [])}), public=public))
+    return Listening(
+        listening, AccessPolicy(0, frozenset({"localhost", *([public.name] if public else [])}), public=public)
+    )
 
 
 def _answers(path: Path) -> bool:
@@ -132,7 +134,7 @@ def preload() -> None:
 def serve(catalogue: Catalogue, listening: Listening, head_s: float = HEAD_S) -> None:
     """Serve until interrupted. Nothing that a request says is written to a log."""
     config = uvicorn.Config(
-        make_app(catalogue, listening.door),
+        make_app(catalogue, listening.access),
         http=patient(head_s),
         ws="none",
         loop="asyncio",

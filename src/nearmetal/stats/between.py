@@ -107,7 +107,7 @@ def difference(
     """Compare one figure a block of two runs, shapes (n,) and (m,), positive; None below 2 blocks on a side.
 
     `measured` says what the figures of both are of, blocks if left out.
-    The standing is that of this cell alone: `judge_family` corrects it for its company.
+    The standing is that of this cell alone: `judge_family` corrects it for multiple comparisons.
     """
     if min(run.size, base.size) < LEAST_BLOCKS:
         return None

@@ -28,7 +28,7 @@ from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
-from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of, voting
+from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, BlockContext, evidence_of, voting
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BlockFigures:
     path: FloatArray
     baseline: FloatArray
     launches: int = field(default=0, kw_only=True)
-    company: Company = field(default=ALONE, kw_only=True)
+    context: BlockContext = field(default=ALONE, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
@@ -181,7 +181,7 @@ def compare(
         for metric, one in figures.items()
     }
     slow = _slow(figures[HEADLINE], estimates[HEADLINE].n, criteria, better)
-    return CellComparison(estimates, refused or {}, better, criteria, slow, figures[HEADLINE].company.steady)
+    return CellComparison(estimates, refused or {}, better, criteria, slow, figures[HEADLINE].context.steady)
 
 
 def _slow(figures: BlockFigures, blocks: int, criteria: Criteria, better: Better = Better.SMALLER) -> int:
@@ -226,14 +226,14 @@ def pair_launches(
             baseline = dict(zip(blocks, np.exp(np.nanmean(base, axis=0)).tolist(), strict=True))
             boots = tuple(variants[block] for block in blocks) if variants else ()
             pairs = twins or ([others] if len(others) == 2 else [])
-            company = voting((_between_twins(pair, metric, blocks, margin) for pair in pairs), boots)
+            context = voting((_between_twins(pair, metric, blocks, margin) for pair in pairs), boots)
             if occasion is not None:
-                path, baseline, company = by_occasion(path, occasion), by_occasion(baseline, occasion), OCCASIONS
+                path, baseline, context = by_occasion(path, occasion), by_occasion(baseline, occasion), OCCASIONS
             figures[metric] = BlockFigures(
                 np.array([*path.values()]),
                 np.array([*baseline.values()]),
                 launches=0 if occasion is None else len(blocks),
-                company=company,
+                context=context,
             )
     return figures, refused
 
@@ -255,7 +255,7 @@ def enough(
     It does not stop on a small spread alone: that few launches agree says nothing of a mode that they have not met.
     """
     looks = {
-        m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), company=one.company)
+        m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), context=one.context)
         for m, one in figures.items()
     }
     head = looks[HEADLINE]
@@ -263,7 +263,7 @@ def enough(
         return head.blocks > 0
     findings = {metric: one.finding for metric, one in looks.items()}
     slow = _slow(figures[HEADLINE], head.blocks, criteria)
-    found = conclude(findings, refused, head.blocks, criteria, slow=slow, steady=figures[HEADLINE].company.steady)
+    found = conclude(findings, refused, head.blocks, criteria, slow=slow, steady=figures[HEADLINE].context.steady)
     return found.settled or (head.precise and head.blocks >= criteria.least_with(slow))
 
 
@@ -278,7 +278,7 @@ def estimate_ratio(
 ) -> RatioEstimate:
     """Compare one figure (see `compare`); with a `plan` its alpha and margin count."""
     log_costs = better.sign * figures.log_ratios
-    used, method, evidence = _evidence(log_costs, figures.company, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
+    used, method, evidence = _evidence(log_costs, figures.context, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
     few = Judgement(Finding.UNDECIDED, f"{used} blocks are not enough for an interval", None, None, None)
     of = tests.moments(kept.log_ratios) if used > 1 else None
@@ -309,23 +309,23 @@ class LevelEstimate:
     method: IntervalMethod
 
 
-def estimate_level(figures: FloatArray | Sequence[float], *, company: Company = ALONE) -> LevelEstimate:
+def estimate_level(figures: FloatArray | Sequence[float], *, context: BlockContext = ALONE) -> LevelEstimate:
     """Return the level of one figure, one positive value a block, shape (n,) with n >= 1; else raise BadInputError.
 
     A ratio to 1 is the figure itself, with the interval that the ratios of `compare` have too: widened for drift, for
-    dependent blocks and for what `company` says of them; for another occasion, where values are of occasions. Two such
+    dependent blocks and for what `context` says of them; for another occasion, where values are of occasions. Two such
     intervals that overlap say nothing about their ratio, because blocks are paired: what differs is for `compare` to
     tell.
     """
     values = np.asarray(figures, dtype=np.float64)
     rng = np.random.default_rng(values.size)
-    alone = estimate_ratio(BlockFigures(values, np.ones_like(values), company=company), rng=rng)
+    alone = estimate_ratio(BlockFigures(values, np.ones_like(values), context=context), rng=rng)
     return LevelEstimate(alone.n, alone.ratio, alone.interval, alone.method)
 
 
 def _evidence(
     log_costs: FloatArray,
-    company: Company,
+    context: BlockContext,
     plan: StoppingPlan | None,
     *,
     rng: np.random.Generator,
@@ -334,14 +334,14 @@ def _evidence(
 ) -> tuple[int, IntervalMethod, Evidence | None]:
     """Return the number of blocks used, the method and the evidence."""
     if plan is not None:
-        found = sequential_evidence(log_costs, plan, company)
+        found = sequential_evidence(log_costs, plan, context)
         return (found[0], IntervalMethod.REPEATED, found[1]) if found else (log_costs.size, IntervalMethod.NONE, None)
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
     plain = tests.moments(log_costs)
-    if company.occasions:
+    if context.occasions:
         of_another = evidence_of(
-            log_costs, company, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
+            log_costs, context, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
         )
         return log_costs.size, IntervalMethod.ANOTHER, of_another
     method, made = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
@@ -351,7 +351,7 @@ def _evidence(
         one = intervals[alpha]
         return one.scaled(of.reach(one.level) / plain.reach(one.level)) if of is not plain and plain.sd else one
 
-    return log_costs.size, method, evidence_of(log_costs, company, bound=bound, alpha=alpha, interval=interval)
+    return log_costs.size, method, evidence_of(log_costs, context, bound=bound, alpha=alpha, interval=interval)
 
 
 def correct_family(comparisons: Sequence[CellComparison], *, alpha: float = ALPHA) -> tuple[CellComparison, ...]:
@@ -412,7 +412,7 @@ def noise_floor(
 
     floor = exp(max(|log low|, |log high|)) - 1 over the interval that `estimate_ratio` gives for the two.
     """
-    baseline = replace(baseline, company=baseline.company.of_twins())
+    baseline = replace(baseline, context=baseline.context.of_twins())
     estimate = estimate_ratio(baseline, rng=rng, margin=margin, alpha=alpha, plan=plan)
     if estimate.evidence is None:
         return NoiseFloor(estimate, None, None, false_alarm=False, hides_margin=True)
@@ -425,7 +425,7 @@ def noise_floor(
 
 def is_quiet(baseline: BlockFigures, floor: float, plan: StoppingPlan) -> bool:
     """Return whether the noise floor that the last planned look finds is at most `floor`; `baseline` as above."""
-    found = sequential_evidence(baseline.log_ratios, plan, baseline.company.of_twins())
+    found = sequential_evidence(baseline.log_ratios, plan, baseline.context.of_twins())
     return found is not None and _floor(found[1].difference) <= floor
 
 

@@ -18,7 +18,7 @@ from nearmetal.stats.boundaries import levels_at, repeated_p
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, judge, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments
-from nearmetal.stats.widen import ALONE, Company, evidence_of
+from nearmetal.stats.widen import ALONE, BlockContext, evidence_of
 
 FIRST_LOOK_BLOCKS = 5
 # Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.
@@ -84,7 +84,7 @@ class Look:
 
 
 def sequential_evidence(
-    log_costs: FloatArray, plan: StoppingPlan, company: Company = ALONE
+    log_costs: FloatArray, plan: StoppingPlan, context: BlockContext = ALONE
 ) -> tuple[int, Evidence] | None:
     """Return the last planned look that the data reach and the evidence there; None before the first look.
 
@@ -105,7 +105,7 @@ def sequential_evidence(
 
     return blocks, evidence_of(
         log_costs[:blocks],
-        company.first(blocks),
+        context.first(blocks),
         bound=margin_log(plan.margin),
         alpha=plan.alpha,
         interval=interval,
@@ -113,13 +113,13 @@ def sequential_evidence(
     )
 
 
-def look(log_ratios: FloatArray, plan: StoppingPlan, *, company: Company = ALONE) -> Look:
+def look(log_ratios: FloatArray, plan: StoppingPlan, *, context: BlockContext = ALONE) -> Look:
     """Judge a comparison at the last planned look that its blocks reach.
 
     `log_ratios`: shape (n,), log(path / baseline) of each block's durations, in the order measured. Call it after each
     block; between planned looks it repeats the last one. It stops when decided, when precise, or at the cap.
     """
-    found = sequential_evidence(log_ratios, plan, company)
+    found = sequential_evidence(log_ratios, plan, context)
     if found is None:
         return Look(0, None, None, Finding.UNDECIDED, stop=False)
     blocks, evidence = found

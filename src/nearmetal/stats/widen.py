@@ -48,7 +48,7 @@ _VARIANTS_P = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Company:
+class BlockContext:
     """What else is known of the blocks of a comparison; each is empty or has one entry a block.
 
     `twins`: log ratio of the baseline's second name to its first, NaN where one of them is missing. `variants`: the
@@ -66,23 +66,23 @@ class Company:
         """Return whether the blocks cannot drift: each began from a frozen boot."""
         return bool(self.variants)
 
-    def first(self, blocks: int) -> Company:
+    def first(self, blocks: int) -> BlockContext:
         """Return what is known of the first blocks."""
         return replace(self, twins=self.twins[:blocks], variants=self.variants[:blocks])
 
-    def of_twins(self) -> Company:
+    def of_twins(self) -> BlockContext:
         """Return what is known where both sides are the baseline: a boot gives both the same, so boots count as one."""
         return replace(self, variants=(0,) * len(self.variants))
 
 
-ALONE = Company()
-OCCASIONS = Company(occasions=True)
-WANDERING = Company(wandering=True)
+ALONE = BlockContext()
+OCCASIONS = BlockContext(occasions=True)
+WANDERING = BlockContext(wandering=True)
 
 
 def evidence_of(
     values: FloatArray,
-    company: Company,
+    context: BlockContext,
     *,
     bound: float,
     alpha: float,
@@ -95,14 +95,14 @@ def evidence_of(
     over all looks.
     """
     plain = moments(values)
-    of, why = (another(plain), "") if company.occasions else widened(plain, values, company)
-    offset = offset_of(company, alpha, overall)
+    of, why = (another(plain), "") if context.occasions else widened(plain, values, context)
+    offset = offset_of(context, alpha, overall)
     if offset:
         why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
 
     def ends(level_alpha: float) -> Interval:
         found = interval(of, level_alpha)
-        found = found if company.occasions else for_skewness(found, plain, values)
+        found = found if context.occasions else for_skewness(found, plain, values)
         return Interval(found.low - offset, found.high + offset, found.level)
 
     shift = max(0.0, abs(of.mean) - offset)
@@ -126,12 +126,12 @@ def another(plain: PairedMoments) -> PairedMoments:
     return replace(plain, standard_error=plain.sd * math.sqrt(1.0 + 1.0 / plain.n))
 
 
-def widened(plain: PairedMoments, values: FloatArray, company: Company = ALONE) -> tuple[PairedMoments, str]:
+def widened(plain: PairedMoments, values: FloatArray, context: BlockContext = ALONE) -> tuple[PairedMoments, str]:
     """Return the moments with the error that the blocks deserve, and why it is not the plain one."""
-    slow = None if company.steady else low_frequency(plain, values, sure=company.wandering)
+    slow = None if context.steady else low_frequency(plain, values, sure=context.wandering)
     others = (
         (slow, "its blocks drift or are correlated"),
-        (between_variants(plain, values, company.variants), "boots of the machine differ"),
+        (between_variants(plain, values, context.variants), "boots of the machine differ"),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))
     return of, f"{why}, which makes its interval {of.reach(0.95) / plain.reach(0.95):.2g} times as wide" if why else ""
@@ -167,21 +167,21 @@ def between_variants(plain: PairedMoments, values: FloatArray, variants: tuple[i
     return replace(plain, standard_error=error, df=k - 1)
 
 
-def offset_of(company: Company, alpha: float = ALPHA, overall: Callable[[float], float] = float) -> float:
+def offset_of(context: BlockContext, alpha: float = ALPHA, overall: Callable[[float], float] = float) -> float:
     """Return by how much two names of one path are shown to differ (log ratio), 0 where they are not shown to."""
-    both = np.isfinite(company.twins)
-    known = company.twins[both]
+    both = np.isfinite(context.twins)
+    known = context.twins[both]
     if known.size < LEAST_BLOCKS:
         return 0.0
     plain = moments(known)
-    boots = tuple(itertools.compress(company.variants, both.tolist()))
-    of, _ = widened(plain, known, Company(variants=boots).of_twins())
+    boots = tuple(itertools.compress(context.variants, both.tolist()))
+    of, _ = widened(plain, known, BlockContext(variants=boots).of_twins())
     return abs(of.mean) if overall(two_sided_p(of)) <= alpha else 0.0
 
 
-def voting(twins: Iterable[FloatArray], variants: tuple[int, ...] = ()) -> Company:
-    """Return the company of blocks in which the twins vote that differ most, where a comparison spans several cells."""
-    return max((Company(one, variants) for one in twins), key=offset_of, default=Company(variants=variants))
+def voting(twins: Iterable[FloatArray], variants: tuple[int, ...] = ()) -> BlockContext:
+    """Return the context of blocks in which the twins vote that differ most, where a comparison spans several cells."""
+    return max((BlockContext(one, variants) for one in twins), key=offset_of, default=BlockContext(variants=variants))
 
 
 def for_skewness(interval: Interval, of: PairedMoments, values: FloatArray) -> Interval:

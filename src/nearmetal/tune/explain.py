@@ -56,7 +56,7 @@ def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> E
     interactions: list[Interaction] = []
     for cell in cells:
         observed = [(note.block, note.point, note.log_costs[cell]) for note in whole if cell in note.log_costs]
-        own, pairs = _decompose(space, cell, Model(space).belief(observed).mean)
+        own, pairs = _decompose(space, cell, Model(space).posterior(observed).mean)
         effects += own
         interactions += pairs
     return Explanation(
@@ -129,7 +129,7 @@ def front(space: Space, notes: Sequence[TrialNote]) -> ParetoFront:
     columns = []
     for name in names:
         observed = [(note.block, note.point, _by_objective(note.log_costs)[name]) for note in whole]
-        columns.append(Model(space).belief(observed).mean[rows])
+        columns.append(Model(space).posterior(observed).mean[rows])
     costs = {point: tuple(float(column[i]) for column in columns) for i, point in enumerate(measured)}
     return ParetoFront(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)}, costs)
 

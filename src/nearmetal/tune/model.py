@@ -7,7 +7,7 @@ Learning, chapters 2 and 5). On a knob of three or more numbers, neighbouring va
 
 Observations are costs relative to the present setting of the same block, so those of one block share the error of
 that block's present trial; the covariance says so. Outliers, which launches have, are given less weight, those of the
-present setting too: each trial's variance grows with the error that the belief ascribes to it
+present setting too: each trial's variance grows with the error that the posterior ascribes to it
 (Huber (1964), "Robust estimation of a location parameter").
 """
 
@@ -35,7 +35,7 @@ _TIE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class Posterior:
     """Mean and covariance of the costs of all points, in the order of the space; the present one's cost is 0."""
 
     mean: FloatArray
@@ -44,7 +44,7 @@ class Belief:
 
 
 class Model:
-    """The covariances of one space, computed once, and the belief after observations."""
+    """The covariances of one space, computed once, and the posterior after observations."""
 
     def __init__(self, space: Space) -> None:
         self._index = {point: i for i, point in enumerate(space.points)}
@@ -55,11 +55,11 @@ class Model:
         self._start = np.log([*[_KNOB] * len(knobs), _PAIR, _OWN, _NOISE])
         self._fitted = self._start.copy()
 
-    def belief(self, observed: Sequence[tuple[int, Point, float]]) -> Belief:
-        """Return the belief after observations of (block, point, cost), the variances fitted to them."""
+    def posterior(self, observed: Sequence[tuple[int, Point, float]]) -> Posterior:
+        """Return the posterior after observations of (block, point, cost), the variances fitted to them."""
         if not observed:
             prior = self._prior(self._fitted)
-            return Belief(np.zeros(len(prior)), prior, math.exp(self._fitted[-1] / 2))
+            return Posterior(np.zeros(len(prior)), prior, math.exp(self._fitted[-1] / 2))
         rows = np.array([self._index[point] for _, point, _ in observed])
         blocks = np.array([block for block, _, _ in observed])
         costs = np.array([cost for _, _, cost in observed])
@@ -81,7 +81,7 @@ class Model:
             present = np.maximum(1.0, np.abs(sd * present * (shared @ weights)) / _HUBER) ** 2
         across = prior[:, rows]
         covariance = prior - across @ linalg.cho_solve(factor, across.T)
-        return Belief(across @ weights, covariance, math.exp(self._fitted[-1] / 2))
+        return Posterior(across @ weights, covariance, math.exp(self._fitted[-1] / 2))
 
     def _relative(self, part: FloatArray, present: Point) -> FloatArray:
         """Return the covariance of differences from the present point."""

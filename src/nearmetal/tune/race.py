@@ -32,7 +32,7 @@ from nearmetal.tune.method import Costs, Method
 from nearmetal.tune.model import Model
 from nearmetal.tune.space import Point, Space
 
-# A belief after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
+# A posterior after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
 _JITTER = 1e-6
 _BLOCKS_BEFORE_NARROWING = 3
 _NARROWING_DRAWS = 400
@@ -84,7 +84,7 @@ class Race(Method):
         self._rng = np.random.default_rng(seed)
         self._model = Model(space)
         self._observed: list[tuple[int, Point, float]] = []
-        self._belief = self._model.belief([])
+        self._posterior = self._model.posterior([])
         self._blocks = 0
         self._places = np.array(space.points)
         self._open = np.ones(len(space.points), dtype=bool)
@@ -107,7 +107,7 @@ class Race(Method):
         self._blocks += 1
         still = dict(zip(self._space.points, self._open.tolist(), strict=True))
         counting = [one for one in self._observed if still[one[1]]]
-        self._belief = self._model.belief(counting if len(counting) >= self._plan.width else self._observed)
+        self._posterior = self._model.posterior(counting if len(counting) >= self._plan.width else self._observed)
         if self._racing is not None:
             self._eliminate(costs)
         elif self._blocks >= _BLOCKS_BEFORE_NARROWING:
@@ -120,7 +120,7 @@ class Race(Method):
 
     def hopeless_above(self) -> float:
         """Return the cost above which no noise of this size hides a winner."""
-        return float(self._belief.mean.min()) + 6.0 * self._belief.noise_sd * math.sqrt(2.0)
+        return float(self._posterior.mean.min()) + 6.0 * self._posterior.noise_sd * math.sqrt(2.0)
 
     def standing(self) -> frozenset[Point]:
         """Return the contenders once they race, before that the settings of which no value was left behind."""
@@ -130,7 +130,7 @@ class Race(Method):
         return frozenset(point for point, kept in still if kept) - self._tally.failed
 
     def _leader(self, pool: Iterable[Point]) -> Point:
-        mean = dict(zip(self._space.points, self._belief.mean.tolist(), strict=True))
+        mean = dict(zip(self._space.points, self._posterior.mean.tolist(), strict=True))
         still = dict(zip(self._space.points, self._open.tolist(), strict=True))
         # The present setting wins ties: nothing is recommended without a reason.
         return min([self._space.present, *(one for one in pool if still[one])], key=lambda point: mean[point])
@@ -149,18 +149,18 @@ class Race(Method):
                     self._open &= ~having
 
     def _draws(self, count: int) -> FloatArray:
-        """Return costs of all points drawn from the belief, shape (count, points)."""
-        covariance = self._belief.covariance + _JITTER * np.eye(len(self._belief.mean))
+        """Return costs of all points drawn from the posterior, shape (count, points)."""
+        covariance = self._posterior.covariance + _JITTER * np.eye(len(self._posterior.mean))
         root = linalg.cholesky(covariance, lower=True)
-        return np.asarray(self._belief.mean + self._rng.standard_normal((count, len(self._belief.mean))) @ root.T)
+        return np.asarray(self._posterior.mean + self._rng.standard_normal((count, len(self._posterior.mean))) @ root.T)
 
     def _draw(self) -> tuple[Point, ...]:
-        """Return the leader and points that are best in draws from the belief."""
+        """Return the leader and points that are best in draws from the posterior."""
         closed = {self._space.present, *self._tally.failed}
         allowed = [i for i, point in enumerate(self._space.points) if self._open[i] and point not in closed]
         if not allowed:
             return ()
-        chosen = [min(allowed, key=lambda i: self._belief.mean[i])] if self._blocks else []
+        chosen = [min(allowed, key=lambda i: self._posterior.mean[i])] if self._blocks else []
         chosen += [allowed[int(best)] for best in self._draws(4 * self._plan.width)[:, allowed].argmin(axis=1)]
         return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[: self._plan.width])
 
@@ -174,10 +174,10 @@ class Race(Method):
     def _expected_gain(self) -> FloatArray:
         """Return each point's expected improvement over the leader."""
         lead = self._space.points.index(self._leader(self._space.points))
-        covariance = self._belief.covariance
+        covariance = self._posterior.covariance
         spread = np.diag(covariance) + covariance[lead, lead] - 2.0 * covariance[lead]
         sd = np.sqrt(np.maximum(spread, 1e-18))
-        gap = self._belief.mean[lead] - self._belief.mean
+        gap = self._posterior.mean[lead] - self._posterior.mean
         z = gap / sd
         density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
         return np.where(self._open, gap * special.ndtr(z) + sd * density, 0.0)

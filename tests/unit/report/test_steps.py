@@ -16,7 +16,7 @@ from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
-from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VIRTUAL_TIME
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
@@ -105,7 +105,7 @@ def test_a_run_of_several_occasions_asks_for_occasions(gap: float, spread: float
     def found(count: int) -> RatioEstimate:
         noise = np.linspace(-1.0, 1.0, count)
         noise *= spread / noise.std(ddof=1)
-        pair = BlockFigures(gap * np.exp(noise), np.ones(count), company=OCCASIONS, launches=8 * count)
+        pair = BlockFigures(gap * np.exp(noise), np.ones(count), context=OCCASIONS, launches=8 * count)
         return estimate_ratio(pair, rng=np.random.default_rng(1))
 
     assert found(3).finding in {Finding.UNDECIDED, Finding.DIFFERS}
@@ -123,7 +123,7 @@ def test_what_the_baseline_differs_from_itself_shrinks_with_no_block() -> None:
     noise = np.array([-0.03, 0.03, -0.02, 0.02, 0.01, -0.01, 0.0, 0.0])
     pair = BlockFigures(1.012 * np.exp(noise), np.ones(8))
     alone = estimate_ratio(pair, rng=np.random.default_rng(1))
-    beside = estimate_ratio(replace(pair, company=Company(0.04 + noise / 9)), rng=np.random.default_rng(1))
+    beside = estimate_ratio(replace(pair, context=BlockContext(0.04 + noise / 9)), rng=np.random.default_rng(1))
     assert alone.evidence is not None
     assert beside.evidence is not None
     assert beside.evidence.offset == pytest.approx(0.04)

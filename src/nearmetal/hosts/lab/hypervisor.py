@@ -73,13 +73,13 @@ class NamespaceThread:
 def _enter(pid: int, namespaces: Sequence[str]) -> None:
     """Move the calling thread. Its file system context must be its own before it may change mount namespaces."""
     with contextlib.ExitStack() as stack:
-        doors = []
+        handles = []
         for name in namespaces:  # all of them first: beyond the mount namespace this process has another number
-            doors.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
-            stack.callback(os.close, doors[-1])
+            handles.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+            stack.callback(os.close, handles[-1])
         _must(_LIBC.unshare(_CLONE_FS), "leave the process's working directory")
-        for name, door in zip(namespaces, doors, strict=True):
-            _must(_LIBC.setns(door, 0), f"enter the {name} namespace of process {pid}")
+        for name, handle in zip(namespaces, handles, strict=True):
+            _must(_LIBC.setns(handle, 0), f"enter the {name} namespace of process {pid}")
 
 
 def _must(status: int, what: str) -> None:

@@ -93,8 +93,10 @@ class NodeCarrier:
     def open(self) -> Stream:
         """Start `sh` there; raise LostError when the node is out of reach."""
         inbox = Inbox()
-        talk = _once_it_serves(self.name, lambda: remote.Talk(self.name, ["/bin/sh"], heard=inbox.put, ended=inbox.end))
-        return Stream(inbox, talk.write, talk.end_input, talk.close)
+        program = _once_it_serves(
+            self.name, lambda: remote.RemoteProgram(self.name, ["/bin/sh"], heard=inbox.put, ended=inbox.end)
+        )
+        return Stream(inbox, program.write, program.end_input, program.close)
 
 
 def _once_it_serves(node: str, connect: Callable[[], T]) -> T:
