@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,46 +13,25 @@ from hypothesis import strategies as st
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import UNITS
 from nearmetal.workloads.samples import DECODERS, one_cell
-from nearmetal.workloads.tools import (
-    hpcc,
-    imb,
-    iperf2,
-    iperf3,
-    mpi4py,
-    netperf,
-    npb,
-    nuttcp,
-    omb,
-    perftest,
-    qperf,
-    sockperf,
-)
+from nearmetal.workloads.tools import perftest, sockperf
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 
-BY_PREFIX: dict[str, Callable[[bytes], object]] = {
-    "nuttcp": nuttcp.parse,
-    "iperf2": iperf2.parse,
-    "iperf3": iperf3.parse,
+OTHER_READERS: dict[str, Callable[[bytes], object]] = {
     "written-perftest": perftest.parse_json_report,
     "sockperf-3.7-pp": sockperf.parse_summary,
     "sockperf-3.7-full": sockperf.parse_full_log,
-    "qperf": qperf.parse,
-    "imb": imb.parse,
-    "mpi4py": mpi4py.parse,
-    "hpcc": hpcc.parse,
-    "netperf": netperf.parse,
     "perftest-4.5-ib_atomic": parse_dump,
-    "perftest": perftest.parse,
-    "written-omb": omb.parse,
-    "written-npb": npb.parse,
 }
+"""By the beginnings of their files' names; all else is read by `parse` of the program's module."""
 FILES = sorted(path for path in DATA.iterdir() if path.suffix != ".md")
 
 
 def reader_of(path: Path) -> Callable[[bytes], object]:
-    return next(reader for prefix, reader in BY_PREFIX.items() if path.name.startswith(prefix))
+    other = next((reader for prefix, reader in OTHER_READERS.items() if path.name.startswith(prefix)), None)
+    program = path.name.removeprefix("written-").partition("-")[0]
+    return other or import_module(f"nearmetal.workloads.tools.{program}").parse  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -17,8 +17,6 @@ from nearmetal.predict.trace import (
     CallFlag,
     CallKind,
     CallTime,
-    CommKind,
-    Communicator,
     DoCall,
     DoGap,
     Gap,
@@ -27,26 +25,21 @@ from nearmetal.predict.trace import (
     Trace,
 )
 from nearmetal.predict.trace_file import decode_rank, read_trace
+from tests.golden.test_trace_file import TRACE
 from tests.trace_writer import encode_rank, made_rank, rank_file_name, write_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WORLD_RANKS = 4
 U64 = st.integers(0, 2**64 - 1)
 LISTS = ((0, 1, 2, 3), (1,), (1, 2), (7, 7, 7, 100, 50, 0), (2, 2), (1, 0))
-COMMS = (
-    Communicator(1, CommKind.WORLD, NONE, (0, 1, 2, 3), 1),
-    Communicator(3, CommKind.SELF, NONE, (1,), 0),
-    Communicator(99, CommKind.CART, 0, (0, 1, 2, 3), 1, (2, 2), (1, 0)),
-)
 
 calls = st.builds(
     Call,
     kind=st.sampled_from(CallKind),
     flags=st.sampled_from([CallFlag.NONE, CallFlag.NONBLOCKING, CallFlag.ANY_SOURCE | CallFlag.ANY_TAG]),
     comm=st.sampled_from([0, 2]),
-    peer=st.integers(-1, WORLD_RANKS - 1),
+    peer=st.integers(-1, TRACE.world_ranks - 1),
     tag=st.integers(-(2**31), 2**31 - 1),
     message_bytes=U64,
     recv_bytes=U64,
@@ -70,14 +63,12 @@ def traces(draw: st.DrawFn) -> RankTrace:
         lambda inner: st.builds(Repeat, st.integers(1, 9), st.lists(inner, min_size=1, max_size=3).map(tuple)),
         max_leaves=8,
     )
-    return RankTrace(
-        rank=1,
-        world_ranks=WORLD_RANKS,
+    return replace(
+        TRACE,
         trace_id=draw(U64),
         elapsed_ns=draw(U64),
         meta={"node": "n1", "command": draw(st.text(st.characters(exclude_characters="\n", codec="utf-8")))},
         lists=LISTS,
-        communicators=COMMS,
         calls=tuple(table),
         times=tuple(CallTime(i, draw(U64), draw(U64)) for i in range(len(table))),
         gap_probabilities=(0.0, 0.5, 1.0),
