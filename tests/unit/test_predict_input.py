@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
-from nearmetal.errors import BadInputError, NearmetalError, StoreError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, StoreError
 from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.place import Slots
 from tests.unit.simulated import ping
@@ -20,6 +21,7 @@ from tests.unit.test_predict_verbs import measured, run
 if TYPE_CHECKING:
     import click
 
+BARRIER = {"collective": "barrier", "nodes": [0, 1]}
 HOSTS = ("--hosts", "a:1,b:1", "--tries", "0")
 
 
@@ -92,6 +94,39 @@ def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     error = refused(predict, str(tmp_path / "p.toml"), "--on", str(tmp_path / "nowhere"))
     assert "a run directory, or a file that --save-model wrote" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"measured": [{**BARRIER, "times_ps": [[0, {"probabilities": [0], "values_ps": [-5]}]]}]}, "took -5 ps"),
+        ({"measured": [{**BARRIER, "times_ps": []}]}, "the sizes of the measured barrier do not increase"),
+        ({"cores": {"count": 0}}, "a computer with 0 cores"),
+        ({"inter": {"measured_bytes": [64, 8]}}, "the measured sizes do not increase"),
+    ],
+)
+def test_a_model_file_of_impossible_numbers_is_refused(
+    tmp_path: Path, model: str, changed: dict[str, Any], told: str
+) -> None:
+    """They were replayed as they stood, or left out without a word."""
+    file = json.loads(Path(model).read_text())
+    machine = file["machines"][0]["machine"]
+    for key, value in changed.items():
+        machine[key] = {**machine[key], **value} if key == "inter" else value
+    (tmp_path / "changed.json").write_text(json.dumps(file))
+    with pytest.raises(ForeignFileError, match=told):
+        read_model(tmp_path / "changed.json")
+
+
+def test_a_model_file_with_a_machine_twice_or_unsorted_errors_is_refused(tmp_path: Path, model: str) -> None:
+    file = json.loads(Path(model).read_text())
+    for changed, told in (
+        ({"machines": 2 * file["machines"]}, "it has bridge / as-found / polling twice"),
+        ({"validated": {"own cores": [0.3, 0.1]}}, "the errors of the class 'own cores' are not sorted"),
+    ):
+        (tmp_path / "changed.json").write_text(json.dumps(file | changed))
+        with pytest.raises(ForeignFileError, match=told):
+            read_model(tmp_path / "changed.json")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ picoseconds, the gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs)
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -102,6 +104,10 @@ class FitQuality:
     worst_error: float
 
 
+def _increase(numbers: Sequence[float], *, strictly: bool = True) -> bool:
+    return all(a < b or (a == b and not strictly) for a, b in pairwise(numbers))
+
+
 @dataclass(frozen=True, slots=True)
 class PathModel:
     """One data path: segments by rising size, and the largest message sent eagerly.
@@ -148,6 +154,8 @@ class PathModel:
             raise BadInputError(
                 f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
             )
+        if not _increase(self.measured_bytes):
+            raise BadInputError(f"the measured sizes do not increase: {self.measured_bytes}")
 
     def works(self) -> tuple[tuple[int, int], ...]:
         """Return `work_ps`, or what an older file tells instead."""
@@ -218,6 +226,10 @@ class Cores:
     switch_ps: int = 3_000_000
     lead_ps: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise BadInputError(f"a computer with {self.count} cores")
+
 
 MpiName = Literal["openmpi", "mpich"]
 MPIS: tuple[MpiName, ...] = get_args(MpiName)
@@ -236,6 +248,13 @@ class MeasuredCollective:
     collective: MeasuredName
     nodes: tuple[int, ...]
     times_ps: tuple[tuple[int, Distribution], ...]
+
+    def __post_init__(self) -> None:
+        if not self.times_ps or not _increase([size for size, _ in self.times_ps]):
+            raise BadInputError(f"the sizes of the measured {self.collective} do not increase, or there are none")
+        least = min(times.values_ps[0] for _, times in self.times_ps)
+        if least < 0:
+            raise BadInputError(f"the measured {self.collective} took {least} ps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +342,14 @@ class ModelFile:
     machines: tuple[NamedMachine, ...]
     validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
     validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]
+        if twice:
+            raise BadInputError(f"it has {' / '.join(twice[0])} twice")
+        for of_class, errors in (*self.validated.items(), *self.validated_p99.items()):
+            if not _increase(errors, strictly=False):
+                raise BadInputError(f"the errors of the class {of_class!r} are not sorted")
 
     def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
         """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
