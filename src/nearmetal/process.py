@@ -6,6 +6,7 @@ Every program runs in its own session, so that a timeout or an interrupt ends it
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -65,6 +66,14 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
             return
 
 
+_LIMITS = {
+    errno.EMFILE: "`ulimit -n` raises the limit of open files of this shell",
+    errno.ENFILE: "`sysctl fs.file-max` is the limit of open files of all programs",
+    errno.EAGAIN: "`ulimit -u` raises the limit of processes; in a container, its `pids` limit",
+    errno.ENOMEM: "free some memory first",
+}
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -74,15 +83,14 @@ def spawn(
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own; raise UnavailableError when it does not exist."""
+    """Start a program in a session of its own; raise UnavailableError when it cannot be."""
     try:
         return subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
         )
-    except (FileNotFoundError, PermissionError) as error:
-        raise UnavailableError(
-            f"cannot start {argv[0]!r}: {error.strerror}", hint="`nearmetal doctor` names what is missing here"
-        ) from error
+    except OSError as error:
+        hint = _LIMITS.get(error.errno or 0, "`nearmetal doctor` names what is missing here")
+        raise UnavailableError(f"cannot start {argv[0]!r}: {error.strerror}", hint=hint) from error
 
 
 def run(

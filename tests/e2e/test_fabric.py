@@ -79,7 +79,7 @@ def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
     assert re.search(r"node n5: a message to or from it takes (1\.9|2)\S* times as long as is typical", out)
     assert re.search(r"node n2: what it sends takes 1\.\d+ times as long as is typical; the reverse direction", out)
     assert re.search(r"link n6 -> n7: takes 1\.\d+ times", out)
-    assert "measuring them 10 times more" in err
+    assert "3 suspects stood out; measuring again 10 times, in 10 rounds" in err
     page = (desk.folder / "page.html").read_text()
     assert "node n5: a message to or from it takes" in page
     assert "<script" not in page
@@ -183,6 +183,9 @@ def test_fabrics_that_cannot_be_paired_are_refused(desk: Desk) -> None:
     code, _, err = desk.fabric("base", "--against", "other")
     assert code == 2
     assert "one fabric has 8 nodes, the other 6" in err
+    code, _, err = desk.fabric(desk.study, "--nodes", "6", "--out", "third", "--against", "base")
+    assert (code, (desk.folder / "third").exists()) == (2, False), "said before anything is measured"
+    assert "one fabric has 6 nodes, the other 8" in err
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
@@ -194,6 +197,8 @@ def test_few_nodes_say_what_they_cannot_tell(desk: Desk, nodes: int) -> None:
 
 REFUSED = {
     "1 node has no pairs": ("study.toml", "--nodes", "1"),
+    "100,000 nodes are too many": ("study.toml", "--nodes", "100000"),
+    "nothing is not a run directory": ("study.toml", "--against", "nothing"),
     "the study has no path 'waltz'": ("study.toml", "--path", "waltz"),
     "cannot read the study nothing.toml": ("nothing.toml",),
     "is a finished run": (".", "--nodes", "4"),
@@ -276,6 +281,9 @@ def test_a_page_that_cannot_be_written_is_an_error(desk: Desk) -> None:
     code, _, err = desk.fabric("run", "--html", "no/such/page.html")
     assert code == 1
     assert "cannot write no/such/page.html" in err
+    code, _, err = desk.fabric(desk.study, "--html", ".", "--out", "other")
+    assert (code, (desk.folder / "other").exists()) == (1, False), "said before anything is measured"
+    assert "cannot write .: it is a directory" in err
 
 
 def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:

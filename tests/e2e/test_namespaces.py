@@ -14,6 +14,7 @@ from nearmetal.facts import counters, proof
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.process import of_each_process
+from nearmetal.process import run as run_process
 from nearmetal.study.order import PathOrder
 
 pytestmark = pytest.mark.netns
@@ -44,6 +45,26 @@ def test_a_node_has_its_own_name_network_and_shared_memory(shell: NamespaceShell
     with pytest.raises(NearmetalError, match="cannot read"):
         shell.read("/dev/shm/mine", node="n1")
     assert not Path("/dev/shm/mine").exists()
+
+
+@pytest.mark.parametrize(("most", "held", "said"), [(64, 60, "ulimit -n"), (2048, 1100, "")])
+def test_many_open_files_are_no_reason_to_fail_before_their_limit(most: int, held: int, said: str) -> None:
+    """select(2) takes no descriptor above 1023, and a node has four."""
+    script = """import os, resource, sys
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.namespaces import NamespaceShell
+most, held = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+kept = [os.dup(0) for _ in range(held - 10)]
+try:
+    with NamespaceShell() as shell:
+        shell.add_node("n0")
+        print(shell.run(["hostname"], node="n0").text)
+except UnavailableError as error:
+    print(error.render())
+"""
+    ran = run_process([sys.executable, "-c", script, str(most), str(held)], timeout_s=600)
+    assert (said or "n0") in ran.text, ran.complaint()
 
 
 def test_the_agent_stands_for_ssh(shell: NamespaceShell) -> None:

@@ -32,7 +32,8 @@ def test_every_host_gets_a_study_that_can_be_planned(
 ) -> None:
     file = tmp_path / "s.toml"
     paths = "native" if host in {"ssh", "slurm"} else "native,vf" if host == "lab" else "veth,tap"
-    assert nearmetal(words(file, host=host, paths=paths, machines="me@hpc1.cluster:2201,hpc2")) == 0
+    machines = {"machines": "me@hpc1.cluster:2201,hpc2"} if host == "ssh" else {}
+    assert nearmetal(words(file, host=host, paths=paths, **machines)) == 0
     assert "next: nearmetal plan" in capsys.readouterr().out
     study, _ = read_study(file)
     assert (study.name, study.host.kind, study.baseline) == ("s", host, paths.partition(",")[0])
@@ -56,6 +57,9 @@ def test_what_no_flag_says_is_asked_for(tmp_path: Path) -> None:
         ({"workloads": "barrier"}, "no message size"),
         ({"sizes": "8,many"}, "'many'"),
         ({"paths": "veth,veth"}, "two of them"),
+        ({"machines": "hpc1,hpc2"}, "--machines is for --host ssh, not local"),
+        ({"host": "ssh", "machines": "hpc1"}, "one machine has no network to another"),
+        ({"host": "ssh", "machines": "hpc1.a,hpc1.b"}, "2 machines of the ssh host are called 'hpc1'"),
     ],
 )
 def test_a_wrong_answer_writes_nothing(

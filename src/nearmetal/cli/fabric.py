@@ -9,8 +9,8 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, format_option
-from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.fabric.against import AGAINST_SEED, against
+from nearmetal.errors import BadInputError, ExitCode, StoreError
+from nearmetal.fabric.against import AGAINST_SEED, against, check_nodes
 from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
 from nearmetal.report import fabric_html, fabric_json, fabric_text
@@ -50,16 +50,20 @@ def command(
                 f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study"
             )
         root = source
-    else:
-        root = _measured(source, path_name, nodes or 0, out, bisection=not no_bisection)
+    earlier = survey(RunDir.open(base)) if base else None
+    if html and (html.is_dir() or not html.parent.is_dir()):
+        said = f"cannot write {html}: {'it is a directory' if html.is_dir() else 'its directory is not there'}"
+        raise StoreError(said, hint="name a file in a directory that is there; nothing was measured")
+    if not source.is_dir():
+        root = _measured(source, path_name, nodes or 0, out, earlier, bisection=not no_bisection)
     found = survey(RunDir.open(root))
-    if html:
-        Disk().put_bytes(html, fabric_html.as_html(found).encode())
-    if base:
-        _print_against(found, survey(RunDir.open(base)), form)
+    if earlier:
+        _print_against(found, earlier, form)
     else:
         click.echo(fabric_json.as_json(found) if form == "json" else fabric_text.as_text(found).rstrip("\n"))
     click.echo(f"run: {root}", err=True)
+    if html:
+        Disk().put_bytes(html, fabric_html.as_html(found).encode())
     if found.named:
         return ExitCode.FAILED
     return ExitCode.OK if found.complete else ExitCode.PARTIAL
@@ -73,10 +77,14 @@ def _print_against(found: Survey, base: Survey, form: str) -> None:
         click.echo(fabric_text.against_text(compared, found, base).rstrip("\n"))
 
 
-def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bisection: bool) -> Path:
-    """Measure the fabric of a study; return its run directory."""
+def _measured(
+    study: Path, path_name: str, nodes: int, out: Path | None, earlier: Survey | None, *, bisection: bool
+) -> Path:
+    """Measure the fabric of a study; return its run directory. `earlier` is what it will be compared with."""
     spec, text = read_study(study)
     order = whole_order(spec, path_name, nodes, bisection=bisection)
+    if earlier:
+        check_nodes(len(order.workload.placement), earlier)
     check_path(spec.host.kind, next(path for path in spec.path if path.name == order.path.label))
     with contextlib.closing(open_host(spec, warn)) as host:
         rehearse(spec.name, [order], host, warn)

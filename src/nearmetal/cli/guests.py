@@ -18,6 +18,8 @@ from nearmetal.run.guests import look_at
 
 _MIB = 1 << 20
 
+_DUMP = "`virsh dumpxml GUEST > FILE` writes such a file"
+
 
 @click.command(name="guests")
 @click.option("--libvirt", "uri", metavar="URI", help="Read the domains of this libvirt, such as qemu:///system.")
@@ -41,7 +43,7 @@ def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool
 
 def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[str]]:
     """Return the guests, and what would spoil a measurement."""
-    guests = [parse_domain(_text(path)) for path in files]
+    guests = [_domain(path) for path in files]
     found = warnings(guests, HypervisorFacts())
     if uri:
         look = look_at(uri)
@@ -50,12 +52,20 @@ def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[s
     return guests, found
 
 
+def _domain(path: Path) -> Guest:
+    try:
+        return parse_domain(_text(path))
+    except ForeignFileError as error:
+        named = error.message if str(path) in error.message else f"{path}: {error.message}"
+        raise ForeignFileError(named, hint=error.hint or _DUMP) from error
+
+
 def _text(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
         said = f"cannot read {path}: {error.strerror}"
-        raise ForeignFileError(said, hint="`virsh dumpxml GUEST > FILE` writes such a file") from error
+        raise ForeignFileError(said, hint=_DUMP) from error
     except UnicodeDecodeError as error:
         raise ForeignFileError(f"{path} is not UTF-8 text: {error}") from error
 

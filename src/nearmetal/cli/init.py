@@ -10,11 +10,12 @@ import click
 
 from nearmetal.cli.values import PATH, parse_sizes, write_file
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.far.host import check_names
 from nearmetal.paths.table import find_path
 from nearmetal.run.between import node_named
 from nearmetal.run.check import check_study
 from nearmetal.study.draft import Draft, draft_text
-from nearmetal.study.spec import parse_study
+from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.workloads.operations import operation_named
 
 _PATHS = {"local": "veth,bridge", "lab": "native,vf", "ssh": "native", "slurm": "native"}
@@ -45,13 +46,15 @@ def command(  # noqa: PLR0917 (click passes by name)
     """
     if study.exists():
         raise BadInputError(f"{study} already exists", hint="choose another file name, or remove it")
-    host = host or _asked("Where", "--host", default="local", type=_HOSTS)
+    host = host or ("ssh" if machines else "") or _asked("Where", "--host", default="local", type=_HOSTS)
     if host == "ssh":
         machines = machines or _asked("Machines, such as hpc1,hpc2", "--machines")
+    elif machines:
+        raise BadInputError(f"--machines is for --host ssh, not {host}", hint="leave one of the two out")
     draft = Draft(
         name=study.stem,
         host=host,
-        nodes=tuple(node_named(word, {}) for word in _words(machines or "")) if host == "ssh" else (),
+        nodes=_machines(machines or ""),
         paths=_paths(paths or _asked("Data paths, the baseline first", "--paths", default=_PATHS[host]), host),
         workloads=_operations(workloads or _asked("Operations, such as latency,bw", "--workloads", default="latency")),
         sizes=parse_sizes(sizes or _asked("Message sizes", "--sizes", default="8,64K")),
@@ -62,6 +65,16 @@ def command(  # noqa: PLR0917 (click passes by name)
     check_study(parse_study(text, str(study)))
     write_file(study, text)
     click.echo(f"{study}\nnext: nearmetal plan {study}")
+
+
+def _machines(text: str) -> tuple[NodeSpec, ...]:
+    """Return the machines of an ssh host; raise BadInputError where they are too few, or two have one name."""
+    nodes = tuple(node_named(word, {}) for word in _words(text))
+    if nodes:
+        check_names("ssh", nodes)
+    if len(nodes) == 1:
+        raise BadInputError("one machine has no network to another", hint="name two or more: --machines hpc1,hpc2")
+    return nodes
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -50,11 +50,7 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
 
     Raise BadInputError when they have different numbers of nodes or measured different messages.
     """
-    if len(ours.names) != len(base.names):
-        raise BadInputError(
-            f"one fabric has {len(ours.names)} nodes, the other {len(base.names)}: they cannot be paired",
-            hint="measure the same nodes in the same order, as --nodes or the paths of the study list them",
-        )
+    check_nodes(len(ours.names), base)
     if ours.message_bytes != base.message_bytes:
         raise BadInputError(
             f"one fabric was measured with messages of {ours.message_bytes} bytes, the other with {base.message_bytes}",
@@ -66,6 +62,15 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
         if mine is not None and theirs is not None:
             compared.append(_compare(metric, (ours, mine), (base, theirs), seed))
     return tuple(compared)
+
+
+def check_nodes(nodes: int, base: Survey) -> None:
+    """Raise BadInputError for a fabric of another number of nodes than `base`."""
+    if nodes != len(base.names):
+        raise BadInputError(
+            f"one fabric has {nodes} nodes, the other {len(base.names)}: they cannot be paired",
+            hint="measure the same nodes in the same order, as --nodes or the paths of the study list them",
+        )
 
 
 def _compare(

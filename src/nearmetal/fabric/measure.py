@@ -15,7 +15,7 @@ from nearmetal.store.record import started_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.order import Order, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import PathSpec, Study
-from nearmetal.units import NS_PER_S
+from nearmetal.units import NS_PER_S, counted
 from nearmetal.workloads import rounds
 from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
 from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
@@ -100,6 +100,8 @@ def _filled(pairs: Sequence[Pair], nodes: int, doubtful: frozenset[int], drawn: 
 # ---- measure
 
 
+MOST_NODES = 4096
+"""As many as a study's `placement` may name."""
 WHOLE, RETESTS = 0, 1
 """The trials of a fabric's run."""
 
@@ -126,6 +128,8 @@ def whole_order(study: Study, path_name: str, nodes: int, *, bisection: bool) ->
             "the number of nodes is missing" if count == 0 else f"{count} node has no pairs",
             hint="--nodes N with N from 2 up, or a workload of kind 'fabric' with a placement",
         )
+    if count > MOST_NODES:
+        raise BadInputError(f"{count:,} nodes are too many", hint=f"--nodes N with N up to {MOST_NODES:,}")
     order = Order(
         trial=WHOLE,
         block=0,
@@ -158,15 +162,15 @@ def measure(order: Order, margin: float, host: Host, run: RunDir, say: Callable[
     Raise FabricError when a launch fails.
     """
     plan = rounds.all_pairs(len(order.workload.placement))
-    say(f"measuring {len(order.workload.placement)} nodes in {len(plan)} rounds of disjoint pairs")
+    say(f"measuring {len(order.workload.placement)} nodes in {counted(len(plan), 'round')} of disjoint pairs")
     file = _launch(order, host, run)
     found = screen(pairs_of(file, rounds.ALL), margin)
     if not found.suspects:
         return
     links, nodes = found.suspected_links, found.suspected_nodes
     again = again_rounds(found.nodes, links, nodes, repeats=REPEATS, seed=order.seed)
-    what = "directions" if found.nodes < MIN_NODES else "suspects"
-    say(f"{len(found.suspects)} {what} stand out; measuring them {REPEATS} times more, in {len(again)} rounds")
+    what = counted(len(found.suspects), "direction" if found.nodes < MIN_NODES else "suspect")
+    say(f"{what} stood out; measuring again {REPEATS} times, in {counted(len(again), 'round')}")
     lines: list[Scalar] = [*rounds.to_lines((rounds.AGAIN, one) for one in again)]
     options = {**order.workload.options, ROUNDS: lines}
     _launch(replace(order, trial=RETESTS, workload=replace(order.workload, options=options)), host, run)

@@ -74,8 +74,9 @@ class _Anchor:
         """Start it and wait for its first line; raise UnavailableError when it does not come."""
         child = process.spawn(argv, stdin=subprocess.PIPE)
         assert child.stdout is not None
-        ready, _, _ = select.select([child.stdout], [], [], _ANCHOR_TIMEOUT_S)
-        line = child.stdout.readline().decode() if ready else ""
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(child.stdout, select.POLLIN)
+        line = child.stdout.readline().decode() if poll.poll(_ANCHOR_TIMEOUT_S * 1000) else ""
         if not line:
             process.end_session(child)
             said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
