@@ -82,6 +82,37 @@ def test_a_profile_without_interfaces_is_not_applied_to_nothing(tmp_path: Path) 
     assert ran.text.split()[-1] == "1400", ran.complaint()
 
 
+@pytest.mark.parametrize(
+    ("setting", "words", "said"),
+    [
+        ({"nic.mtu": "1400"}, "-i ''", "'' is not the name of an interface"),
+        ({"mpi.bind": "core"}, "", "p.json sets nothing on a machine: mpi.bind"),
+        ({"nic.mtu": "1400"}, "--storm -5", "-5 is not in the range"),
+        ({"nic.mtu": "1400"}, "--probe 10.9.9.9", "the address of --probe, 10.9.9.9, does not answer a ping"),
+        ({"nic.mtu": "1400"}, "--probe=-f", "the address of --probe, -f, does not answer a ping"),
+    ],
+)
+def test_what_apply_could_not_do_is_refused_before_a_write(
+    tmp_path: Path, setting: dict[str, str], words: str, said: str
+) -> None:
+    place = tmp_path / "p.json"
+    place.write_text(Profile("p", "any", ("v0",), setting).to_json())
+    ran = _in_namespace(tmp_path, f'nm apply "$1" {words} --confirm 5 < /dev/null; echo "status $?"; mtu', str(place))
+    assert said in ran.stderr.decode(), ran.complaint()
+    assert ran.text.split() == ["status", "2", "1500"]
+
+
+def test_a_rollback_looks_for_journals_where_there_is_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert run(["rollback", "--journals", str(tmp_path / "none")]) == 2
+    assert "there is no directory of journals" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    assert run(["rollback", "--forget", "1-1.journal"]) == 2
+    assert "there is no journal 1-1.journal in" in capsys.readouterr().err
+
+
 def test_apply_is_accepted_from_elsewhere(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --confirm 600 < /dev/null > "$2" 2>&1 & waits=$!
 until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -18,7 +18,9 @@ from nearmetal.cli.reach import open_shell
 from nearmetal.cli.rollback import settle
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, TrialError
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs import mpi, places, waiting
+from nearmetal.knobs.access import run_c
 from nearmetal.knobs.effect import Agreement, verified
 from nearmetal.knobs.folder import expire
 from nearmetal.knobs.knob import Target
@@ -60,7 +62,9 @@ _WATCHDOG_LOOK_S = 1.0
     default="",
     help="Ping this neighbour for 2 s to verify the interrupt rate of a tuned interface.",
 )
-@click.option("--storm", default=0, help="Roll back above this many interrupts per second; 0 is off.")
+@click.option(
+    "--storm", type=click.IntRange(min=0), default=0, help="Roll back above this many interrupts per second; 0 is off."
+)
 @click.option(
     "--allow-management", is_flag=True, help="Allow changes to the interface that you may be logged in through."
 )
@@ -89,12 +93,8 @@ def command(
     if accept:
         call.accept(host)
         return ExitCode.OK
-    knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
-    interfaces = chosen or wanted.interfaces
-    if not interfaces and any(name.startswith("nic.") for name in knobs):
-        raise BadInputError(f"{profile} sets knobs of interfaces but names none", hint="name them with --interface")
-    targets = [Target("", interface) for interface in interfaces] or [Target("")]
-    guard = WatchLimits(confirm_s + _SPARE_S, interfaces, probe, storm)
+    knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
+    guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
     with (
         open_shell(host) as shell,
         places.host_locks(shell, host, folder) as held,
@@ -102,6 +102,7 @@ def command(
     ):
         expire(folder)
         settle(shell, host, folder, held)
+        _look_for(shell, probe)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:
             click.echo(f"warning: {rival}", err=True)
@@ -124,6 +125,34 @@ def command(
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
         return _restore(session)
+
+
+def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[dict[str, str], list[Target]]:
+    """Return the knobs of machines and interfaces, and where to set them; raise BadInputError where that is nowhere."""
+    knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
+    if not knobs:
+        said = f"{profile} sets nothing on a machine: {', '.join(wanted.setting) or 'it is empty'}"
+        raise BadInputError(said, hint="`nearmetal export PROFILE --to module` writes what belongs to launches of MPI")
+    if not all(interfaces):
+        raise BadInputError(
+            "'' is not the name of an interface", hint="`nearmetal knobs` lists the interfaces of a host"
+        )
+    if not interfaces and any(name.startswith("nic.") for name in knobs):
+        raise BadInputError(f"{profile} sets knobs of interfaces but names none", hint="name them with --interface")
+    return knobs, [Target("", interface) for interface in interfaces] or [Target("")]
+
+
+def _look_for(shell: Shell, probe: str) -> None:
+    """Raise BadInputError for an address that does not answer before the first write: that would be no sign of one."""
+    if not probe:
+        return
+    found = None if probe.startswith("-") else run_c(shell, ("ping", "-c", "3", "-W", "1", probe), "")
+    if found is None or not found.ok:
+        why = f": {found.complaint()}" if found else ""
+        raise BadInputError(
+            f"the address of --probe, {probe}, does not answer a ping, so nothing was changed{why}",
+            hint="name an address that answers, such as the gateway of the interface",
+        )
 
 
 @contextlib.contextmanager

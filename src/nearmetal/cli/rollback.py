@@ -13,7 +13,7 @@ from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import places
-from nearmetal.knobs.folder import expire, forget_scripts, set_aside, survey, undo_scripts
+from nearmetal.knobs.folder import expire, forget_scripts, open_journals, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.knobs.undo import NAMED, RollbackResult
@@ -38,11 +38,16 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
     Journals of finished sessions are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
+    if journals and not journals.is_dir():
+        raise BadInputError(f"there is no directory of journals {str(journals)!r}", hint="leave --journals out")
     with open_shell(host) as shell, places.host_locks(shell, host, folder) as held:
         if forgotten:
             path = folder / forgotten
             if path.parent.resolve() != folder.resolve():
                 raise BadInputError(f"{forgotten} is not one of the journals in {folder}")
+            if not path.is_file():
+                waiting = ", ".join(journal.name for journal in open_journals(folder)) or "none is open"
+                raise BadInputError(f"there is no journal {forgotten} in {folder}", hint=f"open journals: {waiting}")
             for name in forget(path):
                 click.echo(f"given up: {name}")
             return ExitCode.OK
