@@ -16,10 +16,11 @@ import pytest
 import labs
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
-from nearmetal.facts.waterfall import Window, Wire, round_trips
+from nearmetal.facts.waterfall import Wire, round_trips
 from nearmetal.hosts.lab.machine import MANAGEMENT, STANDING_PATHS
 from nearmetal.knobs.hold import KNOB_END
 from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.results.waterfalls import windows_of
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.workloads.command import OUTPUT
 from nearmetal.workloads.sample_file import read_sample_file
@@ -215,9 +216,7 @@ def test_mpich_polls_on_processors_of_its_own_and_starts_at_once(life: list[Outc
 def test_both_machines_of_a_message_are_traced(life: list[Outcome]) -> None:
     outcome = life[1]
     assert {event.machine for event in read_trace(outcome.files)} == {"n0", "n1"}
-    cell = read_sample_file(outcome.files["samples"]).cells[0]
-    stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
-    windows = [Window(i, *stamp) for i, stamp in enumerate(stamps)][cell.warmup :]
+    windows = windows_of(read_sample_file(outcome.files["samples"]).cells[0])
     trips = round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False, wire=Wire(2000, 1000))
     assert max(trip.residue for trip in trips) < 0.05
     # 2 us, and a frame of 8 bytes of header by MPI on a line of 1 Gbit/s

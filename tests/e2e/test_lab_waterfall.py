@@ -8,7 +8,8 @@ import pytest
 
 import labs
 from nearmetal.facts.ftrace import read_trace
-from nearmetal.facts.waterfall import RoundTrip, Window, mean_ns, round_trips
+from nearmetal.facts.waterfall import RoundTrip, mean_ns, round_trips
+from nearmetal.results.waterfalls import windows_of
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.sample_file import read_sample_file
 
@@ -35,9 +36,7 @@ def traced(lab: LabHost, path: str, rx_usecs: int) -> list[RoundTrip]:
     order = Order(0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": rx_usecs}, seed=1, timeout_s=30)
     (outcome,) = labs.carry_out(lab, order)
     assert outcome.status is TrialStatus.VALID, outcome.reason
-    cell = read_sample_file(outcome.files["samples"]).cells[0]
-    stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
-    windows = [Window(number, *stamp) for number, stamp in enumerate(stamps)][cell.warmup :]
+    windows = windows_of(read_sample_file(outcome.files["samples"]).cells[0])
     return round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False)
 
 

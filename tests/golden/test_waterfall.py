@@ -10,6 +10,7 @@ import pytest
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.facts.ftrace import PAGE_BYTES, TraceEvent, page_events, read_trace
 from nearmetal.facts.waterfall import Window, Wire, mean_ns, nearest_rank, round_trips
+from nearmetal.results.waterfalls import windows_of
 from nearmetal.store.bundle import read_bundle
 from nearmetal.workloads.sample_file import read_sample_file
 
@@ -23,9 +24,7 @@ def files() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def windows(files: dict[str, bytes]) -> list[Window]:
-    cell = read_sample_file(files["samples"]).cells[0]
-    begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
-    return [Window(i, begin[i], end[i]) for i in range(cell.warmup, len(begin))]
+    return windows_of(read_sample_file(files["samples"]).cells[0])
 
 
 def test_the_parts_add_up_to_what_the_engine_measured(files: dict[str, bytes], windows: list[Window]) -> None:
@@ -92,9 +91,7 @@ def test_a_page_cannot_claim_more_than_it_has(files: dict[str, bytes]) -> None:
 def test_a_bridge_has_a_part_of_its_own() -> None:
     """Recorded on the lab's path `bridge`: a virtual cable and a bridge on either side of the cards."""
     bridged = read_bundle(BUNDLE.with_name("waterfall-bridge-v1.zip"))
-    cell = read_sample_file(bridged["samples"]).cells[0]
-    stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
-    there = [Window(i, *stamp) for i, stamp in enumerate(stamps)][cell.warmup :]
+    there = windows_of(read_sample_file(bridged["samples"]).cells[0])
     trips = round_trips(read_trace(bridged), there, message_bytes=64, shaped_wire=False)
     assert max(trip.residue for trip in trips) < 0.05
     assert 8_000 < mean_ns(trips, "virtual devices") < 9_000

@@ -17,7 +17,7 @@ from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.order import PACE, TRACE_OPTION, Scalar
 from nearmetal.workloads.engine import SAMPLES
-from nearmetal.workloads.sample_file import SampleFile, read_sample_file
+from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
 
 TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
 WORST_RESIDUE = 0.05
@@ -118,12 +118,15 @@ def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple
     shaped = bool(WIRE_OPTIONS & record.order.path.options.keys())
     wire = _wire(record.outcome.facts)
     for cell in samples.cells:
-        begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
-        windows = [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
-        found = round_trips(
-            events, windows, message_bytes=cell.size_bytes, shaped_wire=shaped and wire is None, wire=wire
-        )
-        yield samples.header.operation, cell.size_bytes, found
+        size, shaped_wire = cell.size_bytes, shaped and wire is None
+        found = round_trips(events, windows_of(cell), message_bytes=size, shaped_wire=shaped_wire, wire=wire)
+        yield samples.header.operation, size, found
+
+
+def windows_of(cell: SampleCell) -> list[Window]:
+    """Return the iterations after the warm-up as the first rank stamped them."""
+    begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
+    return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
 
 
 def trimmed(trips: list[RoundTrip]) -> list[RoundTrip]:
