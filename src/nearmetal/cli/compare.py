@@ -26,13 +26,15 @@ from nearmetal.store.rundir import RunDir
 @click.option("--against", "base", type=PATH, help="Compare any number of runs with this one, path by path.")
 @format_option("table", "json", "csv", "markdown", "latex")
 @click.option("--all", "everything", is_flag=True, help="Print every table: levels, intervals, counters, facts.")
-@click.option("--published", default="", help="Print our figures next to a published table: same trend or not.")
+@click.option(
+    "--published", default="", help="Print our figures next to a published table, and whether the trends agree."
+)
 @click.option(
     "--map",
     "named",
     multiple=True,
     metavar="COLUMN=PATH[/SETTING]",
-    help="With --published: which path stands for this column.",
+    help="With --published: the path that corresponds to this column.",
 )
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(

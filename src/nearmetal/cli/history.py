@@ -45,7 +45,7 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
     type=click.Choice([str(one) for one in Metric]),
     default="mean",
     show_default=True,
-    help="Which figure of each launch.",
+    help="The figure of each launch to show.",
 )
 @click.option("--path", default="", help="Only this path.")
 @click.option("--workload", default="", help="Only this workload.")

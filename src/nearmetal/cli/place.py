@@ -102,7 +102,7 @@ def parse_hosts(text: str) -> Slots:
     "--check-figure", default="", help="Regular expression for the run time that the program prints, in seconds."
 )
 @click.option("-o", "--output", type=PATH, help="Write the launcher's file here.")
-@click.option("--save", "kept", type=PATH, help="Keep it as NAME.placement.json, for `serve`.")
+@click.option("--save", "kept", type=PATH, help="Save to NAME.placement.json for `serve`.")
 def command(
     *,
     program: Path,

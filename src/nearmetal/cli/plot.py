@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Draw one chart of RUN by message size into a file, and write its data as CSV next to it.
 
-    WHAT is `cost`, relative to the baseline, above 1 is worse; or a figure of each path: `mean`, `median` or `p99`.
-    All with 95 % intervals.
+    WHAT is `cost` (relative to the baseline; above 1 is worse) or a figure of each path: `mean`, `median` or `p99`.
+    All have 95 % intervals.
     """
     if out.suffix not in _SUFFIXES:
         raise BadInputError(

@@ -55,25 +55,27 @@ from nearmetal.units import counted
 @click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=PATH)
 @replay_options
 @click.option("--per-node", type=COUNT, default=1, show_default=True, help="Ranks per node.")
-@click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also show what the run time depends on.")
+@click.option(
+    "--sensitivity", "show_sensitivity", is_flag=True, help="Also show which parameters the run time depends on."
+)
 @click.option("--baseline", default="", help="The path that ratios refer to [default: bare metal].")
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
 @click.option("--loss", help="With --decide: acceptable slowdown against the baseline [default: 10%].")
 @click.option("--validate", "truth", type=PATH, help="A run that launched PROGRAM: compare predictions with it.")
-@click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
+@click.option("--workload", default="", help="With --validate: the workload of that run that is PROGRAM.")
 @click.option(
     "--errors",
     "earlier",
     multiple=True,
     type=PATH,
-    help="A NAME.validation.json: intervals from its cases, in their classes (repeatable).",
+    help="Derive intervals, by class, from the cases of this NAME.validation.json (repeatable).",
 )
 @click.option("--save-model", type=PATH, help="Write the fitted models to this file.")
 @click.option(
     "--save",
     "kept",
     type=PATH,
-    help="Keep it as NAME.prediction.json, for `serve`; with --validate as NAME.validation.json, for --errors.",
+    help="Save to NAME.prediction.json for `serve`; with --validate, to NAME.validation.json for --errors.",
 )
 @format_option("table", "json")
 def command(
@@ -94,7 +96,7 @@ def command(
 ) -> None:
     """Predict the run time of PROGRAM: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
 
-    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. From
+    Several traces count as launches of one program; replicas use these traces and the run's launches in turn. From
     traces with two different numbers of ranks, message sizes and compute time are extrapolated to a larger --ranks.
     With --decide, give the paths with --path in order of cost, cheapest first. With --validate, ranks are placed as in
     the measured launches.

@@ -164,7 +164,7 @@ _REPLAY_OPTIONS = (
     click.option(
         "--scaling",
         type=click.Choice(["strong", "weak"]),
-        help="How a trace computes on other --ranks: the same problem on all, or the same work on each.",
+        help="How compute time scales to other --ranks: the same total work, or the same work per rank.",
     ),
     click.option(
         "--eager", help="The MPI's eager limit between nodes, such as '64 KiB'; larger messages use rendezvous."
@@ -179,7 +179,7 @@ _REPLAY_OPTIONS = (
     click.option("--hop", help="Latency of each switch beyond the first, such as '300 ns'."),
     click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
     click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
-    click.option("--as", "stands_for", help="The setting that a path with --interrupts stands for, such as default."),
+    click.option("--as", "stands_for", help="The setting that a path with --interrupts represents, such as default."),
     click.option("--replicas", type=COUNT, default=100, show_default=True, help="How often to replay the program."),
     click.option(
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."

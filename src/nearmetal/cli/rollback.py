@@ -33,9 +33,9 @@ from nearmetal.knobs.undo import NAMED, RollbackResult
 def command(host: str, journals: Path | None, *, script: bool, force: bool, forgotten: Path | None) -> int:
     """Restore every knob of HOST that an interrupted session left changed.
 
-    Starts with the newest session. Exits with 0 only if every value was read back as it was before. Listed are values
-    that another program has changed since, that belong to another machine, boot or namespace, or that cannot be read.
-    Journals of finished sessions are kept for 30 days.
+    Starts with the newest session. Exits with 0 only if every value was read back as it was before. Values that
+    another program has changed since, that belong to another machine, boot or namespace, or that cannot be read are
+    listed. Journals of finished sessions are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
     if journals and not journals.is_dir():

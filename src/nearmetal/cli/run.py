@@ -60,7 +60,7 @@ def command(
     at once.
 
     Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
-    occasion says nothing about another hour or another boot; with --occasions 3 it is that of another one.
+    occasion says nothing about another hour or another boot; with --occasions 3 it covers another occasion.
     """
     if (study is None) == (resume is None):
         said = "name a study, or use --resume DIR to continue a run"

@@ -73,7 +73,7 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
     """Show where the time of TRACE goes, and who sends to whom.
 
-    Time in compute and in MPI, message sizes, who sends to whom, collectives, traffic between nodes.
+    Shows time in compute and in MPI, message sizes, senders and receivers, collectives, traffic between nodes.
     """
     opened = read_trace(trace)
     ranks = opened.world_ranks

@@ -46,7 +46,7 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
     """Search the knobs in STUDY's [tune] table for a better setting, once for each class of workloads.
 
     The winner is then measured against the present setting on fresh blocks, and only that result is reported. A profile
-    is written if the winner is better there; that no setting beats the present one is also an answer.
+    is written if the winner is better there. The answer may also be that no setting beats the present one.
 
     Every launch is kept. Resume an interrupted search with --resume DIR; it ends as if it had not been interrupted.
     """
