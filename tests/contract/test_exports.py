@@ -105,7 +105,7 @@ class TestEveryExport:
         assert export(PROFILE, to) == export(PROFILE, to)
 
     def test_an_empty_profile_is_refused(self, to: str) -> None:
-        with pytest.raises(BadInputError, match="can express nothing"):
+        with pytest.raises(BadInputError, match="cannot express anything"):
             export(Profile("empty", "any", ("v0",), {}), to)
 
 

@@ -276,6 +276,6 @@ def test_export_writes_files_and_names_what_is_left_out(
     assert run(["export", str(profile), "--to", "systemd-link", "--out", str(tmp_path)]) == 0
     assert "MTUBytes=1400" in (tmp_path / "10-nearmetal-v0.link").read_text()
     assert run(["export", str(profile), "--to", "module"]) == 2
-    assert "can express nothing" in capsys.readouterr().err
+    assert "cannot express anything" in capsys.readouterr().err
     assert run(["export", str(profile), "--to", "systemd-link", "--out", str(profile)]) == 1
     assert f"cannot write {profile}/" in capsys.readouterr().err
