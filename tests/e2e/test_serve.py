@@ -314,6 +314,8 @@ def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) 
             links = set(re.findall(rb'(?:href|action|src)="(/[^"]*)"', body))
             assert links
             assert all(link.startswith(b"/tools/nearmetal/") for link in links), links
+        slash = ask("/tools/nearmetal/history/?metric=p99", "cluster.example.org").lower()
+        assert b"location: /tools/nearmetal/history?metric=p99\r\n" in slash
         welcome = ask(f"/?token={listening.access.token}", "cluster.example.org").lower()
         assert b"location: /tools/nearmetal/\r\n" in welcome
         assert b"path=/tools/nearmetal/" in welcome

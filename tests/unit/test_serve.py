@@ -4,6 +4,7 @@ import asyncio
 import html
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -315,6 +316,8 @@ def test_names_are_escaped_and_found(client: TestClient) -> None:
         ("/runs/empty/live", 200),
         ("/runs/damaged/live", 422),
         ("/?sort=nope", 400),
+        ("/?since=2026-13-45", 400),
+        ("/history?until=2026-1-1", 400),
         ("/api/v1/runs/nope", 404),
         ("/api/v1/runs/damaged", 422),
         ("/api/v1/runs/empty/progress", 200),
@@ -335,6 +338,15 @@ def test_mixed_provenance_offers_to_look_all_the_same(client: TestClient) -> Non
     page = client.get("/runs/mixed").text
     assert "kernel.release" in page
     assert 'href="/runs/mixed?allow_mixed=true"' in page
+
+
+def test_the_offer_to_look_all_the_same_leads_there_whatever_the_name(tmp_path: Path) -> None:
+    mixed = Recipe(study=SMALL, blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block}"})
+    make_run(tmp_path / "a b?c#", mixed)
+    with TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1", headers=SIGNED_IN) as client:
+        refused = client.get(f"/runs/{quote('a b?c#')}")
+    assert refused.status_code == 422
+    assert f'href="/runs/{quote("a b?c#")}?allow_mixed=true"' in refused.text
 
 
 def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:

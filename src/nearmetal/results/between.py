@@ -89,12 +89,15 @@ def read_figures(run: RunDir, question: Question) -> dict[Metric, RunSeries]:
 
 def _refuse_itself(pair: RunPair) -> None:
     """Raise BadInputError where both runs hold a trial: compared with itself, nothing is worse."""
+    hint = "measure the study again, and compare that run with this one"
+    if pair.run.run.root.resolve() == pair.base.run.root.resolve():
+        raise BadInputError(f"{pair.run.run.root} would be compared with itself", hint=hint)
     ours, theirs = ({one.seal for one in side.records if one.seal} for side in (pair.run, pair.base))
     if shared := ours & theirs:
         raise BadInputError(
             f"{pair.run.run.root} and {pair.base.run.root} are copies of one run: "
             f"they share {counted(len(shared), 'trial')} of {len(ours)} and {len(theirs)}",
-            hint="measure the study again, and compare that run with this one",
+            hint=hint,
         )
 
 

@@ -114,7 +114,10 @@ class Answers:
             found = over_time(root, runs, _check_glance, Metric(asked["metric"]), wanted.path)
             if not found.history.series:
                 why = f": {found.left[0]}" if found.left else ""
-                raise NoSuchRunError(f"no run here has such a {asked['metric']}{why}", hint="the list of runs is at /")
+                of = f" of path {wanted.path!r}" if wanted.path else ""
+                raise NoSuchRunError(
+                    f"none of {len(runs)} runs here has a {asked['metric']}{of}{why}", hint="the list of runs is at /"
+                )
             if program:
                 return history_json.render(found.history) + "\n"
             return history_html.render(found.history, pages.over_history(asked), found.left)
@@ -223,7 +226,9 @@ def trace_page(one: Entry, run: RunDir, *, trial: str) -> str:
     profiled = _profiled(run)
     shown = next((record for record in profiled if str(record.order.trial) == trial), None)
     if shown is None:
-        raise NoSuchRunError(f"{one.name} has no trace of MPI calls of trial {trial!r}", hint="the list is at /")
+        raise NoSuchRunError(
+            f"there is no trace of MPI calls of trial {trial!r} in {one.name}", hint="the list is at /"
+        )
     trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {one.name}, trial {trial}")
     return trace_html.as_html(view_trace(trace), pages.over_trace(one, shown, profiled))
 

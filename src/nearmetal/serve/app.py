@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -161,7 +161,7 @@ def _offering_mixed(request: Request) -> Iterator[None]:
     except MixedError as error:
         asked = [pair for pair in request.query_params.multi_items() if pair[0] != "allow_mixed"]
         query = urlencode([*asked, ("allow_mixed", "true")])
-        raise _MixedPageError(error, f"{quote(request.url.path)}?{query}") from error
+        raise _MixedPageError(error, f"{quote(request.scope['path'])}?{query}") from error
 
 
 def _run(one: Entry) -> schema.RunJson:
@@ -198,7 +198,7 @@ def _query(request: Request, **known: str) -> Mapping[str, str]:
 
 def _one_of(asked: Mapping[str, str], name: str, values: Mapping[str, object]) -> str:
     if asked[name] not in values:
-        raise BadQueryError(f"{name}={asked[name]!r} is not understood", hint=f"one of: {', '.join(values)}")
+        raise BadQueryError(f"not understood: {name}={asked[name]!r}", hint=f"one of: {', '.join(values)}")
     return asked[name]
 
 
@@ -219,12 +219,16 @@ def _over_time(request: Request) -> tuple[dict[str, str], Filter]:
 
 def _filter(asked: Mapping[str, str]) -> Filter:
     for name in ("since", "until"):
-        if asked[name] and not _DATE.fullmatch(asked[name]):
-            raise BadQueryError(f"{name}={asked[name]!r} is not a date", hint=f"{name}=2026-01-31")
+        if asked[name] and not _is_date(asked[name]):
+            raise BadQueryError(f"not a date: {name}={asked[name]!r}", hint=f"{name}=2026-01-31")
     return Filter(**{name: asked[name] for name in asdict(Filter())})
 
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+def _is_date(text: str) -> bool:
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _flag(asked: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from starlette.datastructures import MutableHeaders
 
@@ -75,8 +75,9 @@ class PathPrefixMiddleware:
 
     def _below(self, start: Message, body: Message) -> Message:
         headers = MutableHeaders(scope=start)
-        if "location" in headers and headers["location"].startswith("/"):
-            headers["location"] = self._path + headers["location"]
+        if "location" in headers:
+            to = urlsplit(headers["location"])  # one of starlette's own names this side of the proxy
+            headers["location"] = urlunsplit(("", "", self._path + to.path, to.query, ""))
         if not headers.get("content-type", "").startswith("text/html"):
             return body
         content = body.get("body", b"")

@@ -129,7 +129,7 @@ class Guard:
                 path, 421, "this server does not answer to that name", "use the address that it printed"
             )
         if scope["method"] not in METHODS:
-            refused = self._refuse(path, 405, f"{scope['method']} is not served: runs are read only", "use GET")
+            refused = self._refuse(path, 405, f"no {scope['method']} is served: runs are read only", "use GET")
             refused.headers["Allow"] = ", ".join(METHODS)
             return refused
         given = next((value for name, value in _query(scope) if name == "token"), None)

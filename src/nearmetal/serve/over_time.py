@@ -12,6 +12,7 @@ from nearmetal.history.collect import collect
 from nearmetal.history.records import History, KeptRun
 from nearmetal.history.view import RunsAtHand, build_history
 from nearmetal.stats.summary import Metric
+from nearmetal.units import counted
 
 MAX_HISTORY = 100
 """How many of the latest runs a page holds; `nearmetal history` keeps any number in a file."""
@@ -38,7 +39,7 @@ def over_time(
     kept = [one for _, one in found if not isinstance(one, str)]
     left = [f"{place.name}: {one}" for place, one in found if isinstance(one, str)]
     if len(runs) > MAX_HISTORY:
-        left.append(f"{len(runs) - MAX_HISTORY} older runs: `nearmetal history` keeps any number")
+        left.append(f"{counted(len(runs) - MAX_HISTORY, 'older run')}: `nearmetal history` keeps any number")
     few = sum(cell.metric is metric for one in kept for cell in one.cells) <= _MAX_INTERVALS
     made = build_history(RunsAtHand(root, kept), metric, path=path, every_interval=few)
     return HistoryPage(made, tuple(left))
