@@ -219,7 +219,7 @@ def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
     with pytest.raises(BadInputError, match="--as has no effect without --interrupts"):
         told(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
     named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
-    launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=dict(on))
+    launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=tuple(on))
     assert doubts_of_launches([ping(8)], named, launches) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fake_runs import rewrite
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, ForeignFileError
@@ -230,15 +232,32 @@ def test_launches_unlike_what_is_predicted_are_told(truth: Path) -> None:
     told = [doubt.said for doubt in doubts_of_launches([schedule], path, launches)]
     assert told[:3] == [
         "the paths were measured on the host lab, the launches on the host fake",
-        f"the paths were measured with mpich 4.0, the launches with {launches.conditions['with']}",
+        f"the paths were measured with mpich 4.0, the launches with {dict(launches.conditions)['with']}",
         "the paths were measured under the setting nic.rx-usecs = 3, the launches under the setting as found",
     ]
     assert told[3] == "the trace is of 'other 4', the launches are of 'app'"
     assert "wall clock" in told[4]
-    same = replace(path, conditions=tuple(launches.conditions.items()))
+    same = replace(path, conditions=launches.conditions)
     for command in ((), ("app",), ("app", "8")):  # of a pattern, and of an application with its class left out
         told = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
         assert len(told) == 1
+
+
+def test_launches_of_a_run_that_a_changed_machine_continued_are_told(truth: Path, tmp_path: Path) -> None:
+    """Whichever launch is the last: it stood for all of them, and hid the change where it was like the paths."""
+    root = tmp_path / "run"
+    shutil.copytree(truth / "run", root)
+    records = sorted((root / "trials").glob("*.json"))
+    for path in records[: len(records) // 2]:
+        rewrite(path, lambda raw: raw["outcome"]["facts"].update({"kernel.release": "6.1"}))
+    launches = next(one for one in measured_launches(RunDir.open(root)) if len(one.ns) > 1)
+    kernels = [words for how, words in launches.conditions if how == "with kernel"]
+    assert len(kernels) == 2
+    schedule = schedule_from_trace(Trace((one_message(0), one_message(1))))
+    for kernel in kernels:
+        named = replace(machine("bridge", 5), conditions=(("with kernel", kernel),))
+        told = [doubt.said for doubt in doubts_of_launches([schedule], named, launches)]
+        assert told[0] == f"the launches were run with kernel {' and '.join(kernels)}: their times are mixed"
 
 
 def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +267,9 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
     (record, *_) = run.trials()
     order = replace(record.order, path=replace(record.order.path, options={"mtu": 9000}))
     other = conditions_of(run, replace(record, order=order, outcome=replace(record.outcome, facts=facts)))
-    named = replace(machine("bridge", 5), conditions=(("over", other["over"]), ("with", launches.conditions["with"])))
+    named = replace(
+        machine("bridge", 5), conditions=(("over", other["over"]), ("with", dict(launches.conditions)["with"]))
+    )
     (told,) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)[:-1]
     assert told.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
     assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
@@ -270,7 +291,7 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
 def test_processors_of_the_lab_differ_by_their_model(*, truth: Path, paths: str, launches: str, differ: bool) -> None:
     """The kernel of `base` copied 64 KiB in 100 us more than that of `kvm`, without a word from `predict`."""
     (measured, *_) = measured_launches(RunDir.open(truth / "run"))
-    measured = replace(measured, conditions={"on a processor": launches}, wall=False)
+    measured = replace(measured, conditions=(("on a processor", launches),), wall=False)
     named = replace(machine("bridge", 5), conditions=(("on a processor", paths),))
     found = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, measured)
     assert [one.said for one in found] == [f"the paths were measured on {paths}, the launches on {launches}"] * differ

@@ -72,7 +72,12 @@ class Doubt:
 
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
-    found = [*_of_launches(named), *_of_mixed_trials(named), *_of_guests(named), *_of_virtual_nodes(named)]
+    found = [
+        *_of_launches(named),
+        *of_mixed_trials(named.conditions, "trials of the path"),
+        *_of_guests(named),
+        *_of_virtual_nodes(named),
+    ]
     found += [*_of_several_programs(schedules, named.machine), *_of_processors(named, placement)]
     found += [
         *_worst(_of_computing(one, named) for one in schedules),
@@ -338,14 +343,14 @@ def _of_launches(named: NamedMachine) -> list[Doubt]:
     return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
 
 
-def _of_mixed_trials(named: NamedMachine) -> list[Doubt]:
-    """Return in what the trials of a path differ that are fitted together, as in a run that was continued later."""
+def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> list[Doubt]:
+    """Return in what trials differ that are taken together, as in a run that was continued later."""
     found: dict[str, list[str]] = {}
-    for how, words in named.conditions:
+    for how, words in conditions:
         found.setdefault("on" if how == PROCESSOR else how, []).append(words or "as found")
     hint = "measure the study anew, on the machine as it is now"
     return [
-        Doubt(f"trials of the path were run {how} {' and '.join(words)}: their times are mixed", hint, 1.0)
+        Doubt(f"{what} were run {how} {' and '.join(words)}: their times are mixed", hint, 1.0)
         for how, words in found.items()
         if len(words) > 1
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.doubts import PROCESSOR, Doubt, same_condition
+from nearmetal.predict.doubts import PROCESSOR, Doubt, of_mixed_trials, same_condition
 from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine
 from nearmetal.predict.native import Placement
@@ -52,8 +52,8 @@ class MeasuredLaunches:
     placement: tuple[int, ...]
     timed_part: bool
     ns: Times
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    """What the times depend on beside the key; see `fit_run.conditions_of`."""
+    conditions: tuple[tuple[str, str], ...] = ()
+    """What the times depend on beside the key (`fit_run.conditions_of`), several of a kind where launches differ."""
     command: tuple[str, ...] = ()
     """The words of its command line but paths, as far as the study gives them."""
     wall: bool = False
@@ -143,7 +143,8 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         MeasuredLaunches(
             *key,
             np.array([time for time, _ in launches]),
-            *_about(run, launches[-1][1]),
+            tuple(dict.fromkeys(pair for _, record in launches for pair in conditions_of(run, record).items())),
+            *_program(run, launches[-1][1]),
             p99_ns=tuple(_p99_ns(run, record) for _, record in launches) if key[-1] else (),
         )
         for key, launches in sorted(found.items(), key=lambda item: item[0])
@@ -157,8 +158,8 @@ def _p99_ns(run: RunDir, record: TrialRecord) -> float:
     return float(np.quantile(run.values(record, iterations), 0.99))
 
 
-def _about(run: RunDir, record: TrialRecord) -> tuple[dict[str, str], tuple[str, ...], bool]:
-    """Return the conditions of a launch, the words of its command line, and whether the wall clock timed it."""
+def _program(run: RunDir, record: TrialRecord) -> tuple[tuple[str, ...], bool]:
+    """Return the words of a launch's command line, and whether the wall clock timed it."""
     workload = record.order.workload
     options = workload.options
     if workload.kind == "application":
@@ -172,15 +173,17 @@ def _about(run: RunDir, record: TrialRecord) -> tuple[dict[str, str], tuple[str,
                 f"workload {workload.label!r} of {run.root} measures a rate, {options['unit']}",
                 hint="predictions are of run times: let its `pattern` match the seconds that the program prints",
             )
-    return conditions_of(run, record), command, wall
+    return command, wall
 
 
 def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> list[Doubt]:
     """Return in what the launches differ from what is predicted, beside the time."""
-    found: list[Doubt] = []
+    found = of_mixed_trials(launches.conditions, "the launches")
+    told = Counter(how for how, _ in launches.conditions)
+    alike = {how: words for how, words in launches.conditions if told[how] == 1}
     older = {"on the host": named.host, "with": named.mpi, "under the setting": named.knobs} if named.host else {}
     for how, model in (dict(named.conditions) or older).items():
-        truth = launches.conditions.get(how, model)
+        truth = alike.get(how, model)
         if not same_condition(model, truth):
             on = "on" if how == PROCESSOR else how
             said = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
