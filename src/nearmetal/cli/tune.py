@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import shorten
 
 import click
 
@@ -29,7 +31,7 @@ from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
-from nearmetal.tune.profile import Profile, ProfileEvidence
+from nearmetal.tune.profile import MOST_LABEL, Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of
 from nearmetal.tune.search import Confirmation, SearchResult, confirm, search, step_line
 from nearmetal.tune.space import Space
@@ -95,8 +97,12 @@ def _checked(spec: Study, source: str) -> TuneSpec:
         said = f"{source} has no [tune] table"
         raise BadInputError(said, hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]")
     check_study(spec)
-    study_values(spec.tune)
     tuned_path(spec, spec.tune)
+    values = study_values(spec.tune)
+    for kind in spec.tune.searches:  # what no profile can hold is refused now, not after the search
+        for value in zip_longest(*values.values()):
+            setting = {knob: one for knob, one in zip(values, value, strict=True) if one is not None}
+            Profile(_profile_name(spec, kind), kind.name, tuple(spec.tune.interfaces), setting)
     return spec.tune
 
 
@@ -158,14 +164,22 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
         return None
     setting = space.setting(found.winner)
     return Profile(
-        f"{spec.name}-{kind.name}" if tune.classes else spec.name,
+        _profile_name(spec, kind),
         kind.name,
         tuple(tune.interfaces),
         setting,
         {knob: value for knob, value in one.trials.was.items() if knob in setting},
         dialect(str(facts.get("mpi.flavour", spec.mpi.flavour)), str(facts.get("mpi.version", ""))),
-        replace(_evidence(tune, kind, found, proof), machine=one.trials.machine, label=task.label),
+        replace(
+            _evidence(tune, kind, found, proof),
+            machine=one.trials.machine,
+            label=shorten(task.label, MOST_LABEL, placeholder=" ..."),
+        ),
     )
+
+
+def _profile_name(spec: Study, kind: TuneClass) -> str:
+    return f"{spec.name}-{kind.name}" if spec.tune and spec.tune.classes else spec.name
 
 
 def _place(tune: TuneSpec, out: Path | None) -> Path:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -100,6 +101,22 @@ def _no_suffix(value: str) -> str:
     if value.endswith(AGAIN):
         raise ValueError(f"names that end in {AGAIN!r} are kept for the second measurement of the baseline")
     return value
+
+
+class _Named(Protocol):
+    name: str
+
+
+_T = TypeVar("_T", bound=_Named)
+
+
+def names_differ(entries: list[_T]) -> list[_T]:
+    """Refuse tables of one kind of which two have one name: by it, others speak of them."""
+    counts = Counter(entry.name for entry in entries)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise ValueError(f"two of them have the name {twice[0]!r}; names must be unique")
+    return entries
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]

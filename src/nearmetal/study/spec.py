@@ -6,7 +6,6 @@ The schema is these classes; docs/reference/study.md is generated from them.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -37,6 +36,7 @@ from nearmetal.study.fields import (
     Weights,
     few_keys,
     listed_of,
+    names_differ,
 )
 from nearmetal.study.order import Progress
 from nearmetal.typed import adapter
@@ -90,6 +90,8 @@ class HostSpec(_Model):
     configuration is recorded with every trial, and confounders cause a warning before the first."""
     options: Keyed = Field(default_factory=dict)
     """[Options](hosts-and-paths.md) of that kind of host."""
+
+    _names_differ = field_validator("node")(names_differ)
 
 
 class MpiSpec(_Model):
@@ -237,6 +239,8 @@ class TuneSpec(_Model):
     interfaces: Texts = Field(default_factory=list)
     """Interfaces that the profile names."""
 
+    _names_differ = field_validator("classes")(names_differ)
+
     @property
     def searches(self) -> list[TuneClass]:
         """Return the classes with their weights."""
@@ -278,14 +282,7 @@ class Study(_Model):
     tune: TuneSpec | None = None
     """What `nearmetal tune` searches."""
 
-    @field_validator("path", "workload", "setting")
-    @classmethod
-    def _names_differ(cls, entries: list[PathSpec | WorkloadSpec | SettingSpec]) -> list[object]:
-        counts = Counter(entry.name for entry in entries)
-        twice = sorted(name for name, count in counts.items() if count > 1)
-        if twice:
-            raise ValueError(f"two of them have the name {twice[0]!r}; names must be unique")
-        return list(entries)
+    _names_differ = field_validator("path", "workload", "setting")(names_differ)
 
     @model_validator(mode="after")
     def _baseline_is_a_path(self) -> Self:

@@ -21,11 +21,11 @@ from nearmetal.typed import read_typed
 
 PROFILE_FORMAT = 1
 _HINT = "`nearmetal tune` writes profiles"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,80}")
 _CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _VALUE = re.compile(r"-?[A-Za-z0-9][A-Za-z0-9 ,._:+-]{0,255}")
-_MOST_LABEL = 400
+MOST_LABEL = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Profile:
             if not _VALUE.fullmatch(value):
                 raise BadInputError(f"{knob[:80]} = {value[:80]!r} is not a knob value")
         label = self.evidence.label if self.evidence else ""
-        if not label.isprintable() or len(label) > _MOST_LABEL:
+        if not label.isprintable() or len(label) > MOST_LABEL:
             said = f"the evidence's label {label[:80]!r} is not one line of text"
             raise BadInputError(said, hint="the profile was not made by tune")
 
