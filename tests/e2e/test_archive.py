@@ -155,3 +155,10 @@ def test_no_flipped_byte_or_cut_gives_another_run(root: Path) -> None:
             assert files(Path(f"b{number}")) == wanted, f"byte {place}"  # a date, or what ZIP keeps twice
         Path("bad").write_bytes(whole[:place])
         assert nearmetal(["unarchive", "bad", f"c{number}"]) == 2
+
+
+def test_a_place_where_nothing_can_be_made_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["archive", str(root), "r.nmrun"]) == 0
+    Path("file").touch()
+    assert nearmetal(["unarchive", "r.nmrun", "file/new"]) == 1
+    assert "cannot make file/new: " in capsys.readouterr().err

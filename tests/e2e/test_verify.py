@@ -1,8 +1,10 @@
 """`nearmetal verify`, and runs whose study or files were changed by hand."""
 
 import contextlib
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from fake_runs import STUDY, Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import ForeignFileError
-from nearmetal.store import sums
+from nearmetal.store import sums, verify
 from nearmetal.store.listing import whole_list
 from nearmetal.store.record import read_record
 from nearmetal.store.rundir import RunDir
@@ -234,6 +236,44 @@ def test_a_trial_that_is_gone_is_named_and_measured_again(
         assert gone in capsys.readouterr().err
     assert nearmetal(["run", "--resume", "r"]) == 0
     assert nearmetal(["verify", "r"]) == 0
+
+
+def test_a_run_without_its_records_is_not_measured_anew(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy that lacks the folder of records is no run without trials: its samples would be removed."""
+    samples = sorted((root / "samples").iterdir())
+    (root / "trials").rename("elsewhere")
+    for words, code in ((["verify", "r"], 1), (["compare", "r"], 2), (["run", "--resume", "r"], 2)):
+        assert nearmetal(words) == code
+        told = capsys.readouterr()
+        assert "r/trials cannot be read: No such file or directory" in told.out + told.err
+    assert sorted((root / "samples").iterdir()) == samples
+    Path("elsewhere").rename(root / "trials")
+    assert nearmetal(["verify", "r"]) == 0
+
+
+def test_a_study_that_is_gone_says_where_it_is_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "study.toml").unlink()
+    assert nearmetal(["compare", "r"]) == 2
+    said = capsys.readouterr().err
+    assert "r/study.toml cannot be read: No such file or directory" in said
+    assert "field `study` of r/run.json has it" in said
+
+
+def test_what_may_not_be_read_is_not_to_be_deleted(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(path: Path, *_: object, **__: object) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(sums, "agrees", denied)
+    monkeypatch.setattr(verify, "agrees", denied)
+    monkeypatch.setattr(sums, "_seen", {})
+    for words in (["compare", "r"], ["run", "--resume", "r"]):
+        assert nearmetal(words) == 2
+        said = capsys.readouterr().err
+        assert "cannot be read: Permission denied" in said
+        assert "make the run readable" in said
+        assert "delete" not in said
 
 
 def test_a_list_that_was_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,40 @@ def _copy_to_full(full: Path) -> None:
         sink.write(b"x" * 10)
 
 
+def test_a_directory_that_may_not_be_written_is_an_error_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system that is read-only even removing the temporary file is refused."""
+    root = tmp_path / "r"
+    with RunDir.create(root, INFO, "study") as run:
+        append(run, 0)
+    (root / "lock").unlink()
+    (root / "lock").mkdir()
+    with pytest.raises(StoreError, match=r"cannot write .*/lock") as caught:
+        RunDir.open_for_writing(root)
+    assert "cp -r" in caught.value.hint
+    (root / "lock").rmdir()
+    (root / "samples" / "000009.parquet").touch()
+
+    def read_only(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(StoreError, match=r"cannot remove .*000009"):
+        RunDir.open_for_writing(root)
+    with pytest.raises(StoreError, match="Read-only file system"):
+        Disk().put_bytes(tmp_path / "report.html", b"x")
+
+
+def test_a_file_system_without_locks_is_not_another_nearmetal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with pytest.raises(StoreError, match=r"cannot lock .*No locks available"):
+        RunDir.create(tmp_path / "r", INFO, "study")
+
+
 def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "r", INFO, "study"), pytest.raises(StoreError, match="in use by another"):
         RunDir.open_for_writing(tmp_path / "r")

@@ -41,7 +41,7 @@ def _summary(found: Verification) -> str:
     good = f"{checked} ({found.size_bytes / 1e6:.1f} MB) match their checksums"
     parts = [good]
     if found.problems:
-        parts.append(f"{len(found.problems)} do not")
+        parts.append("1 does not" if len(found.problems) == 1 else f"{len(found.problems)} do not")
     if found.gone:
         parts.append("1 trial is missing" if len(found.gone) == 1 else f"{len(found.gone)} trials are missing")
     if found.without_sums:

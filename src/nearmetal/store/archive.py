@@ -7,9 +7,11 @@ way out of the folder, no link, and no other file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,8 +79,7 @@ def unarchive(file: Path, root: Path) -> int:
     except OSError as error:
         hint = "`nearmetal archive` writes archives"
         raise ForeignFileError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
-    root.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with scratch.folder(f".{root.name}", root.absolute().parent) as fresh:
+    with _fresh(root) as fresh:
         try:
             opened, listed = _opened(file)
             with opened:
@@ -94,6 +95,19 @@ def unarchive(file: Path, root: Path) -> int:
         refuse_damaged(open_either(fresh))
         fresh.rename(root)
     return len(listed)
+
+
+@contextlib.contextmanager
+def _fresh(root: Path) -> Iterator[Path]:
+    """Lend a folder beside the run to be; raise StoreError where none can be made."""
+    with contextlib.ExitStack() as stack:
+        try:
+            root.absolute().parent.mkdir(parents=True, exist_ok=True)
+            fresh = stack.enter_context(scratch.folder(f".{root.name}", root.absolute().parent))
+        except OSError as error:
+            said = f"cannot make {root}: {error.strerror}"
+            raise StoreError(said, hint="name another directory") from error
+        yield fresh
 
 
 def _names(run: RunDir) -> list[str]:

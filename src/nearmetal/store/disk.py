@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -38,7 +39,8 @@ class Disk:
             self.step("fsync-directory", path)
             _fsync(path.parent)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that may not be written holds no part either
+                part.unlink(missing_ok=True)
             raise _explain(error, path) from error
 
     def put_bytes(self, path: Path, data: bytes) -> None:
@@ -60,6 +62,14 @@ class Disk:
                 os.fsync(file.fileno())
         except OSError as error:
             raise _explain(error, path) from error
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; raise StoreError where the disk refuses."""
+        try:
+            path.unlink()
+        except OSError as error:
+            said = f"cannot remove {path}: {error.strerror}"
+            raise StoreError(said, hint="check the directory and its permissions") from error
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, each permanent in the one that holds it."""
@@ -86,13 +96,25 @@ class SharedDisk(Disk):
 
 
 def take_lock(root: Path) -> TextIOWrapper:
-    """Return the lock of a run directory, held until it is closed; raise StoreError where another one holds it."""
-    lock = os.fdopen(os.open(root / "lock", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
+    """Return the lock of a run directory, held until it is closed.
+
+    Raise StoreError where another one holds it, or where the directory cannot be written.
+    """
+    path = root / "lock"
+    try:
+        lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
+    except OSError as error:
+        hint = f"resume a copy that you may write: cp -r {root} COPY"
+        raise StoreError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         lock.close()
         raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
+    except OSError as error:
+        lock.close()
+        said, hint = f"cannot lock {path}: {error.strerror}", "name a directory on a file system that has locks"
+        raise StoreError(said, hint=hint) from error
     return lock
 
 
@@ -125,5 +147,5 @@ def _fsync(path: Path) -> None:
 def _explain(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         said = f"no space left to write {path}"
-        return StoreError(said, hint="free some space, then `nearmetal run --resume` continues this run")
+        return StoreError(said, hint="free some space and repeat the command; `nearmetal run --resume` continues a run")
     return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")

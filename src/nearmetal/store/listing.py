@@ -17,8 +17,8 @@ from pathlib import Path
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import read_bytes
-from nearmetal.store.record import TrialRecord
-from nearmetal.store.sums import HINT_RESTORE
+from nearmetal.store.record import TrialRecord, record_paths
+from nearmetal.store.sums import HINT_RESTORE, unread
 
 LIST = "records.sums"
 _TORN = re.compile(r"[0-9a-f .]*")
@@ -48,7 +48,9 @@ def read_list(path: Path) -> dict[str, str]:
     """Return the seals that were listed by the names of their records; raise ForeignFileError for a damaged list."""
     try:
         text = read_bytes(path, limits.TEXT).decode("ascii")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise unread(path, error) from error
+    except ValueError as error:
         raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
     listed, chain, altered = dict[str, str](), "", f"{path} has changed since it was written"
     *lines, torn = text.split("\n")
@@ -66,8 +68,9 @@ def read_list(path: Path) -> dict[str, str]:
 
 def gone(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:
     """Return a sentence for each listed record that is not there; one that exists came after `records` were read."""
-    paths = [root / "trials" / f"{name}.json" for name in listed if name not in records]
-    return [f"{path} is missing, but its trial was finished" for path in paths if not path.exists()]
+    there = {path.stem for path in record_paths(root)} if listed else set()
+    missing = [name for name in listed if name not in records and name not in there]
+    return [f"{root}/trials/{name}.json is missing, but its trial was finished" for name in missing]
 
 
 def replaced(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:

@@ -19,7 +19,7 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.samples import StoredCell
-from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, seal_of, sealed
+from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, seal_of, sealed, unread
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.typed import read_typed
 
@@ -95,6 +95,14 @@ def trial_name(trial: int, attempt: int) -> str:
     return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
 
 
+def record_paths(root: Path) -> list[Path]:
+    """Return where the records of a run are; raise ForeignFileError where their folder cannot be read."""
+    try:
+        return sorted(path for path in (root / "trials").iterdir() if path.suffix == ".json")
+    except OSError as error:
+        raise unread(root / "trials", error) from error
+
+
 def encode(record: TrialRecord) -> bytes:
     """Return a record as it is kept."""
     raw = asdict(record)
@@ -111,7 +119,9 @@ def read_record(path: Path) -> TrialRecord:
             record = read_typed(TrialRecord, data)
         else:
             record = read_typed(TrialRecord, json.dumps(_upgraded(path, data)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise unread(path, error) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _foreign(path, str(error)) from error
     name = record.name
     if name != path.stem:

@@ -51,6 +51,7 @@ from nearmetal.store.record import (
     TrialRecord,
     encode,
     read_record,
+    record_paths,
     take_format,
     trial_name,
     utc_now,
@@ -65,7 +66,7 @@ from nearmetal.store.samples import (
     read_values,
     write_samples,
 )
-from nearmetal.store.sums import HINT_DAMAGED, HINT_RESTORE, check_unchanged, file_sha256, seal_of, sealed
+from nearmetal.store.sums import HINT_DAMAGED, HINT_RESTORE, check_unchanged, file_sha256, seal_of, sealed, unread
 from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, Order, Outcome
 from nearmetal.study.spec import Study, parse_study
 
@@ -186,15 +187,21 @@ class RunDir(Closing):
         try:
             refuse_damaged(run, but_for_gone=True)
             run._list_anew()  # noqa: SLF001
+            run._remove_unfinished()  # noqa: SLF001
         except BaseException:
             run.close()
             raise
-        finished = {path.stem for path in (root / "trials").glob("*.json")}
-        left = [path for place in PLACES.values() for path in root.glob(place("*"))]
-        for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *left]:
-            if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
-                path.unlink()
         return run
+
+    def _remove_unfinished(self) -> None:
+        """Remove what no record names, and make the folder of samples where a copy lost it for want of any."""
+        finished = {path.stem for path in record_paths(self.root)}
+        left = [path for place in PLACES.values() for path in self.root.glob(place("*"))]
+        for path in [*self.root.rglob(f"*{TEMPORARY_SUFFIX}"), *left]:
+            if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
+                self._disk.remove(path)
+        if not self.of_fabric:
+            self._disk.make_folder(self.root / "samples")
 
     def close(self) -> None:
         """Release the lock; calling twice does nothing more."""
@@ -237,7 +244,10 @@ class RunDir(Closing):
         try:
             data = read_bytes(path, limits.TEXT)
             text = data.decode()
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            kept = "" if self._study is None else f"; field `study` of {self.root}/{self.MARKER} has it"
+            raise unread(path, error, HINT_RESTORE + kept) from error
+        except ValueError as error:
             raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
         if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
             lines = ["runs of format 1 do not keep the original"]
@@ -307,7 +317,7 @@ class RunDir(Closing):
         return records
 
     def _records(self) -> list[TrialRecord]:
-        records = [read_record(path) for path in (self.root / "trials").glob("*.json")]
+        records = [read_record(path) for path in record_paths(self.root)]
         return sorted(records, key=lambda record: (record.order.trial, record.attempt))
 
     def sum_of(self, record: TrialRecord, path: Path) -> str:
@@ -348,7 +358,7 @@ class RunDir(Closing):
             try:
                 check_unchanged(path, self.sum_of(record, path))
             except OSError as error:
-                raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=HINT_DAMAGED) from error
+                raise unread(path, error, HINT_DAMAGED) from error
             return cell.summary
         key = (record.order.trial, record.attempt, cell)
         if key not in self._summaries:

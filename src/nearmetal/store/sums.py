@@ -27,6 +27,7 @@ SEAL = "sha256"
 """The first field of a sealed document."""
 HINT_RESTORE = "restore it from a backup"
 HINT_DAMAGED = f"{HINT_RESTORE}, or delete the trial's record and `nearmetal run --resume` the run"
+HINT_READABLE = "make the run readable for you (chmod), or have its owner archive it: nearmetal archive DIR FILE"
 _HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 _TICK_NS = 2_000_000_000
 """File times are this coarse on some file systems: a younger file may change again without its time telling."""
@@ -37,6 +38,12 @@ _Stamp = tuple[int, int, int, int, int]
 _seen: dict[tuple[str, str], _Stamp] = {}
 """Path and recorded digest -> what the file was when it agreed. Of the process, because `serve` opens a run anew for
 each page."""
+
+
+def unread(path: Path, error: OSError, hint: str = HINT_RESTORE) -> ForeignFileError:
+    """Return the error for a part of a run that cannot be read; what may not be read is not lost."""
+    hint = HINT_READABLE if isinstance(error, PermissionError) else hint
+    return ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=hint)
 
 
 def sealed(raw: Mapping[str, Any]) -> bytes:

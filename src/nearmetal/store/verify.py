@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +12,10 @@ import numpy as np
 
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
 from nearmetal.store.listing import LIST, gone, replaced
-from nearmetal.store.record import PLACES, TrialRecord, read_record
+from nearmetal.store.record import PLACES, TrialRecord, read_record, record_paths
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import part_sums, read_values
-from nearmetal.store.sums import HINT_DAMAGED, agrees
+from nearmetal.store.sums import HINT_DAMAGED, HINT_READABLE, agrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,11 @@ def verify(run: RunDir) -> Verification:
         good.append(run.root / "study.toml")
     except ForeignFileError as error:
         problems.append(error.message)
-    for path in sorted((run.root / "trials").glob("*.json")):
+    try:
+        paths = record_paths(run.root)
+    except ForeignFileError as error:
+        return _without_records(good, bare, [*problems, error.message])
+    for path in paths:
         try:
             record = read_record(path)
         except NearmetalError as error:
@@ -57,7 +63,7 @@ def verify(run: RunDir) -> Verification:
         if all(held) and record.parts:
             samples = run.root / PLACES["samples"](record.name)
             problems += _wrong_parts(samples, record) or _wrong_summaries(samples, record)
-    finished = {path.stem for path in (run.root / "trials").glob("*.json")}
+    finished = {path.stem for path in record_paths(run.root)}
     kept = sorted(path for place in PLACES.values() for path in run.root.glob(place("*")))
     lost = _hold_list(run, {record.name: record for record in records}, finished, good, problems)
     unsummed = {record.name for record in records if record.sums is None}
@@ -71,6 +77,12 @@ def verify(run: RunDir) -> Verification:
         tuple(str(path) for path in bare),
         tuple(str(path) for path in kept if path.stem not in finished),
     )
+
+
+def _without_records(good: list[Path], bare: list[Path], problems: list[str]) -> Verification:
+    """Return what there is to say of a run whose records nobody can read: which file belongs to which is not known."""
+    size_bytes = sum(path.stat().st_size for path in good)
+    return Verification(0, len(good), size_bytes, tuple(problems), (), tuple(map(str, bare)), ())
 
 
 def _hold_list(
@@ -149,4 +161,8 @@ def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
     problems = found.problems if but_for_gone else found.problems + found.gone
     if problems:
         count = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
-        raise ForeignFileError(f"{count} not what was recorded:\n  " + "\n  ".join(listed(problems)), hint=HINT_DAMAGED)
+        denied = all(one.endswith(os.strerror(errno.EACCES)) for one in problems)
+        raise ForeignFileError(
+            f"{count} not what was recorded:\n  " + "\n  ".join(listed(problems)),
+            hint=HINT_READABLE if denied else HINT_DAMAGED,
+        )
