@@ -32,11 +32,11 @@ def said(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
 @pytest.mark.parametrize(
     ("second", "told"),
     [
-        ({"mpi": "MPICH Version: 4.0.2"}, "the trace is of mpich 4.0.2"),
+        ({"mpi": "MPICH Version: 4.0.2"}, "the program was traced with mpich 4.0.2"),
         ({"opaque_share": 0.25}, "25.0% of MPI calls are not in the trace"),
         ({"processor": "AMD EPYC"}, "the trace was taken on AMD EPYC, the paths were measured on QEMU TCG CPU"),
         ({"crowd": 4}, "4 ranks of a node were traced on fewer processors"),
-        ({"rounded_share": 0.5}, "50% of MPI calls are in the trace with rounded sizes"),
+        ({"rounded_share": 0.5}, "50% of MPI calls have rounded sizes in the trace"),
     ],
 )
 def test_what_any_of_several_traces_leaves_open_is_told(second: dict[str, object], told: str) -> None:
@@ -78,8 +78,8 @@ def test_sizes_of_any_of_several_traces_are_held_against_the_measured() -> None:
 )
 def test_a_trace_of_an_mpi_that_has_no_name_here_is_told(library: str, name: str) -> None:
     """It passed for one of the run's MPI."""
-    assert f"the trace is of {name}" in said([replace(ping(), mpi=library)])
-    assert "the trace is of" not in said([ping()])  # a pattern, or a trace that does not tell
+    assert f"the program was traced with {name}" in said([replace(ping(), mpi=library)])
+    assert "was traced with" not in said([ping()])  # a pattern, or a trace that does not tell
 
 
 def test_rounded_sizes_are_counted_from_the_trace() -> None:
@@ -125,11 +125,11 @@ def test_an_eager_limit_that_is_not_known_is_told(size: int, told: bool) -> None
     fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, size))
     named = replace(NAMED, machine=Machine(None, fitted, collectives="mpich"), mpi="mpich 4.0.2")
     words = (
-        "100% of messages between nodes are larger than 4 KiB, and from which size on mpich 4.0.2 lets a sender wait"
+        "are larger than 4 KiB, and the size above which a sender waits for its receiver in mpich 4.0.2 is not known"
     )
     assert (words in said([ping(size)], named)) is told
     known = replace(named, machine=replace(named.machine, inter=replace(fitted, eager_up_to_bytes=1 << 16)))
-    assert "lets a sender wait" not in said([ping(size)], known)
+    assert "a sender waits" not in said([ping(size)], known)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_grid_that_other_ranks_replace_is_told(tmp_path: Path, dims: str, aske
     pattern.write_text(f'[pattern]\nkind = "halo"\nranks = 8\nsteps = 1\nmessage_bytes = 8\n{dims}')
     source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
     _, err = run(predict, str(pattern), "--on", source, "--replicas", "1", *asked)
-    words = "the pattern's grid of 4x2 is of other ranks than 16: taken as 4x4 hint: write ranks = 16"
+    words = "the pattern's grid of 4x2 does not have 16 ranks: a grid of 4x4 is used hint: write ranks = 16"
     assert (words in " ".join(err.split())) is told
 
 

@@ -270,7 +270,7 @@ def test_files_are_told_apart_by_their_names(command: str, other: str, same: boo
 def test_messages_between_nodes_over_a_path_inside_one_are_refused() -> None:
     named = NamedMachine("shm", "as-found", "polling", MACHINE, kind="shm")
     (doubt,) = find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 4))
-    assert (doubt.refuse, doubt.said) == (True, "33% of messages are between nodes: shm was measured inside one")
+    assert (doubt.refuse, doubt.said) == (True, "33% of messages go between nodes, but shm was measured inside one")
     assert not find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 8))
 
 
@@ -280,8 +280,8 @@ def test_more_ranks_of_a_node_than_streamed_or_than_processors_known_are_told() 
         return [doubt.said for doubt in find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, per_node))]
 
     (pairs, processors) = said(4, pairs=1)
-    assert "up to 4 ranks of a node share its port, which 1 at once did when it was measured" in pairs
-    assert "how many processors a node has: taken as enough for its 4 ranks" in processors
+    assert "up to 4 ranks of a node share its port, but only 1 at once did when it was measured" in pairs
+    assert "how many processors a node has: assumed to be enough for its 4 ranks" in processors
     assert said(4, pairs=4) == said(4) == [processors]
     assert not said(1, pairs=1)
     assert said(8, pairs=1) == [processors.replace("4", "8")]  # nothing goes between nodes

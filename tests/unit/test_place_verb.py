@@ -63,8 +63,8 @@ def test_doubts_that_one_hint_mends_are_all_told(tmp_path: Path, monkeypatch: py
     beside = shared(exchange(Peer.XOR, 1, 8), exchange(Peer.XOR, 2, 8))
     argv = ("--path", "vf", "--interrupts", "igbvf:usecs=50")
     told = " ".join(placed(monkeypatch, tmp_path, beside, *argv, cores=Cores(1)).split())
-    assert told.count("what waiting for a turn costs is assumed") == 1
-    assert told.count("moderation is added by a rule, not measured") == 1
+    assert told.count("the cost of waiting for a turn is assumed") == 1
+    assert told.count("moderation is simulated by a rule, not measured") == 1
 
 
 def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(

@@ -12,7 +12,8 @@ import pytest
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import Doubt, find_doubts
+from nearmetal.predict.doubt import Doubt
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -97,7 +98,7 @@ def test_a_program_without_messages_is_told_so(tmp_path: Path, monkeypatch: pyte
     assert "of messages are between nodes" not in out
 
 
-CLOCKS = "computing is taken to last as long there"
+CLOCKS = "computing is assumed to take as long there"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_computing_that_waited_for_processors_is_told(
 def test_how_far_guests_were_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("guest-vf", "vf"):
         _, err = told(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))
-        assert ("the validated cases have no guests" in err) == (kind == "guest-vf")
+        assert ("no validated case has guests" in err) == (kind == "guest-vf")
         assert ("measure `bibw` too" in err) == (kind == "guest-vf")
     streamed = Machine(path(1), replace(path(5), copy_fs_per_byte=1000))
     _, err = told(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
@@ -182,7 +183,7 @@ def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytes
     schedule = computing(1)
     for launches in (0, 1, 2, 3):
         _, err = told(monkeypatch, schedule, model_of(tmp_path, machine, launches=(machine,) * launches))
-        assert (f"all of the path: {launches}." in err) == (launches < 3)
+        assert (f"the whole path: {launches}." in err) == (launches < 3)
 
 
 def test_messages_of_many_packets_under_a_stage_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def test_messages_of_many_packets_under_a_stage_are_told(tmp_path: Path, monkeyp
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
         _, err = told(monkeypatch, ping(message_bytes), source, *argv)
         assert ("100% of messages are larger than 14,480 B" in err) is doubted
-        assert ("moderation is added by a rule" in err) is bool(argv)
+        assert ("moderation is simulated by a rule" in err) is bool(argv)
 
 
 def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
@@ -282,7 +283,10 @@ def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert shares == [0.0, 1.0]
     unknown = replace(bare, machine=replace(machine, intra=None))
     _, err, shares = rows(unknown)
-    assert "100% of messages are inside a host, which on bare metal is one node: taken as between hosts" in err
+    assert (
+        "100% of messages are inside a host, which on bare metal is one node: assumed to take as long as between hosts"
+        in err
+    )
     assert shares == [1.0]
     assert rows(replace(bare, host="ssh", virtual=True))[2] == [1.0]  # a machine that is virtual itself
 

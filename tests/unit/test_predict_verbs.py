@@ -348,7 +348,7 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
     ("sizes", "told"),
     [
         ((8, 512, 2048), "up to 4 KiB against 2 KiB, 2.0 times"),
-        ((8, 512, 65_536), "are far from every measured size, as between 512 B and 64 KiB"),
+        ((8, 512, 65_536), "are far from every measured size: between 512 B and 64 KiB"),
         ((8, 512, 4096), ""),
         ((8, 64, 1024, 8192), ""),
         ((65_536, 131_072), "are far smaller than the smallest measured: down to 4 KiB against 64 KiB"),
@@ -392,18 +392,22 @@ def test_a_message_to_oneself_costs_no_trip_over_the_wire(
     source = model_of(tmp_path, Machine(None, measured(50, 8, 1024)))
     out, err = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json")
     assert json.loads(out)[0]["quantiles"][0]["ns"] == 500  # 0.4 us and 1000 B at 10 GB/s
-    assert "100% of messages are of ranks to themselves" in err
+    assert "100% of messages go from a rank to itself" in err
     assert "hint: measure the path `shm` in the same run" in err
 
 
 @pytest.mark.parametrize(
     ("traced", "run_with", "told"),
     [
-        ("MPICH Version:      4.0.2 MPICH Release date:", "openmpi 5.0.11", "of mpich 4.0.2, the paths were measured"),
+        (
+            "MPICH Version:      4.0.2 MPICH Release date:",
+            "openmpi 5.0.11",
+            "with mpich 4.0.2, the paths were measured",
+        ),
         (
             "Open MPI v4.1.4, package: Debian",
             "openmpi 5.0.11",
-            "of openmpi 4.1.4, the paths were measured with openmpi 5",
+            "with openmpi 4.1.4, the paths were measured with openmpi 5",
         ),
         ("Open MPI v5.0.11, package: x", "openmpi 5.0.11", ""),
         ("MPICH Version: 4.0.2", "", "the paths were measured with openmpi"),
@@ -482,7 +486,7 @@ def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_p
     assert "measured on nodes that share 1 processor of one computer" in err.replace("\n", " ")
     apart = model_of(tmp_path, Machine(None, path(5), cores=Cores(4)))  # guests of a host share no memory
     _, err = run(predict, files[0], "--on", apart, "--replicas", "1", "--vms-per-host", "2")
-    assert "33% of messages are between guests of one host: taken as between hosts" in err
+    assert "33% of messages are between guests of one host: assumed to take as long as between hosts" in err
     far = model_of(tmp_path, Machine(path(1), path(5)), host="ssh", virtual=True)
     _, err = run(predict, files[0], "--on", far, "--replicas", "1")
     assert "virtual machines, which cannot see whether they share processors" in err

@@ -149,7 +149,7 @@ def test_the_number_of_ranks_of_a_trace_is_an_option(tmp_path: Path, monkeypatch
 
     assert '"messages": 36' in told()  # of three exchanges and three reductions
     weak, strong = told("--ranks", "8", "--scaling", "weak"), told("--ranks", "8", "--scaling", "strong")
-    assert "the trace is of 4 ranks, not of 8: taken to make as many iterations" in weak.replace("\n", " ")
+    assert "the trace has 4 ranks, not 8: the program is assumed to make as many iterations" in weak.replace("\n", " ")
     assert ('"compute": 300000.0' in weak, '"compute": 150000.0' in strong) == (True, True)
     for argv, why in (
         (("--ranks", "8"), "the trace has 4 ranks, not 8"),
@@ -243,6 +243,6 @@ def test_two_traces_need_no_word_on_scaling(tmp_path: Path, monkeypatch: pytest.
 
     compute_ns, err = said("few", "many", "--ranks", "64")
     assert compute_ns == pytest.approx(3 * 1_600_000 / 64)
-    assert "the traces are of 4 and 16 ranks, not of 64" in " ".join(err.split())
+    assert "the traces have 4 and 16 ranks, not 64" in " ".join(err.split())
     with pytest.raises(BadInputError, match="the traces have 4 and 16 ranks, and --ranks 8 is not more than both"):
         said("few", "many", "--ranks", "8")

@@ -257,7 +257,7 @@ def test_launches_of_a_run_that_a_changed_machine_continued_are_told(truth: Path
     for kernel in kernels:
         named = replace(machine("bridge", 5), conditions=(("with kernel", kernel),))
         told = [doubt.said for doubt in doubts_of_launches([schedule], named, launches)]
-        assert told[0] == f"the launches were run with kernel {' and '.join(kernels)}: their times are mixed"
+        assert told[0] == f"the launches ran with kernel {' and '.join(kernels)}: their times are mixed"
 
 
 def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import Doubt, told_once
+from nearmetal.predict.doubt import Doubt, told_once
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine

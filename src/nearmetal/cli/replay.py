@@ -12,7 +12,8 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH
 from nearmetal.errors import BadInputError, meant
-from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
+from nearmetal.predict.doubt import Doubt, refuse_beyond
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model

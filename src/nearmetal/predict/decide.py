@@ -19,7 +19,7 @@ from nearmetal.predict.calibration import (
     run_errors,
     shipped_jobs,
 )
-from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.models import BARE_METAL, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction

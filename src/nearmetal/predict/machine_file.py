@@ -24,7 +24,8 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import SETTING, Doubt
+from nearmetal.predict.doubt import Doubt
+from nearmetal.predict.doubts import SETTING
 from nearmetal.predict.models import VIRTUAL_ANYWAY, Cores, Machine, NamedMachine, Network, PathModel, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.doubts import PROCESSOR, Doubt, of_mixed_trials, same_condition
+from nearmetal.predict.doubt import Doubt
+from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
 from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine
 from nearmetal.predict.native import Placement

@@ -1,0 +1,53 @@
+"""A doubt: what a prediction rests on that the run did not measure.
+
+A prediction is refused where an unmeasured input would decide the answer; every other doubt is reported with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nearmetal.errors import BadInputError
+
+_FIGURE = re.compile(r"\d[\d.,]*(?: [KMGT]?i?B\b)?")
+"""What two sentences that say the same of several launches differ in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One thing that was not measured: the share of the program (0..1) that it concerns, and what would mend it.
+
+    `refuse` says that the prediction would be decided by it.
+    """
+
+    said: str
+    hint: str
+    share: float
+    refuse: bool = False
+
+
+def told_once(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+    """Return each doubt of several launches, or placements, once: where it is refused, else where it concerns most."""
+    worst: dict[str, Doubt] = {}
+    for doubt in (doubt for several in found for doubt in several):
+        about = _FIGURE.sub("", doubt.said)
+        known = worst.get(about, doubt)
+        worst[about] = max(known, doubt, key=lambda one: (one.refuse, one.share))
+    return list(worst.values())
+
+
+def worst(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+    """Return the doubt of the launch that it concerns most; the others' say the same in other figures."""
+    told = [doubt for several in found for doubt in several]
+    return [max(told, key=lambda doubt: doubt.share)] if told else []
+
+
+def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
+    """Raise BadInputError where what was not measured would decide the prediction."""
+    for doubt in doubts:
+        if doubt.refuse:
+            raise BadInputError(
+                f"{label}: {doubt.said}", hint=f"{doubt.hint}; or predict all the same with --extrapolate"
+            )

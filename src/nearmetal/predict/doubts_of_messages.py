@@ -1,0 +1,215 @@
+"""Doubts about messages: their sizes, the pairs of ranks that they join, and what delays them on their way."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearmetal.predict.doubt import Doubt
+from nearmetal.predict.in_a_row import share_in_a_row
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
+from nearmetal.predict.native import Placement, collectives_of
+from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
+from nearmetal.predict.wire import PACKET_BYTES
+from nearmetal.units import format_size
+
+BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
+"""A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
+WIDE_FACTOR = 8.5
+"""Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
+MANY_PACKETS_BYTES = 10 * PACKET_BYTES
+"""Larger messages wait on their way, for acknowledgements or until the port has reported packets as sent."""
+FEW = 0.01
+"""A smaller share of a program's messages does not matter."""
+SURELY_EAGER_BYTES = 4096
+"""No MPI that is known lets the sender of a message up to here wait for its receiver."""
+Sizes = NDArray[np.int64]
+
+
+def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
+    """Return what is doubtful about the messages of one launch: between whom they are, and of which sizes."""
+    found: list[Doubt] = []
+    sent = messages_of(schedule, named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
+    own = sent.source == sent.target
+    same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
+    beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same
+    total = max(1, int(sent.count.sum()))
+    machine = named.machine
+
+    def share(chosen: NDArray[np.bool_]) -> float:
+        return float(sent.count[chosen].sum()) / total
+
+    if machine.intra is None and own.any():
+        said = f"{share(own):.0%} of messages go from a rank to itself: assumed to take as long as a copy in memory"
+        found.append(Doubt(said, "measure the path `shm` in the same run", share(own)))
+    cores = machine.cores.count if machine.cores else 0
+    if machine.intra is not None and machine.intra.one_processor and cores != 1 and same.any():
+        said = f"{share(same):.0%} of messages stay inside a node of {cores or 'more'} processors, but were measured "
+        said += "between ranks that shared one: their times include waiting for it"
+        found.append(Doubt(said, "measure `shm` on nodes with as many processors", share(same)))
+    if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
+        said = f"{share(apart):.0%} of messages go between nodes, but {named.path} was measured inside one"
+        found.append(Doubt(said, "name the paths between nodes with --path", share(apart), refuse=True))
+    if machine.host is None and beside.any():
+        where, hint = "between guests of one host", "measure a path between two guests of one host"
+        if named.bare:
+            where, hint = "inside a host, which on bare metal is one node", "measure the path `shm` in the same run"
+        found.append(
+            Doubt(
+                f"{share(beside):.0%} of messages are {where}: assumed to take as long as between hosts",
+                hint,
+                share(beside),
+            )
+        )
+    apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
+    found += _of_pairs(named, placement, share(apart))
+    if machine.stage is not None:
+        found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
+    found += [*_of_a_timer(named, share(apart)), *_of_streaming(machine.inter, share(apart))]
+    found += _of_messages_in_a_row(schedule, named, placement)
+    for where, path, chosen in (
+        ("between nodes", machine.inter, apart),
+        ("between guests of a host", machine.host, beside),
+        ("inside a node", machine.intra, same),
+    ):
+        if path is not None and chosen.any():
+            found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
+    return found
+
+
+def _of_the_rule(share: float) -> list[Doubt]:
+    if not share:
+        return []
+    said = "interrupt moderation is simulated by a rule, not measured: for two held-out programs predictions were 4 % "
+    said += "too fast to 20 % too slow"
+    return [Doubt(said, "compare it with launches of a program of yours: --validate RUN", share)]
+
+
+def _of_many_packets(share: float) -> list[Doubt]:
+    if not share:
+        return []
+    said = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for interrupts, "
+    said += "which moderation delays. The interrupt stage does not model that: such ping-pongs were off by up to 60 %"
+    return [Doubt(said, "measure the setting itself at these sizes", share)]
+
+
+def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
+    """Return that TCP may hold small messages back until the port reports earlier ones as sent, or the peer answers.
+
+    No ping-pong meets that. A rank that computes meanwhile makes the receiver wait for all that was held.
+    """
+    if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
+        return []
+    said = f"{share:.0%} of messages between nodes follow another one before an answer. In the run's streams TCP held "
+    said += "such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because of it"
+    hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
+    return [Doubt(said, hint, share)]
+
+
+def _of_a_timer(named: NamedMachine, share: float) -> list[Doubt]:
+    """Return a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
+    for segment in named.machine.inter.segments:
+        residual, size = segment.residual, segment.up_to_bytes
+        if residual is None or share == 0 or size == UNBOUNDED:
+            continue
+        fast_ps = float(np.interp(0.1, residual.probabilities, residual.values_ps))
+        if fast_ps < -segment.one_way_ps(size) / 2:
+            said = f"a tenth of the messages of {format_size(size)} took less than half the usual time: the others met "
+            said += (
+                "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
+            )
+            hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
+            hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
+            return [Doubt(said, hint, share)]
+    return []
+
+
+def _of_streaming(path: PathModel, share: float) -> list[Doubt]:
+    """Return a doubt where messages take no processor time and no gap because none were sent in a row."""
+    if path.fit is None or share == 0 or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
+        return []
+    said = "no stream of messages was measured: sending and receiving are assumed to need no processor time, and "
+    said += "messages in a row to follow each other at once"
+    return [Doubt(said, "measure the operations `bw` and `bibw` too", share)]
+
+
+def _of_sizes(
+    where: str, path: PathModel, sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int
+) -> list[Doubt]:
+    measured = np.array(path.measured_bytes, dtype=np.int64)
+    if measured.size == 0:
+        if path.fit is None:
+            return []
+        said = "the model file does not say which sizes were measured"
+        return [Doubt(said, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
+    volume = np.maximum(sizes, 1) * counts
+
+    def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
+        return float(counts[chosen].sum()) / float(counts.sum()), float(volume[chosen].sum()) / float(volume.sum())
+
+    def told(chosen: NDArray[np.bool_], what: str, *, refuse: bool = False) -> Doubt:
+        of_messages, of_bytes = shares(chosen)
+        said = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
+        hint = f"measure {_sizes_to_measure(measured, sizes)}"
+        return Doubt(said, hint, max(of_messages, of_bytes), refuse=refuse)
+
+    found: list[Doubt] = []
+    least, largest = int(measured[0]), int(measured[-1])
+    if (beyond := sizes > largest).any():
+        most = int(sizes[beyond].max())
+        what = f"larger than the largest measured: up to {format_size(most)} against {format_size(largest)}"
+        far = max(shares(sizes > BEYOND_FACTOR * largest))
+        found.append(told(beyond, f"{what}, {most / largest:.1f} times", refuse=far >= BEYOND_SHARE))
+    if (below := least > WIDE_FACTOR * np.maximum(sizes, SMALL_BYTES)).any():
+        what = f"far smaller than the smallest measured: down to {format_size(int(sizes.min()))}"
+        found.append(told(below, f"{what} against {format_size(least)}"))
+    at = np.searchsorted(measured, sizes)
+    low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
+    wide = high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES)
+    if (between := (at > 0) & (at < measured.size) & (sizes != high) & wide).any():
+        widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
+        ends = f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
+        found.append(told(between, f"far from every measured size: {ends}"))
+    return found
+
+
+def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> str:
+    """Return the sizes that a study would need, as it spells them: the measured, and powers of 2 around and between."""
+    top = int(used.max())
+    least = max(SMALL_BYTES // 8, int(used.min()))
+    beyond = [1 << (top - 1).bit_length()] if top > measured[-1] else []
+    beyond += [1 << (least.bit_length() - 1)] if int(measured[0]) > WIDE_FACTOR * max(least, SMALL_BYTES) else []
+    wanted = sorted({*map(int, measured), *beyond})
+    at = 1
+    while at < len(wanted):
+        low, high = max(wanted[at - 1], SMALL_BYTES), wanted[at]
+        if high > WIDE_FACTOR * low and ((used > wanted[at - 1]) & (used < high)).any():
+            wanted.insert(at, 1 << (low * high).bit_length() // 2)
+        else:
+            at += 1
+    spelled = (f'"{format_size(size)}"' if size >= 1024 and size % 1024 == 0 else str(size) for size in wanted)
+    return f"sizes = [{', '.join(spelled)}]"
+
+
+def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, counts: Sizes) -> list[Doubt]:
+    """Return that large messages are taken not to wait for their receiver, where it is not known which do."""
+    share = float(counts[sizes > SURELY_EAGER_BYTES].sum()) / max(1.0, float(counts.sum()))
+    if path.fit is None or path.eager_up_to_bytes != UNBOUNDED or share < FEW:
+        return []
+    mpi = named.mpi or "the run's MPI"
+    said = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
+    said += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
+    return [Doubt(said, "give the MPI's eager limit, such as --eager '64 KiB'", share)]
+
+
+def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[Doubt]:
+    """Return that more ranks of a node share its port than streamed when it was measured."""
+    most = int(np.bincount(placement.host_of).max())
+    if not 0 < named.pairs < most or not named.machine.port_fs_per_byte or not share:
+        return []
+    said = f"up to {most} ranks of a node share its port, but only {named.pairs} at once did when it was measured: "
+    said += "all together are assumed to be no faster than those"
+    hint = f"measure `message_rate` with placement = [{', '.join('0' * most + '1' * most)}]"
+    return [Doubt(said, hint, share)]
