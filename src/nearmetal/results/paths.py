@@ -164,10 +164,15 @@ def _method(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Me
 
 
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
-    facts = {key: value for record in records for key, value in record.outcome.facts.items()}
+    """Return facts of machine and versions; of one that changed during the run all values, in their order."""
+    facts: dict[str, dict[Scalar, None]] = {}
+    for record in records:
+        for key, value in record.outcome.facts.items():
+            facts.setdefault(key, {})[value] = None
     machine = [key for key in facts if describes_machine(key)]
     versions = [key for key in facts if scope_of(key) is FactScope.CODE and key not in machine]
-    return tuple((key, facts[key]) for key in [*sorted(machine), *sorted(versions)])
+    found = ((key, [*facts[key]]) for key in [*sorted(machine), *sorted(versions)])
+    return tuple((key, values[0] if len(values) == 1 else " | ".join(map(str, values))) for key, values in found)
 
 
 # ---- cells

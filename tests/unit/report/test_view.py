@@ -238,6 +238,15 @@ def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
     assert switches.values[0] == pytest.approx(14_500 / (3 * 1100))
 
 
+def test_what_changed_during_the_run_keeps_all_its_values(tmp_path: Path) -> None:
+    """It changed on every path alike, so no table of differences has it: the last trial's stood for the run."""
+    clocks = ["tsc", "tsc", "hpet", "tsc"]
+    recipe = Recipe(blocks=4, facts=lambda order: {"kernel.clocksource": clocks[order.block]})
+    known = dict(build_view(make_run(tmp_path / "run", recipe)).provenance)
+    assert known["kernel.clocksource"] == "tsc | hpet"
+    assert known["cpu.count"] == 2
+
+
 def test_the_view_is_the_same_every_time(run: RunDir, view: View) -> None:
     assert as_json.render(build_view(run)) == as_json.render(view)
 
