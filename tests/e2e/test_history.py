@@ -136,7 +136,7 @@ def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
     assert by_mean.marked == ()
     assert by_mean.further == ((Metric.P99, 1),)
     assert words.found(by_mean).startswith(
-        "0 of 1 series changed level by mean. 1 more did by p99: `--metric p99`. Found by"
+        "0 of 1 series changed level in the mean. 1 more did in the p99: `--metric p99`. Found by"
     )
     assert json.loads(as_json.render(by_mean))["further"] == {"p99": 1}
     by_p99 = build_history(FourteenRuns(), Metric.P99)

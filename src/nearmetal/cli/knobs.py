@@ -58,7 +58,7 @@ def _render(console: Console, shown: list[KnobRow], *, everything: bool) -> None
 
 
 def _table(group: list[KnobRow], *, everything: bool, wide: bool) -> Table:
-    folded = [Column(name, overflow="fold") for name in ("value", "takes", "by")]
+    folded = [Column(name, overflow="fold") for name in ("value", "accepts", "set by")]
     table = Table(Column("knob", no_wrap=True), *folded, box=None, pad_edge=False, header_style="dim")
     for row in group:
         value = row.value if row.value is not None else "-"

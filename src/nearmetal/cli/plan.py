@@ -47,7 +47,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     console.print(spec.title or spec.name, style="bold")
     parts = {"path": len(spec.path), "workload": len(spec.workload), "setting": len(spec.setting)}
     combined = " x ".join(counted(count, what) for what, count in parts.items())
-    console.print(f"{combined}, the baseline {spec.baseline!r} twice: {per_block} trials a block")
+    console.print(f"{combined}, the baseline {spec.baseline!r} twice: {per_block} trials per block")
     console.print(blocks(spec.trials, shortest, longest))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):

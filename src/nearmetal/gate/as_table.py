@@ -77,7 +77,7 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
     return Table(
         f"{words.measured(workload, operation, setting if several else '')}: {gate.metric}, {shown.name}, {shown.unit} "
         f"({better} is better)",
-        ("size", "path", "base", "run", "ratio", "95 % interval", "stands"),
+        ("size", "path", "base", "run", "ratio", "95 % interval", "verdict"),
         tuple(_row(one) for one in cells),
         left=2,
     )

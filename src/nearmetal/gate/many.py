@@ -73,7 +73,7 @@ def table(gates: Sequence[Gate]) -> Table:
         (name(gate.run), str(gate.verdict), *(field.text for field in row))
         for gate, row in zip(gates, rows, strict=True)
     ]
-    return Table(f"Runs against {name(gates[0].base)}", ("run", "stands", *titles), tuple(drawn), NOTE)
+    return Table(f"Runs against {name(gates[0].base)}", ("run", "verdict", *titles), tuple(drawn), NOTE)
 
 
 def _field(gate: Gate, key: tuple[str, str]) -> PathStanding:

@@ -114,8 +114,8 @@ def runs(history: History) -> Table:
 
 def found(history: History) -> str:
     """Return how many series changed, and what that rests on."""
-    text = f"{len(history.marked)} of {len(history.series)} series changed level by {history.metric}."
-    text += "".join(f" {count} more did by {metric}: `--metric {metric}`." for metric, count in history.further)
+    text = f"{len(history.marked)} of {len(history.series)} series changed level in the {history.metric}."
+    text += "".join(f" {count} more did in the {metric}: `--metric {metric}`." for metric, count in history.further)
     least = min((len(one.points) for one in history.series), default=0)
     few = f" The shortest series has {counted(least, 'run')}: fewer than 8 cannot show a change." if least < 8 else ""
     share = words.percent(history.alpha)

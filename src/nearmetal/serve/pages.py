@@ -297,7 +297,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
 def _heat(gates: Sequence[Gate]) -> Markup:
     """Return a table of runs and paths, every field in the colour of its standing."""
     titles, fields = many.matrix(gates)
-    head = [element("th", title, scope="col", class_="words") for title in ("run", "created (UTC)", "stands")]
+    head = [element("th", title, scope="col", class_="words") for title in ("run", "created (UTC)", "verdict")]
     head += [element("th", title, scope="col") for title in titles]
     rows = [
         element(

@@ -27,7 +27,7 @@ GUEST = native.Recipe(
     ),
     libraries=(),
 )
-WIRE_FITS = "a small one gave identical results, bit for bit, in two runs with this emulator"
+WIRE_FITS = "two runs of a small cluster with this emulator gave identical results, bit for bit"
 """What `fitting_wire` has shown."""
 
 _LINK = Link(delay_ns=1500, rate_mbps=1000)
