@@ -145,7 +145,9 @@ def _card(view: View, one: PathVerdict) -> Markup:
         "li",
         element("h3", charts.swatch(entry), words.judged(view, one)),
         element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
-        element("p", f"{words.reach(one)} times {view.baseline}. {one.reason[:1].upper()}{one.reason[1:]}."),
+        element(
+            "p", " ".join(f"{said[:1].upper()}{said[1:]}." for said in (words.times(view, one), one.reason) if said)
+        ),
         *worst,
         class_=f"card is-{slug(one.verdict)}",
     )

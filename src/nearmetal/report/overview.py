@@ -138,7 +138,7 @@ def _ground(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
     band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
     return together(
         element("rect", class_="margin", **band),
-        y_axis(frame, y, f"cost, times {base} (log scale, stretched within the margin)"),
+        y_axis(frame, y, f"cost, times {words.short(base, 20)} (log scale, stretched within the margin)"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
     )
 

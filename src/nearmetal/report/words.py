@@ -169,10 +169,15 @@ def reach(verdict: PathVerdict) -> str:
     return f"{text} (cost)" if mixed else text
 
 
+def times(view: View, verdict: PathVerdict) -> str:
+    """Return the range of a path's ratios with what they are to, empty where nothing was compared."""
+    return "" if verdict.worst is None else f"{reach(verdict)} times {view.baseline}"
+
+
 def reached(view: View, verdict: PathVerdict) -> str:
     """Return the rest of the sentence that begins with a path and its verdict: the range of its ratios, and why."""
-    found = "" if verdict.worst is None else f", {reach(verdict)} times {view.baseline}"
-    return f"{found} ({verdict.reason})."
+    found = times(view, verdict)
+    return f"{found and f', {found}'} ({verdict.reason})."
 
 
 def failure_sentences(view: View, run: str) -> list[str]:
@@ -287,5 +292,6 @@ def _sizes(cells: Sequence[Cell]) -> str:
 
 
 def short(name: str, most: int = 12) -> str:
-    """Return a name that fits beside a chart."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    """Return a name that fits beside a chart: names that begin alike often differ at their end."""
+    kept = most - 1
+    return name if len(name) <= most else f"{name[: kept // 2]}…{name[-(kept - kept // 2) :]}"

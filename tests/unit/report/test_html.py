@@ -197,6 +197,23 @@ def test_failed_trials_are_shown_with_reason_and_next_step(tmp_path: Path) -> No
     assert "Not compared in 3 of 3 cells" in text
 
 
+def test_a_path_that_was_never_compared_has_no_range(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", Recipe(blocks=3, fails=lambda order, attempt: order.path.label == "tap"))
+    text = as_html.render(build_view(made))
+    assert "- times" not in text
+    assert "<p>Not compared in 3 of 3 cells.</p>" in text
+
+
+def test_long_names_that_begin_alike_are_told_apart_beside_a_chart(tmp_path: Path) -> None:
+    names = [f"guest-with-a-virtual-function-{number}" for number in range(3)]
+    study = STUDY.replace(
+        "[[workload]]", "".join(f'[[path]]\nname = "{one}"\nkind = "veth"\n' for one in names) + "[[workload]]"
+    )
+    cost = {**Recipe().cost, **dict.fromkeys(names, 1.5)}
+    text = as_html.render(build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost=cost))))
+    assert all(f">guest…tion-{number}</text>" in text for number in range(3))
+
+
 def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None:
     study = STUDY.replace(
         "[trials]", '[[workload]]\nname = "barrier"\n[[workload]]\nname = "bw"\nsizes = [8]\n[trials]'
