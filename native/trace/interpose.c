@@ -148,6 +148,10 @@ static bool start(const char *directory) {
         return false;
     }
     int error = nmt_recorder_claim(&state.run, state.part);
+    if (!error && nmt_recorder_wrote(&state.run, state.path)) {
+        complain("not recorded", "this launch has recorded a program already, and a trace holds one");
+        return false;
+    }
     if (error) {
         complain(state.part, strerror(error));
         return false;

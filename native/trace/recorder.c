@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 2, HEADER_BYTES = 64, SECTIONS = 9 };
+enum { VERSION = 2, HEADER_BYTES = 64, SECTIONS = 9, TRACE_ID_AT = 24 };
 
 /* ---------------------------------------------------------------- recording */
 
@@ -249,6 +249,17 @@ int nmt_recorder_claim(const struct nmt_run *run, const char *part) {
     if (close(output.fd) && !output.error)
         output.error = errno;
     return output.error;
+}
+
+bool nmt_recorder_wrote(const struct nmt_run *run, const char *path) {
+    uint8_t head[HEADER_BYTES] = {0};
+    uint64_t trace_id;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool whole = fd >= 0 && read(fd, head, sizeof head) == (ssize_t)sizeof head;
+    if (fd >= 0)
+        close(fd);
+    memcpy(&trace_id, head + TRACE_ID_AT, sizeof trace_id);
+    return whole && trace_id == run->trace_id;
 }
 
 void nmt_recorder_free(struct nmt_recorder *recorder) {

@@ -104,6 +104,9 @@ int nmt_recorder_write(struct nmt_recorder *recorder, const struct nmt_run *run,
 /* Write a file that holds the header only: it claims the rank and every reader refuses it. Return 0 or an errno. */
 int nmt_recorder_claim(const struct nmt_run *run, const char *part);
 
+/* Return whether the same run has written `path` already. */
+bool nmt_recorder_wrote(const struct nmt_run *run, const char *path);
+
 /* FNV-1a-64 over little-endian numbers: the uid of a communicator. */
 uint64_t nmt_uid(const uint64_t *numbers, size_t count);
 

@@ -298,6 +298,18 @@ def test_ranks_that_a_program_starts_are_not_taken_for_its_own(flavour: str, tmp
     assert trace.opaque_calls == 2
 
 
+def test_the_second_program_of_a_launch_does_not_replace_the_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mpi = installed_mpi("openmpi")  # MPICH lets a process start MPI once
+    program = build(mpi, "trace_calls", tmp_path, "tick")
+    line = launch_line(mpi, 2, "sh", "-c", f"{program} fail; {program}")
+    assert run(["trace", "-o", str(tmp_path / "trace"), "--", *line]) == 1
+    trace = read_trace(tmp_path / "trace")
+    assert [rank.meta["command"].split()[1:] for rank in trace.ranks] == [["fail"], ["fail"]]
+    assert "several MPI programs one after another, and the trace is of the first" in capfd.readouterr().err
+
+
 @every_mpi
 def test_the_command_line_records_and_shows(flavour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mpi = installed_mpi(flavour)

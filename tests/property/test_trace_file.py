@@ -153,3 +153,7 @@ def test_missing_ranks_and_mixed_runs_are_refused(tmp_path: Path) -> None:
     (tmp_path / rank_file_name(1)).write_bytes(encode_rank(replace(with_defaults(1), trace_id=8)))
     with pytest.raises(ForeignFileError, match="mixes 2 runs"):
         read_trace(tmp_path)
+    write_trace(Trace((with_defaults(0), with_defaults(1))), tmp_path)
+    (tmp_path / rank_file_name(5)).write_bytes(encode_rank(with_defaults(1)))
+    with pytest.raises(ForeignFileError, match="holds rank 1 in 2 files"):
+        read_trace(tmp_path)

@@ -8,11 +8,12 @@ import click
 
 from nearmetal.cli.values import PATH, format_option, write_file
 from nearmetal.errors import ExitCode
-from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.trace_file import SUFFIX, read_trace
 from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import run_traced, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
+from nearmetal.units import counted
 
 _RENDER = {"table": as_text, "json": as_json, "html": as_html}
 
@@ -42,24 +43,32 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     """Run LAUNCH (mpirun and its arguments) under the tracer.
 
     The tracer writes one file per rank into the directory.
-    Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1.
+    Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1. Of several programs
+    that a launch runs one after another only the first is traced, which also exits with 1.
     """
     argv = understand(launch).argv
     if argv[0] != launch[0]:
         click.echo(f"{launch[0]} is not on PATH; using {argv[0]}", err=True)
     trace, status = run_traced(argv, output, processor_time=processor_time)
-    calls = sum(time.calls for rank in trace.ranks for time in rank.times)
+    calls = counted(sum(time.calls for rank in trace.ranks for time in rank.times), "call")
     size = sum(path.stat().st_size for path in output.iterdir())
     click.echo(
-        f"traced {trace.world_ranks} ranks and {calls} calls into {output} ({rounded_size(size)}); "
+        f"traced {counted(trace.world_ranks, 'rank')} and {calls} into {output} ({rounded_size(size)}); "
         f"see `nearmetal trace show {output}`",
         err=True,
     )
     for warning in warnings(view_trace(trace)):
         click.echo(f"warning: {warning}", err=True)
+    unrecorded = any(output.glob(f"*{SUFFIX}.part"))
+    if unrecorded:
+        click.echo(
+            "warning: the launch ran several MPI programs one after another, and the trace is of the first\n"
+            "hint: trace each in a launch of its own",
+            err=True,
+        )
     if status:
         click.echo(f"warning: the trace is complete, but the launcher ended with status {status}", err=True)
-    return ExitCode.FAILED if status else ExitCode.OK
+    return ExitCode.FAILED if status or unrecorded else ExitCode.OK
 
 
 @command.command(name="show")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -379,8 +380,14 @@ def _check_set(directory: str, ranks: Iterable[RankTrace]) -> None:
             f"{directory} mixes {len(runs)} runs", hint="give each traced run its own empty directory"
         )
     (_, world_ranks), seen = runs.pop(), [rank.rank for rank in ranks]
+    twice = [rank for rank, files in Counter(seen).items() if files > 1]
+    if twice:
+        raise ForeignFileError(
+            f"{directory} holds rank {twice[0]} in {seen.count(twice[0])} files",
+            hint="remove copies, or trace the program again",
+        )
     missing = sorted(set(range(world_ranks)) - set(seen))
-    if missing or len(seen) != world_ranks:
+    if missing:
         raise ForeignFileError(
             f"{directory} holds {len(seen)} of {world_ranks} ranks; first missing: {missing[:5]}",
             hint="all ranks must see the directory and end with MPI_Finalize; a crashed rank leaves only a .part file",
