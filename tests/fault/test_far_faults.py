@@ -6,16 +6,19 @@ import dataclasses
 import io
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import far_machines
+import nearmetal
 from nearmetal.cli.main import run
 from nearmetal.cli.rollback import put_everything_back, settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
@@ -40,7 +43,6 @@ from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from nearmetal.hosts.host import Shell
     from nearmetal.hosts.ssh.connect import SshAddress
@@ -197,6 +199,30 @@ def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:
         assert machine.run(["echo", "still here"]).text == "still here\n"
         eventually(helper.ended, "the helper did not end")
         host.close()
+
+
+@pytest.mark.parametrize("python", ["", "old", "none"])
+def test_programs_are_started_on_machines_that_have_no_nearmetal(
+    far: far_machines.Far, tmp_path: Path, python: str
+) -> None:
+    """A Python is enough, and an older one: neither that of this side nor its packages are looked for there."""
+    for node in ("n0", "n1"):
+        for path in {str(Path(nearmetal.__file__).parent), sys.prefix}:
+            far.inside.run(["mount", "-t", "tmpfs", "tmpfs", path], node=node)
+        if which := shutil.which("which"):
+            far.inside.run(["mount", "--bind", "/dev/null", str(Path(which).resolve())], node=node)
+        if python:
+            (tmp_path / python).write_text("#!/bin/sh\necho 3.5.2 >&2; exit 1\n" if python == "old" else "")
+            (tmp_path / python).chmod(0o755 if python == "old" else 0o644)
+            for found in {which for place in os.get_exec_path() if (which := Path(place, "python3")).exists()}:
+                far.inside.run(["mount", "--bind", str(tmp_path / python), str(found)], node=node)
+    command = WorkloadOrder("c", "command", {"argv": ["echo", "here"], "needs": ["sh"]}, (0, 1))
+    done = far.host.carry_out(dataclasses.replace(DECLARED, workload=command), carry_out)
+    if python:
+        assert "the machine of n0 has no Python 3.6 or newer" in done.reason
+    else:
+        assert "no Python" not in done.reason
+        assert done.files["crew.json"], done.reason
 
 
 def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(

@@ -1,7 +1,10 @@
 """Studies that ask foreign programs for what they do not have; the crew; rates and figures."""
 
-import json
+import ast
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.workloads import crew
+from nearmetal.workloads import crew, crew_run
 from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.samples import decode_tools
 from nearmetal.workloads.streams import OutputName
@@ -65,7 +68,7 @@ def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder
 def test_crew_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
     say = (sys.executable, "-c", "import time; print(time.monotonic_ns())")
     commands = [crew.Command("", say, f"out{i}", step=i // 2) for i in range(4)]
-    assert crew.main(["no-agent", str(tmp_path), "20", *(one.to_json() for one in commands)]) == 0
+    assert crew_run.main(["no-agent", str(tmp_path), "20", *(one.to_json() for one in commands)]) == 0
     ran = crew.read_log((tmp_path / crew.LOG).read_bytes())
     assert [one.step for one in ran] == [0, 0, 1, 1]
     assert max(one.ended_ns for one in ran[:2]) <= min(one.began_ns for one in ran[2:])
@@ -74,9 +77,42 @@ def test_crew_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
 
 def test_crew_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bad = crew.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
-    assert crew.main(["no-agent", str(tmp_path), "20", bad.to_json()]) == 1
-    assert "broken" in capfd.readouterr().err
+    hangs = crew.Command("", ("sleep", "1234"), "out")
+    lacks = crew.Command("", ("/no/such/program",), "out")
+    for command, said in ((bad, "broken"), (hangs, "did not end within 0.5 s"), (lacks, "No such file or directory")):
+        assert crew_run.main(["no-agent", str(tmp_path), "0.5" if command is hangs else "20", command.to_json()]) == 1
+        assert said in capfd.readouterr().err
     assert not (tmp_path / crew.LOG).exists()
+
+
+def test_the_crew_needs_no_newer_python_and_nothing_of_this_package() -> None:
+    tree = ast.parse(Path(crew_run.__file__).read_text(), feature_version=(3, 6))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
+
+
+def test_a_crew_that_is_told_to_end_leaves_none_of_its_programs(tmp_path: Path) -> None:
+    """The guardian on a far machine tells it where the connection is gone."""
+    waits = crew.Command("", ("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1234"), "out")
+    argv = [sys.executable, crew_run.__file__, "no-agent", str(tmp_path), "600", waits.to_json()]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as started:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert started.poll() is None
+            time.sleep(0.02)
+        started.terminate()
+        assert started.wait(600) == 128 + signal.SIGTERM
+    deadline = time.monotonic() + 600
+    while process_name(int((tmp_path / "pid").read_text())) == "sh":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def process_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() if "Z" not in Path(f"/proc/{pid}/stat").read_text() else ""
+    except OSError:
+        return ""
 
 
 def test_overlap_of_programs() -> None:
@@ -126,8 +162,3 @@ def test_figures_of_foreign_operations(operation: str, figure: float, stored: in
     shown = shown_for(asked("imported"), operation, 0)
     assert shown.value(stored) == pytest.approx(figure, rel=1e-6)
     assert (shown.better is Better.LARGER) == ("stream" in operation or "HPL" in operation)
-
-
-def test_json_of_a_command_that_is_none() -> None:
-    with pytest.raises(BadInputError, match="not a command"):
-        crew.Command.from_json(json.dumps({"node": "n0"}))

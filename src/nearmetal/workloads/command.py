@@ -25,9 +25,9 @@ from nearmetal.reading import parse_json
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
-from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
+from nearmetal.workloads.crew import LOG, Command, crew_argv, read_log
 from nearmetal.workloads.figures import unit_named
-from nearmetal.workloads.pairs import check_options, text_option
+from nearmetal.workloads.pairs import WHERE_IS, check_options, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.workload import Launch
 
@@ -81,7 +81,7 @@ class CommandWorkload:
         first = endpoints.ends[workload.placement[0]]
         folder = f"{shell.scratch}/{first.node}"
         for program in _words(workload, "needs"):
-            if not shell.run(["which", program], node=first.node, check=False).ok:
+            if not shell.run([*WHERE_IS, program], node=first.node, check=False).ok:
                 said = f"{program} is not on the PATH of {first.node}"
                 raise UnavailableError(said, hint=text_option(workload, "install", ""))
         filled = _filled(workload, endpoints, folder)
@@ -105,9 +105,9 @@ class CommandWorkload:
         output = text_option(workload, "output", "stdout")
         read = f"{folder}/{_STDOUT}" if output == "stdout" else output.replace("{scratch}", folder)
         return Launch(
-            crew_argv(shell.agent, folder, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), [command]),
+            crew_argv(shell, first.node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), [command]),
             first.node,
-            crew_environment(),
+            {},
             {OUTPUT: read, ASKED: asked, LOG: f"{folder}/{LOG}"},
             facts,
         )

@@ -1,4 +1,4 @@
-"""Programs on several nodes at the same time, started from one of them: `python -m nearmetal.workloads.crew`.
+"""Programs on several nodes at the same time, started from one of them by a program of its own, `crew_run`.
 
 A trial launches one program. Where a measurement takes several at once (N pairs that share a port) or several in a
 row (one a message size), that program is this one. Each argument after the options is a command as JSON; commands of
@@ -9,19 +9,15 @@ Standard library only.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from importlib.resources import files
 
-from nearmetal import process
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import ForeignFileError, UnavailableError
+from nearmetal.hosts.host import Shell, is_far
 from nearmetal.reading import parse_json
-
-LOG = "crew.json"
+from nearmetal.workloads.crew_run import LOG as LOG  # noqa: PLC0414 (the crew's log, which is read here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +38,6 @@ class Command:
     def to_json(self) -> str:
         """Return the command as one argument."""
         return json.dumps(asdict(self), sort_keys=True)
-
-    @staticmethod
-    def from_json(text: str) -> Command:
-        """Read what `to_json` wrote; raise BadInputError for anything else."""
-        try:
-            raw = parse_json(text)
-            return Command(**{**raw, "argv": tuple(raw["argv"]), "accept": tuple(raw["accept"])})
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInputError(f"this is not a command of a crew: {text[:80]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,60 +66,19 @@ def overlap(ran: Sequence[CommandRun]) -> float:
     return max(0.0, together / whole) if whole > 0 else 1.0
 
 
-def crew_argv(agent: str, folder: str, timeout_s: float, commands: Sequence[Command]) -> tuple[str, ...]:
-    """Return the command line of a crew."""
-    return (
-        sys.executable,
-        "-m",
-        "nearmetal.workloads.crew",
-        agent,
-        folder,
-        f"{timeout_s:g}",
-        *(command.to_json() for command in commands),
-    )
+def crew_argv(shell: Shell, node: str, timeout_s: float, commands: Sequence[Command]) -> tuple[str, ...]:
+    """Put the crew on a node and return its command line; raise UnavailableError where the node has no Python."""
+    folder = f"{shell.scratch}/{node}"
+    python = "python3" if is_far(shell) else sys.executable
+    if is_far(shell) and not (found := shell.run([python, "-c", _NEW_ENOUGH], node=node, check=False)).ok:
+        raise UnavailableError(
+            f"the machine of {node} has no Python 3.6 or newer, which starts the programs there: {found.complaint()}",
+            hint="install its package python3",
+        )
+    program = f"{folder}/crew_run.py"
+    shell.run(["mkdir", "-p", folder], node=node)
+    shell.write(program, (files("nearmetal.workloads") / "crew_run.py").read_bytes(), node=node)
+    return (python, program, shell.agent, folder, f"{timeout_s:g}", *(command.to_json() for command in commands))
 
 
-def crew_environment() -> dict[str, str]:
-    """Return what the crew's Python needs to find this package, also where it is not installed."""
-    return {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run a crew to its end: `AGENT FOLDER TIMEOUT_S COMMAND...`; the first failure ends it with status 1."""
-    agent, folder, timeout_s, *texts = argv
-    commands = [Command.from_json(text) for text in texts]
-    ran: list[CommandRun] = []
-    for step in sorted({command.step for command in commands}):
-        together = [command for command in commands if command.step == step]
-        with ThreadPoolExecutor(max_workers=len(together)) as pool:
-            results = list(pool.map(lambda one: _run(agent, Path(folder), float(timeout_s), one), together))
-        ran += [one for one, _ in results]
-        complaint = next((complaint for _, complaint in results if complaint), "")
-        if complaint:
-            sys.stderr.write(f"{complaint}\n")
-            return 1
-    Path(folder, LOG).write_text(json.dumps([asdict(one) for one in ran]))
-    return 0
-
-
-def _run(agent: str, folder: Path, timeout_s: float, command: Command) -> tuple[CommandRun, str]:
-    """Run one command; return when it ran and, where it failed, its last words."""
-    argv = command.argv
-    if command.env:
-        argv = ("env", *(f"{name}={value}" for name, value in command.env.items()), *argv)
-    if command.node:
-        argv = (agent, command.node, shlex.join(argv))  # the agent evaluates its words, as ssh does
-    began_ns = time.monotonic_ns()
-    finished = process.run(argv, timeout_s=timeout_s, stdin=command.stdin.encode())
-    ran = CommandRun(command.stdout, command.step, began_ns, time.monotonic_ns(), finished.exit_status)
-    folder.joinpath(command.stdout).write_bytes(finished.stdout)
-    if finished.timed_out or finished.exit_status not in command.accept:
-        said = finished.stderr + b"\n" + finished.stdout[-2000:]
-        shown = process.Finished(command.argv, finished.exit_status, b"", said, finished.elapsed_ns, finished.timed_out)
-        return ran, f"on {command.node or 'its node'}: {shown.complaint()}"
-    sys.stdout.buffer.write(finished.stdout[-20_000:])
-    return ran, ""
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+_NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 6) and sys.version)"

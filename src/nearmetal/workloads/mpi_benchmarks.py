@@ -19,7 +19,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import Command
-from nearmetal.workloads.pairs import check_ended, check_options, launch_crew, text_option
+from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_options, launch_crew, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.workload import Launch
@@ -133,7 +133,7 @@ class MpiBenchmark:
         elif where:
             argv = ["find", "-L", where, "-type", "f", "-name", name]
         else:
-            argv = ["which", name]
+            argv = [*WHERE_IS, name]
         found = sorted(shell.run(argv, node=node, check=False).text.splitlines())
         if not found:
             place = where or "PATH"

@@ -16,7 +16,7 @@ from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
-from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, overlap, read_log
+from nearmetal.workloads.crew import LOG, Command, crew_argv, overlap, read_log
 from nearmetal.workloads.workload import Launch
 
 COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
@@ -80,9 +80,13 @@ def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Colle
     return value
 
 
+WHERE_IS = ("sh", "-c", 'command -v "$1"', "sh")
+"""Prints where a program is: which(1) is a package of its own that small installations lack."""
+
+
 def require_program(shell: Shell, node: str, program: str, package: str) -> None:
     """Raise UnavailableError unless a node has a program."""
-    if not shell.run(["which", program], node=node, check=False).ok:
+    if not shell.run([*WHERE_IS, program], node=node, check=False).ok:
         raise UnavailableError(f"{program} is not installed on {node}", hint=packages_of(package))
 
 
@@ -130,9 +134,9 @@ def launch_crew(
     own = [replace(command, node="") if command.node == node else command for command in commands]
     left = {command.stdout: f"{folder}/{command.stdout}" for command in own}
     return Launch(
-        crew_argv(shell.agent, folder, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), own),
+        crew_argv(shell, node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), own),
         node,
-        crew_environment(),
+        {},
         {**left, **(files or {}), LOG: f"{folder}/{LOG}"},
         facts,
     )

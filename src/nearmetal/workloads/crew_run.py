@@ -1,0 +1,115 @@
+"""The crew itself: `python3 crew_run.py AGENT FOLDER TIMEOUT_S COMMAND...`; commands of one step run at the same time.
+
+Each COMMAND is one of `crew.Command` as JSON; the first failure ends the crew with status 1. The file is copied to the
+node that runs it, where there may be no nearmetal and an older Python: it keeps to the standard library of Python 3.6
+and imports nothing of this package. Annotations are texts, because that Python has no `list[str]`.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+LOG = "crew.json"
+_GRACE_S = 3.0
+_SHOWN_BYTES = 20_000
+_LAST_BYTES = 2_000
+_children: "set[subprocess.Popen[bytes]]" = set()
+
+
+def _now_ns() -> int:
+    # Python 3.6 has no clock of integers.
+    return time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
+
+
+def main(argv: "list[str]") -> int:
+    """Run a crew to its end."""
+    agent, folder, timeout_s, *texts = argv
+    commands = [json.loads(text) for text in texts]
+    ran: list[dict[str, object]] = []  # of a local variable, which no Python evaluates
+    for step in sorted({one["step"] for one in commands}):
+        together = [one for one in commands if one["step"] == step]
+        with ThreadPoolExecutor(max_workers=len(together)) as pool:
+            results = list(pool.map(lambda one: _run(agent, Path(folder), float(timeout_s), one), together))
+        ran += [one for one, _ in results]
+        complaint = next((said for _, said in results if said), "")
+        if complaint:
+            sys.stderr.write(f"{complaint}\n")
+            return 1
+    Path(folder, LOG).write_text(json.dumps(ran))
+    return 0
+
+
+def _run(agent: str, folder: Path, timeout_s: float, command: "dict[str, Any]") -> "tuple[dict[str, object], str]":
+    """Run one command; return when it ran and, where it failed, its last words."""
+    node, program = command["node"], command["argv"]
+    argv = list(program)
+    if command["env"]:
+        argv = ["env", *(f"{name}={value}" for name, value in command["env"].items()), *argv]
+    if node:
+        # The agent evaluates its words, as ssh does.
+        argv = [agent, node, " ".join(map(shlex.quote, argv))]
+    began_ns = _now_ns()
+    status, out, err, how = _ended(argv, program[0], command["stdin"].encode(), timeout_s)
+    ran = {
+        "stdout": command["stdout"],
+        "step": command["step"],
+        "began_ns": began_ns,
+        "ended_ns": _now_ns(),
+        "exit_status": status,
+    }
+    (folder / command["stdout"]).write_bytes(out)
+    if how or status not in command["accept"]:
+        said = (err + b"\n" + out[-_LAST_BYTES:]).decode(errors="replace").strip() or "it printed nothing"
+        return ran, f"on {node or 'its node'}: {how or f'{program[0]} ended with status {status}'}:\n  {said}"
+    sys.stdout.buffer.write(out[-_SHOWN_BYTES:])
+    return ran, ""
+
+
+def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tuple[int, bytes, bytes, str]":
+    """Run a program to its end; return status, output and errors, and how it could not start or did not end."""
+    pipe = subprocess.PIPE
+    try:
+        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    except OSError as error:
+        return 127, b"", str(error.strerror).encode(), f"cannot start {name!r}"
+    _children.add(child)
+    try:
+        out, err = child.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        out, err = _end(child)
+        return child.returncode or -signal.SIGKILL, out, err, f"{name} did not end within {timeout_s:g} s"
+    finally:
+        _children.discard(child)
+    return child.returncode, out, err, ""
+
+
+def _end(child: "subprocess.Popen[bytes]") -> "tuple[bytes, bytes]":
+    """End a program and its children: SIGTERM, a grace period, SIGKILL; return what it had said."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signum)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.communicate(timeout=_GRACE_S)
+    return b"", b""
+
+
+def _end_all(signum: int, _: object) -> None:
+    """End all programs with the crew, as when its connection is gone: each has a session of its own."""
+    for child in list(_children):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    os._exit(128 + signum)
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_all)
+    sys.exit(main(sys.argv[1:]))
