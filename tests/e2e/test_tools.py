@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import UnavailableError
+from nearmetal.facts import tenants
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.run.trial import carry_out
@@ -69,6 +70,12 @@ def test_sockperf_keeps_every_packet() -> None:
     assert (small.message_bytes, large.message_bytes) == (14, 1400)
     assert small.ns.shape[1] > 100
     assert (small.ns > 0).all()
+
+
+def test_the_servers_and_relays_of_a_trial_are_no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenants, "_NAMED", 1000)
+    counters = valid("sockperf", "sockperf", over="tap", seconds=1, sizes=[14]).counters
+    assert not [name for name in counters if name.startswith(("others.sockperf", "others.nmrelay"))]
 
 
 def test_netperf_streams() -> None:

@@ -128,9 +128,8 @@ def test_other_programs_are_those_seen_before_and_after() -> None:
     assert used_between(before, after) == {"others.cc1plus": 90}
 
 
-def test_this_process_the_kernel_the_relay_and_torn_lines_are_no_other_programs() -> None:
+def test_this_process_the_kernel_and_torn_lines_are_no_other_programs() -> None:
     lines = [stat(7, "nearmetal", 100), stat(2, "kthreadd", 9, flags=0x208040), "12 (half", "", stat(3, "a) R (b", 7)]
-    lines.append(stat(9, "nmrelay-425a837", 8))
     assert parse_processes("m", lines, mine=7) == {"m 3 5 a__R__b": 7}
 
 

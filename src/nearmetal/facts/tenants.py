@@ -1,8 +1,8 @@
-"""Who else uses a machine's processors during a launch: processes that were there before it and are there after it.
+"""Who else uses a machine's processors during a launch: processes that were there before its trial and are there after.
 
-Ticks of CPU time (USER_HZ) from `/proc/PID/stat`, fields 2, 4, 9, 14, 15 and 22 of proc(5). Ranks begin after the first
-look and end before the second, so what is left is other people's, but for this process itself. Threads of the kernel
-and the relay of a tap are left out: they work for the measured traffic. A container sees its own processes alone.
+Ticks of CPU time (USER_HZ) from `/proc/PID/stat`, fields 1, 2, 9, 14, 15 and 22 of proc(5). Servers, relays and ranks
+begin after a trial's first look, so what is left is other people's, but for this process itself. Threads of the kernel
+are left out: they work for the measured traffic. A container sees its own processes alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _STAT = re.compile(r"(\d+) \((.*)\) (.+)")
 _FLAGS, _USER, _SYSTEM, _BEGAN = 6, 11, 12, 19
 """Places of the fields behind the name, from 0."""
 _KERNEL_THREAD = 0x00200000
-_RELAY = "nmrelay-"
 _NAMED = 3
 
 
@@ -49,8 +48,6 @@ def parse_processes(machine: str, lines: Iterable[str], *, mine: int) -> dict[st
         match = _STAT.fullmatch(line.strip())
         fields = match[3].split() if match else []
         if match is None or len(fields) <= _BEGAN or int(match[1]) == mine or int(fields[_FLAGS]) & _KERNEL_THREAD:
-            continue
-        if match[2].startswith(_RELAY):
             continue
         name = re.sub(r"[^\w.+:-]", "_", match[2], flags=re.ASCII) or "_"
         found[f"{machine} {match[1]} {fields[_BEGAN]} {name}"] = int(fields[_USER]) + int(fields[_SYSTEM])

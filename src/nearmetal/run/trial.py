@@ -8,7 +8,7 @@ Standard library only: the lab's guest runs this very module.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
@@ -78,6 +78,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
     """Yield the outcome as it grows, so that a trial that fails keeps all that was known by then."""
     outcome = Outcome(TrialStatus.FAILED)
     workload = find_workload(order.workload.kind)
+    strangers = tenants.look_for_tenants(shell).keys()  # before anything of this trial runs, servers included
     nodes = [f"n{index}" for index in range(order.nodes)]
     if standing.endpoints is None:
         for node in nodes:
@@ -109,7 +110,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         facts |= look(shell, endpoints, order.look, machine)
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
-        measured = _measure(shell, order, launch, list(dict.fromkeys(nodes + ends)))
+        measured = _measure(shell, order, launch, list(dict.fromkeys(nodes + ends)), strangers)
         facts |= held.effects(measured.counted, measured.finished.elapsed_ns)
         outcome = replace(
             outcome,
@@ -172,8 +173,10 @@ def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath
             path.down(shell, endpoints)
 
 
-def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _MeasuredLaunch:
-    tenants_before = tenants.look_for_tenants(shell)
+def _measure(
+    shell: Shell, order: Order, launch: Launch, nodes: list[str], strangers: Collection[str]
+) -> _MeasuredLaunch:
+    tenants_before = {key: ticks for key, ticks in tenants.look_for_tenants(shell).items() if key in strangers}
     before = counters.read_counters(shell, nodes)
     with tracing.recorded(shell, order) as trace:
         finished = shell.run(
