@@ -123,3 +123,19 @@ def test_trials_through_other_guests_are_not_compared_unasked() -> None:
         outcome = Outcome(TrialStatus.VALID, facts={"guest.vm1.vcpu0.pin": pin, "guest.vm1.nic0.kind": "virtio"})
         records.append(TrialRecord(order, outcome, 1, "", ()))
     assert [one.fact for one in disagreements(records)] == ["guest.vm1.vcpu0.pin"]
+
+
+def test_nodes_that_a_workload_does_not_use_are_not_missed() -> None:
+    def trial(number: int, placement: tuple[int, ...], *nodes: int, driver: str = "igb") -> TrialRecord:
+        order = Order(number, 0, PathOrder("p", "native"), WorkloadOrder("l", "engine", {}, placement))
+        facts = {f"n{node}.eth0.driver": driver for node in nodes}
+        return TrialRecord(order, Outcome(TrialStatus.VALID, facts=facts), 1, "", ())
+
+    pair, four = trial(0, (0, 1), 0, 1), trial(1, (0, 1, 2, 3), 0, 1, 2, 3)
+    assert not disagreements([pair, four])
+    found = disagreements([pair, four, trial(2, (0, 1, 2, 3), 0, 1, 3)])
+    assert [str(one) for one in found] == ["n2.eth0.driver (path p): igb | not recorded"]
+    assert [one.fact for one in disagreements([four, trial(2, (0, 1), 0, 1, mtu=9000)])] == [
+        "n0.eth0.mtu",
+        "n1.eth0.mtu",
+    ]

@@ -43,24 +43,31 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
 
     The machine, its kernel and its guests must agree over all trials, an interface over the trials of one path, and
     versions (`mpi.version`, `engine.build` ...) over the trials of one workload. A trial that lacks a fact where others
-    have it disagrees with them, as `not recorded`.
+    on as many nodes have it disagrees with them, as `not recorded`.
     """
-    groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
+    groups: dict[tuple[str, str], list[_FactsOn]] = {}
     for record in records:
         of: dict[FactScope, dict[str, Scalar]] = {scope: {} for scope in FactScope}
         for name, value in record.outcome.facts.items():
             of[scope_of(name)][name] = value
-        path, workload = record.order.path.label, record.order.workload.label
-        groups.setdefault(("", "machine"), []).append(of[FactScope.MACHINE] | of[FactScope.GUEST])
-        groups.setdefault((f"path {path}", "nic"), []).append(of[FactScope.INTERFACE])
-        groups.setdefault((f"workload {workload}", "code"), []).append(of[FactScope.CODE] | {"mpi": record.order.mpi})
+        path, workload, nodes = record.order.path.label, record.order.workload.label, record.order.nodes
+        code = of[FactScope.CODE] | {"mpi": record.order.mpi}
+        groups.setdefault(("", "machine"), []).append((nodes, of[FactScope.MACHINE] | of[FactScope.GUEST]))
+        groups.setdefault((f"path {path}", "nic"), []).append((nodes, of[FactScope.INTERFACE]))
+        groups.setdefault((f"workload {workload}", "code"), []).append((nodes, code))
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
 
 
-def _differing(within: str, sets: Sequence[dict[str, Scalar]]) -> list[Disagreement]:
+_FactsOn = tuple[int, dict[str, Scalar]]
+"""On how many nodes a trial ran, and facts of it."""
+
+
+def _differing(within: str, sets: Sequence[_FactsOn]) -> list[Disagreement]:
     found = []
-    for key in sorted({key for facts in sets for key in facts}):
-        values = tuple(dict.fromkeys(str(facts.get(key, "not recorded")) for facts in sets))
+    for key in sorted({key for _, facts in sets for key in facts}):
+        having = {nodes for nodes, facts in sets if key in facts}  # two nodes have no fact of a third
+        seen = (str(facts.get(key, "not recorded")) for nodes, facts in sets if key in facts or nodes in having)
+        values = tuple(dict.fromkeys(seen))
         if len(values) > 1:
             found.append(Disagreement(key, within, values))
     return found
