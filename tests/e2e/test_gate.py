@@ -163,7 +163,7 @@ def test_a_regression_that_the_floor_covers_is_undecided(
     base, new = made("old"), made("new", '"base_ns.tap" = 40000')
     monkeypatch.setattr(FakeHost, "__init__", lambda self, options: setattr(self, "_options", {"base_ns.tap": 28000}))
     assert gate(new, "--against", base) == 2
-    assert "not beyond what runs of one state differ by" in " ".join(capsys.readouterr().out.split())
+    assert "not beyond the difference between runs of one state" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_its_host_nothing_is_called_worse(

@@ -73,7 +73,7 @@ def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.Capt
     good, bad = omb_file(tmp_path / "a" / "1.txt", 1.0), tmp_path / "a" / "2.txt"
     bad.write_text("hello\n")
     assert cli(["import", str(good), str(bad), "--out", str(tmp_path / "run")]) == 2
-    assert "no reader knows" in capsys.readouterr().err
+    assert "the format of this file is unknown" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
