@@ -82,6 +82,23 @@ def test_commands_can_be_typed_as_they_are_printed(tmp_path: Path, capsys: pytes
         assert words[1] == str(root)
 
 
+def test_the_list_of_trials_cuts_no_name_and_counts_blocks_as_the_report_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"guest-with-a-virtual-function-{number}" for number in range(2)]
+    text = STUDY.replace('name = "b"', f'name = "{names[0]}"\nkind = "fake"\n[[path]]\nname = "{names[1]}"')
+    root = make_run(
+        tmp_path / "run", text.replace("[[workload]]", "[trials]\nmin_blocks = 3\nmax_blocks = 3\n[[workload]]")
+    )
+    monkeypatch.setenv("COLUMNS", "50")
+    assert run(["show", str(root)]) == 0
+    out = capsys.readouterr().out
+    rows = re.findall(r"(?m)^ +\d+ +(\d+) ", out)
+    assert {*rows} == {"1", "2", "3"}
+    assert "\u2026" not in out
+    assert max(map(len, out.splitlines())) <= 50
+
+
 def test_text_is_no_markup_and_commands_no_terminal() -> None:
     table = Table(ATTACK, title=ATTACK)
     table.add_row(ATTACK)

@@ -119,13 +119,14 @@ _COLUMNS = ("trial", "block", "path", "workload", "setting", "took", "status")
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
     console = Console()
     console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
-    heads = (Column(name, justify="right" if name in ("trial", "block", "took") else "left") for name in _COLUMNS)
+    figures = ("trial", "block", "took")
+    heads = (Column(name, justify="right" if name in figures else "left", overflow="fold") for name in _COLUMNS)
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for record in records:
         order = record.order
         status = "valid" if record.valid else f"failed: {record.outcome.reason.splitlines()[0]}"
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-        asked = (f"{order.trial}", f"{order.block}", order.path.label, order.workload.label, order.setting)
+        asked = (f"{order.trial}", f"{order.block + 1}", order.path.label, order.workload.label, order.setting)
         table.add_row(*asked, format_duration(record.outcome.elapsed_ns), status + again)
     console.print(table)
     if run.of_fabric:
