@@ -23,6 +23,20 @@ PLAIN = """<domain type='qemu'><name>plain</name><memory unit='MiB'>64</memory><
 <interface type='user'><model type='virtio'/></interface></devices></domain>"""
 
 
+def test_vcpus_that_are_not_there_yet_count_nothing() -> None:
+    pinned = "".join(f"<vcpupin vcpu='{number}' cpuset='{number}'/>" for number in range(4))
+    text = PLAIN.replace("<vcpu>2</vcpu>", f"<vcpu current='2'>4</vcpu><cputune>{pinned}</cputune>")
+    guest = parse_domain(text.replace("type='user'><model", "type='user'><driver queues='2'/><model"))
+    assert (guest.vcpus, dict(guest.pins)) == (2, {0: "0", 1: "1"})
+    assert not [told for told in warnings([guest], HypervisorFacts()) if "not pinned" in told or "queues" in told]
+
+
+def test_a_switch_in_a_program_of_its_own_is_not_taken_for_the_kernels_vhost() -> None:
+    socket = "<interface type='vhostuser'><source type='unix' path='/run/vhost0' mode='server'/>"
+    (nic,) = parse_domain(PLAIN.replace("<interface type='user'>", socket)).nics
+    assert (nic.backend, nic.source) == ("vhost-user", "/run/vhost0")
+
+
 def test_a_guest_with_a_vf_vhost_and_an_emulated_nic() -> None:
     guest = parse_domain(RECORDED)
     assert (guest.vcpus, dict(guest.pins), guest.emulator_pin) == (4, {0: "2", 1: "3"}, "0-1")

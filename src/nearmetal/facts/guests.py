@@ -28,8 +28,9 @@ class GuestNic:
     """One NIC of a guest.
 
     `kind` is `vf` (a PCI function handed through), `virtio`, `e1000` or another emulated model. `backend` is who moves
-    the packets: `vhost` (the kernel), `qemu` (a thread of the emulator), `hardware`. `source` is the bridge, network,
-    device or PCI address behind it, `target` the host's end. `mtu` is 0 where the domain leaves it open.
+    the packets: `vhost` (the kernel), `vhost-user` (a program such as a switch of DPDK), `qemu` (a thread of the
+    emulator), `hardware`. `source` is the bridge, network, device or PCI address behind it, `target` the host's end.
+    `mtu` is 0 where the domain leaves it open.
     """
 
     kind: str
@@ -114,15 +115,18 @@ def parse_domain(text: str) -> Guest:
 
 def _guest(root: ET.Element) -> Guest:
     page = root.find("memoryBacking/hugepages/page")
-    cpu = root.find("cpu")
+    cpu, vcpu = root.find("cpu"), root.find("vcpu")
+    # Of more that could be added while it runs, the `current` ones are there.
+    vcpus = 1 if vcpu is None else int(vcpu.get("current") or vcpu.text or "1")
+    pins = {int(pin.attrib["vcpu"]): pin.attrib["cpuset"] for pin in root.findall("cputune/vcpupin")}
     emulator = root.find("cputune/emulatorpin")
     return Guest(
         name=root.findtext("name", "").strip(),
         virtualization=root.get("type", ""),
-        vcpus=int(root.findtext("vcpu", "1")),
+        vcpus=vcpus,
         memory_bytes=_bytes(root.find("memory")),
         cpu_mode="" if cpu is None else cpu.get("mode", "custom"),
-        pins={int(pin.attrib["vcpu"]): pin.attrib["cpuset"] for pin in root.findall("cputune/vcpupin")},
+        pins={number: cpus for number, cpus in pins.items() if number < vcpus},
         emulator_pin="" if emulator is None else emulator.get("cpuset", ""),
         hugepages=root.find("memoryBacking/hugepages") is not None,
         page_bytes=0 if page is None else int(page.attrib["size"]) * _UNITS[page.get("unit", "KiB").lower()],
@@ -138,6 +142,10 @@ def _bytes(element: ET.Element | None) -> int:
     return int(element.text) * unit_bytes
 
 
+_BACKENDS = {"vdpa": "hardware", "vhostuser": "vhost-user"}
+"""Who moves the packets, where the type of an interface tells."""
+
+
 def _nic(element: ET.Element) -> GuestNic:
     told: dict[str, dict[str, str]] = {child.tag: child.attrib for child in reversed(element)}
     mac = told.get("mac", {}).get("address", "")
@@ -149,7 +157,7 @@ def _nic(element: ET.Element) -> GuestNic:
     kind = told.get("model", {}).get("type", "default")
     # libvirt takes vhost for virtio by itself where the kernel has it; user-mode networking never has it.
     usual = "vhost" if kind == "virtio" and element.get("type") != "user" else "qemu"
-    backend = "hardware" if element.get("type") == "vdpa" else driver.get("name", usual)
+    backend = _BACKENDS.get(element.get("type", "")) or driver.get("name", usual)
     mtu = int(told["mtu"]["size"]) if "mtu" in told else 0
     target = told.get("target", {}).get("dev", "")
     return GuestNic(kind, backend, where, target, mac, int(driver.get("queues", 1)), mtu)
