@@ -1,4 +1,4 @@
-"""What a comparison found, for programs and notebooks: a sentence and two tables."""
+"""The result of a comparison, for programs and notebooks: a sentence and two tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nearmetal.stats.summary import Metric
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """A finding: `says` in words, `verdicts` a row a path (or one for a whole run), `cells` a row a figure.
+    """A finding: `says` in words, `verdicts` (a row per path, or one for a whole run), `cells` (a row per figure).
 
     Ratios are of figures as shown: above 1 is worse for times (`better` is `smaller`) and better for rates. `low` and
     `high` are the ends of their 95 % interval, null where there are too few blocks for one.
@@ -42,7 +42,7 @@ class Comparison:
 
 
 def of_paths(view: View) -> Comparison:
-    """Return every path of a run against its baseline."""
+    """Return the comparison of every path of a run with its baseline."""
     noise = words.noise_sentence(view) + words.launches_sentence(view)
     says = f"{words.blocks_sentence(view)} {noise} Figures from {view.host_label}."
     return Comparison(
@@ -101,7 +101,7 @@ def _ends(prefix: str, one: Interval | None) -> dict[str, object]:
 
 
 def of_runs(gate: Gate) -> Comparison:
-    """Return one run against another."""
+    """Return the comparison of one run with another."""
     changes = "; ".join(str(one) for one in gate.changes) or "nothing that was recorded"
     whole = {
         "run": gate.run.root,

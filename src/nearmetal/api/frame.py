@@ -25,7 +25,7 @@ _WIDTH = 100
 
 
 class Frame:
-    """A table that is only read: `len(frame)` rows, `frame.columns` by name.
+    """A read-only table: `len(frame)` rows, `frame.columns` by name.
 
     It carries its data as one Arrow table and speaks Arrow's stream protocol, so `pa.table(frame)`,
     `pl.DataFrame(frame)`, DuckDB and whatever else understands it take it as it is, without a copy. Durations are
@@ -54,7 +54,7 @@ class Frame:
         return self._table.column(column).to_numpy()
 
     def to_arrow(self) -> pa.Table:
-        """Return the table as it is, without a copy."""
+        """Return the table itself, without a copy."""
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:

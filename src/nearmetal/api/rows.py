@@ -1,4 +1,4 @@
-"""From records and samples to rows of tables."""
+"""Records and samples as rows of tables."""
 
 from __future__ import annotations
 

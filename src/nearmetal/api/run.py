@@ -36,15 +36,15 @@ from nearmetal.study.spec import Study
 
 
 def open_run(path: str | PathLike[str]) -> Run:
-    """Open a run directory for reading; it may still be growing, and each call sees what is there by then.
+    """Open a run directory for reading; it may still be growing, and each call sees its present state.
 
-    Raise ForeignFileError when it is no run or is damaged.
+    Raise ForeignFileError if it is damaged or not a run.
     """
     return Run(RunDir.open(Path(path)))
 
 
 def open_runs(path: str | PathLike[str] = "runs") -> list[Run]:
-    """Open every run directly below a directory, the oldest first; raise ForeignFileError where one is damaged."""
+    """Open every run directly below a directory, oldest first; raise ForeignFileError if one is damaged."""
     found = [open_run(one.parent) for one in Path(path).glob("*/run.json")]
     return sorted(found, key=lambda one: (one.info.created_utc, str(one.path)))
 
@@ -55,10 +55,10 @@ def run_study(
     *,
     say: Callable[[str], object] | None = None,
 ) -> Run:
-    """Carry out a study file, all of it, and return the run; the same as `nearmetal run STUDY --out OUT`.
+    """Run a whole study file and return the run, like `nearmetal run STUDY --out OUT`.
 
-    `say` is called with one line a block and a failed trial (`print` will do). Interrupting keeps every finished
-    trial. Raise BadInputError for a study that cannot be carried out, UnavailableError where something is missing here.
+    `say` is called with one line per block and per failed trial (pass `print`). Interrupting keeps every finished
+    trial. Raise BadInputError for a study that cannot run, UnavailableError if something is missing on this machine.
     """
     talk = say or (lambda _: None)
     with begin(Path(study), Path(out) if out is not None else None, talk) as (spec, run, host):
@@ -67,7 +67,7 @@ def run_study(
 
 
 class _LineWatcher:
-    """A watcher of the schedule that hands lines on."""
+    """A watcher of the schedule that forwards lines."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
@@ -81,7 +81,7 @@ class _LineWatcher:
 
 
 class Run:
-    """One run directory, read only. Make it with `open_run` or `run_study`."""
+    """One run directory, read-only. Get it from `open_run` or `run_study`."""
 
     def __init__(self, directory: RunDir) -> None:
         self._directory = directory
@@ -93,17 +93,17 @@ class Run:
 
     @property
     def info(self) -> RunInfo:
-        """Return what the run is: study, host, version, when it began. `info.host_label` says what figures are."""
+        """Return the run's study, host, version and start. `info.host_label` says what its figures mean."""
         return self._directory.info
 
     @property
     def study(self) -> Study:
-        """Return the study; raise BadInputError when it does not hold."""
+        """Return the study; raise BadInputError if it is invalid."""
         return self._directory.study()
 
     @property
     def trials(self) -> Frame:
-        """Return every finished trial, valid and failed, in the order of the plan; one row an attempt.
+        """Return every finished trial, valid or failed, in the order of the plan; one row per attempt.
 
         `elapsed_ns` is the time of the whole trial. Raise ForeignFileError for a damaged record.
         """
@@ -122,7 +122,7 @@ class Run:
         trial: int | None = None,
         everything: bool = False,
     ) -> Frame:
-        """Return raw samples of valid trials, one row an iteration of a rank, as they were measured.
+        """Return raw samples of valid trials as measured, one row per iteration and rank.
 
         Columns: the trial's (`trial`, `attempt`, `block`, `path`, `workload`, `setting`), the cell's (`operation`,
         `message_bytes`), and `rank`, `iteration`, `warmup`, `flags` (0: good), `begin_ns` (since the rank's first stamp
@@ -143,7 +143,7 @@ class Run:
         setting: str | None = None,
         trial: int | None = None,
     ) -> Frame:
-        """Return one value an iteration, as all statistics use them: `ns`, the slowest of the ranks that count.
+        """Return one value per iteration, as used by all statistics: `ns`, the slowest of the ranks that count.
 
         Warm-up and flagged iterations have none. Columns and errors otherwise as those of `samples`.
         """
@@ -155,7 +155,7 @@ class Run:
         return Frame("Values", pa.concat_tables(parts).unify_dictionaries())
 
     def summary(self) -> Frame:
-        """Return one row a valid trial and cell: n, mean, sd, median, MAD, percentiles, ends, autocorrelation.
+        """Return one row per valid trial and cell: n, mean, sd, median, MAD, percentiles, extremes, autocorrelation.
 
         A percentile is null where n cannot support it; `effective_n` is how many independent iterations would be worth
         as much. Raise BadInputError when no trial is valid.
@@ -167,7 +167,7 @@ class Run:
         return Frame("Summary", pa.Table.from_pylist(rows))
 
     def pairs(self) -> Frame:
-        """Return every ordered pair of a whole fabric's nodes, as `nearmetal fabric` measured them.
+        """Return every ordered pair of a fabric's nodes, as measured by `nearmetal fabric`.
 
         Columns: `node`, `partner`, `latency_us` (half the median round trip), `bandwidth_mb_per_s` (10^6 bytes a second
         from node to partner, null where it was not measured). Raise BadInputError for any other run.
@@ -175,7 +175,7 @@ class Run:
         return Frame("Pairs", pair_table(survey(self._directory)))
 
     def compare(self, base: Run | None = None, *, margin: float | None = None, allow_mixed: bool = False) -> Comparison:
-        """Compare the paths of this run with its baseline; or, given `base`, this run with another one, cell by cell.
+        """Compare the paths of this run with its baseline or, given `base`, this run with another, cell by cell.
 
         `margin` is how much more this run may cost than `base` (0.05: 5 %), the study's by default; the margin between
         paths is always the study's. Raise BadInputError without valid trials, or when kernel, MPI, NIC or code differ
@@ -190,14 +190,14 @@ class Run:
         return of_runs(judge(read_pair(self._directory, base._directory, question)))  # noqa: SLF001 (another Run)
 
     def html(self, *, allow_mixed: bool = False) -> str:
-        """Return the whole report as one HTML page, the same as `nearmetal report` writes; errors as of `compare`."""
+        """Return the whole report as one HTML page, as `nearmetal report` writes it; raises the errors of `compare`."""
         return as_html.render(build_view(self._directory, allow_mixed=allow_mixed), waterfalls(self._directory))
 
     def __repr__(self) -> str:
         return f"<nearmetal.Run {self.path}: study {self.info.study_name} on {self.info.host_kind}>"
 
     def _repr_html_(self) -> str:
-        """Return what the run is and how far it has come, all text escaped; notebooks call this."""
+        """Return a description of the run and its progress as HTML, all text escaped; notebooks call this."""
         lines = (
             f"{self.path}: study {self.info.study_name}, {self.info.created_utc}",
             f"Figures from {self.info.host_label}.",
@@ -211,7 +211,7 @@ class Run:
         return sentence(progress(self._directory, self._directory.trials()))
 
     def _cells(self, wanted: CellQuery) -> Iterator[tuple[TrialRecord, StoredCell]]:
-        """Yield the cells of valid trials that are wanted; raise BadInputError when there are none."""
+        """Yield the selected cells of valid trials; raise BadInputError if there are none."""
         found = False
         for record in self._directory.trials():
             for cell in record.cells:
