@@ -224,7 +224,7 @@ def _engine(data: bytes) -> list[CellSamples]:
 
 
 def _application(data: bytes) -> list[CellSamples]:
-    """Return the iterations, and before them the whole timed part as one sample, under the name with `.total`."""
+    """Return the iterations, and before them all of them as one sample, under the name with `.total`."""
     cells = _engine(data)
     return [_total(cell) for cell in cells] + cells
 
