@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nearmetal.workloads.sample_file import SampleCell, SampleHeader
 
 FLAG_WARMUP = 1
-LATER_FIELDS = frozenset({"pace_ns", "seed", "compute_ns", "working_set_bytes", "buffers", "migrations"})
+LATER_FIELDS = frozenset({"pace_ns", "seed", "compute_ns", "working_set_bytes", "buffers", "migrations", "calls"})
 """Fields of the sample file's header that older files do not have."""
 _PREAMBLE = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<8sQII")

@@ -61,6 +61,7 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
         call(run);
         cell->end_ns[i] = clock_stamp_ns();
     }
+    cell->calls += entries;
 }
 
 /* Rounds of their own, so that neither filling nor comparing touches the caches between timed iterations. */
@@ -72,6 +73,7 @@ static void check_rounds(const struct op *op, struct op_run *run, struct cell *c
         op->call(run);
         cell->check_failures += op->validate(run, round);
     }
+    cell->calls += CHECK_ROUNDS;
 }
 
 static int compare_int64(const void *left, const void *right) {
@@ -114,6 +116,7 @@ static void measure_in_windows(const struct op *op, const struct sync_method *me
                                struct sync *sync, struct op_run *run, struct cell *cell) {
     const bool asked = options->sync_window_ns > 0;
     sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + options->pace_ns + options->compute_ns;
+    cell->calls += asked ? 0 : TRIAL_CALLS;
     for (int attempt = 1;; attempt++) {
         cell_clear(cell);
         sync_open_windows(sync);

@@ -20,6 +20,7 @@ struct cell {
     struct clock_offset offset;
     int64_t sync_window_ns;
     int64_t check_rounds, check_failures; /* of this rank */
+    int64_t calls; /* of the operation in all: warm-up, checks, and windows that were tried or measured again too */
     int64_t migrations; /* moves of this rank to another processor, -1 where the kernel does not say */
     const char *type_name;
 };

@@ -99,6 +99,7 @@ static void add_cells(struct text *header, const struct record *record) {
     add_cell_list(header, record, "sizes_bytes", offsetof(struct cell, size_bytes));
     add_cell_list(header, record, "iterations", offsetof(struct cell, iterations));
     add_cell_list(header, record, "warmup", offsetof(struct cell, warmup));
+    add_cell_list(header, record, "calls", offsetof(struct cell, calls));
     add_cell_list(header, record, "sync_window_ns", offsetof(struct cell, sync_window_ns));
     text_add(header, ",\"datatypes\":[");
     for (size_t c = 0; c < record->cell_count; c++) {

@@ -189,7 +189,10 @@ def test_ranks_count_how_often_they_are_moved_to_another_processor(
     assert [ranks[1] in range(22, 27) for ranks in header.migrations] == [True, True], header.migrations
     order = Order(0, 0, PathOrder("shm", "shm"), WorkloadOrder("w", "engine", {}))
     both = sum(count for ranks in header.migrations for count in ranks)
-    assert Engine().counters(order, {SAMPLES: bench.out.read_bytes()}) == {"sched.migrations": both}
+    assert Engine().counters(order, {SAMPLES: bench.out.read_bytes()}) == {
+        "sched.migrations": both,
+        "tool.iterations": sum(header.iterations + header.warmup),
+    }
     for torn in (b"", bench.out.read_bytes()[:200]):
         with pytest.raises(ForeignFileError):  # an outcome, and no end of the run
             Engine().counters(order, {SAMPLES: torn})

@@ -193,6 +193,7 @@ def check_header(bench: Instrument) -> None:
     cold = {"COLD": 500, "COLD_FROM": 1200, "COLD_COUNT": 1700}  # 850 of 2001 pairs of readings, the middle one too
     assert bench.measure("--op", "barrier", *SHORT, **cold).header.clock_cost_ns == (STAMP,) * 2
     assert header.migrations == ((3, 0, -1, 5),) * 2
+    assert header.calls == (8, 2)
     assert (header.mpi_standard, header.mpi_library) == ("3.1", "fake MPI")
     assert header.processors == ("fake0", "fake1", "fake2", "fake3")
     assert not [word for word in (b"pace_ns", b"compute_ns", b"buffers") if word in bench.out.read_bytes()]

@@ -125,15 +125,15 @@ def check_lengths(bench: Instrument) -> None:
     eight = ("--op", "barrier", "--iterations", "8", "--warmup", "2", "--sync", "window")
     half = BEFORE_TRIALS + TRIALS // 2 * A_TRIAL
     slow = 3 * (SLOW + STAMP + CALL) + 20_000
-    for options, slow_ns, slow_from, window in (
-        (eight, SLOW, half, slow),  # five of nine
-        (eight, SLOW, half + A_TRIAL, FIRST * 16),  # four of nine, and then all
-        (eight, SLOW, LOOP + 7, FIRST),  # two of eight windows are missed: a quarter
-        (eight, SLOW, LOOP + 6, FIRST * 16),
-        (eight, 100_000_000, LOOP, FIRST * 256),  # five times is all
+    for options, slow_ns, slow_from, window, loops in (
+        (eight, SLOW, half, slow, 1),  # five of nine
+        (eight, SLOW, half + A_TRIAL, FIRST * 16, 3),  # four of nine, and then all
+        (eight, SLOW, LOOP + 7, FIRST, 1),  # two of eight windows are missed: a quarter
+        (eight, SLOW, LOOP + 6, FIRST * 16, 3),
+        (eight, 100_000_000, LOOP, FIRST * 256, 5),  # five times is all
     ):
         file = bench.measure(*options, SLOW=slow_ns, SLOW_RANK=1, SLOW_FROM=slow_from)
-        assert file.header.sync_window_ns == (window,)
+        assert (file.header.sync_window_ns, file.header.calls) == ((window,), (TRIALS + loops * 10,))
     few = {"SLOW": SLOW, "SLOW_RANK": 1, "SLOW_FROM": BEFORE_TRIALS + 3 * A_TRIAL, "SLOW_COUNT": 3 * A_TRIAL}
     assert bench.measure(*eight, **few).header.sync_window_ns == (FIRST,), "the three in the middle of nine"
     pairs = 3 * round_trip_ns(8) + 20_000

@@ -88,6 +88,7 @@ def test_omb_is_found_below_its_folder_and_run_size_by_size(tmp_path: Path) -> N
     assert figures(outcome, workload) == {("bw", 96): 200.0, ("bw", 4096): 200.0}
     assert outcome.facts["omb.program"] == str(tmp_path / "mpi" / "pt2pt" / "osu_bw")
     assert outcome.facts["mpi.flavour"] == "openmpi"
+    assert outcome.counters["tool.iterations"] == 2 * (50 + 5), "what is counted is of all, and one mean is printed"
 
 
 def test_omb_barrier_has_no_size(tmp_path: Path) -> None:

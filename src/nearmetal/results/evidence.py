@@ -149,9 +149,14 @@ def _median_of(
     return median(figures) if figures else None
 
 
+_OF_THE_SAME = (".total", ".communication")
+"""Ends of the names of cells whose iterations another cell of the launch has."""
+
+
 def _iterations(record: TrialRecord) -> int:
     """Return how many iterations were counted over: as the tool says, where its samples leave some out."""
-    return record.outcome.counters.get("tool.iterations") or sum(cell.iterations for cell in record.cells)
+    cells = (cell for cell in record.cells if not cell.operation.endswith(_OF_THE_SAME))
+    return record.outcome.counters.get("tool.iterations") or sum(cell.iterations for cell in cells)
 
 
 def failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:

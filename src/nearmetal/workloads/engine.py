@@ -17,6 +17,8 @@ from nearmetal.workloads.workload import Launch
 
 SAMPLES = "samples"
 """The name of the engine's file in an outcome."""
+CALLS = "tool.iterations"
+"""The counter of calls of the operation over all sizes: what else was counted, was counted over these."""
 MIGRATIONS = "sched.migrations"
 """The counter of ranks' moves from one processor to another, over all ranks and sizes."""
 
@@ -60,11 +62,15 @@ class Engine:
         check_ended(finished, _EXIT_STATUSES, what="the engine failed")
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
-        """Return how often ranks were moved to another processor while they measured, nothing where no kernel says."""
+        """Return how often it called the operation, and how often ranks were moved to another processor meanwhile.
+
+        The latter not where a kernel does not say.
+        """
         del order
-        header, _ = open_frame(files[SAMPLES], SAMPLE_FILE)
-        moves = [count for ranks in json.loads(header)["migrations"] for count in ranks]
-        return {} if min(moves) < 0 else {MIGRATIONS: sum(moves)}
+        text, _ = open_frame(files[SAMPLES], SAMPLE_FILE)
+        header = json.loads(text)
+        moves = [count for ranks in header["migrations"] for count in ranks]
+        return {CALLS: sum(header["calls"])} | ({} if min(moves) < 0 else {MIGRATIONS: sum(moves)})
 
     def least_packets(self, order: Order) -> int:
         """Return the packets that the smallest operation cannot do without: one an iteration and size.

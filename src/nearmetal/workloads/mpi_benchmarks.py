@@ -119,6 +119,13 @@ class MpiBenchmark:
             if (found := self.holds(data)) != [wanted]:
                 raise TrialError(f"{self.kind} was asked for {wanted}, its output holds {found}")
 
+    def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+        """Return how many iterations its launches made: what they print is one mean."""
+        del files
+        workload = order.workload
+        of_a_launch = workload.number("iterations") + workload.number("warmup")
+        return {"tool.iterations": of_a_launch * max(1, len(workload.numbers("sizes")))}
+
     def least_packets(self, order: Order) -> int:
         """Return one packet an iteration and size, where ranks are on several nodes."""
         workload = order.workload

@@ -32,7 +32,8 @@ class SampleHeader:
     `pace_ns` is the longest pause before an iteration, drawn by `seed`; 0 is back to back. Each rank computed on
     `working_set_bytes` for `compute_ns` before an iteration; 0 is not at all. `buffers` says how many a window has;
     files from before it was a choice do not say it (many). `migrations` counts moves to another processor, -1 where
-    the kernel does not say; files from before it was counted have none.
+    the kernel does not say. `calls` counts how often a rank called the operation, warm-up, checks and repeated windows
+    included. Files from before these were counted, and of programs that do not count them, have none.
     """
 
     engine: str
@@ -51,6 +52,7 @@ class SampleHeader:
     clock_offset_ns: tuple[tuple[int, ...], ...]
     clock_error_ns: tuple[tuple[int, ...], ...]
     migrations: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
+    calls: tuple[int, ...] = field(default=(), kw_only=True)
     check_rounds: int
     check_failures: tuple[int, ...]
     mpi_standard: str
@@ -71,7 +73,7 @@ class SampleHeader:
             raise ValueError(f"{cells} cells, {self.ranks} ranks, kind {self.kind!r}")
         if self.in_pairs and self.ranks % 2:
             raise ValueError(f"{self.ranks} ranks in pairs")
-        if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
+        if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank, *([self.calls] if self.calls else []))):
             raise ValueError(f"a list is not of {cells} cells")
         by_rank = (self.clock_cost_ns, self.processors, *self.clock_offset_ns, *self.clock_error_ns, *self.migrations)
         if any(len(column) != self.ranks for column in by_rank):

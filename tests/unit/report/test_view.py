@@ -11,6 +11,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
 from nearmetal.report.words import noise_sentence
+from nearmetal.results.evidence import per_iteration
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, View
 from nearmetal.results.shown import shown_for
@@ -236,6 +237,14 @@ def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
     assert [row.name for row in view.facts] == ["interface.kind", "interface.qdisc"]
     switches = next(row for row in view.counters if row.name == "context switches")
     assert switches.values[0] == pytest.approx(14_500 / (3 * 1100))
+
+
+def test_the_cells_of_a_program_share_its_iterations(run: RunDir) -> None:
+    record = next(one for one in run.trials() if one.valid)
+    named = (("ft.S.total", 1), ("ft.S", 6), ("ft.S.communication", 6))
+    cells = tuple(replace(record.cells[0], operation=name, iterations=count, warmup=0) for name, count in named)
+    switches = record.outcome.counters["sched.context_switches"]
+    assert per_iteration(replace(record, cells=cells), r"sched\.context_switches") == switches / 6
 
 
 def test_what_changed_during_the_run_keeps_all_its_values(tmp_path: Path) -> None:
