@@ -12,7 +12,7 @@ import click
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report.advice import RULES, advise
-from nearmetal.results.paths import build_view
+from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.run.adopt import HOST_KIND
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
@@ -35,9 +35,12 @@ def command(run: Path, form: str) -> None:
             hint="measure these paths here: `nearmetal studies`, or `nearmetal between` for two pairs of machines",
         )
     study = opened.study()
-    several = len(study.setting) > 1 and any(one.valid for one in opened.trials())
+    records = opened.trials()
+    if not any(one.valid for one in records):
+        raise nothing_to_show(opened, records)
+    several = len(study.setting) > 1
     contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()
-    found = advise(study, opened.trials(), contrasts)
+    found = advise(study, records, contrasts)
     if form == "json":
         click.echo(json.dumps([asdict(one) for one in found], indent=1))
         return
@@ -47,4 +50,6 @@ def command(run: Path, form: str) -> None:
         click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")
     if not found:
         click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
-    click.echo(f"next: change a copy of {run}/study.toml and run it; or let `nearmetal tune` search")
+    click.echo(
+        f"next: change a copy of {shlex.quote(str(run / 'study.toml'))} and run it; or let `nearmetal tune` search"
+    )

@@ -89,7 +89,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     records = run.trials()
     good = valid(records)
     if not good:
-        raise _nothing_to_show(run, records)
+        raise nothing_to_show(run, records)
     mixed = disagreements(good)
     if not allow_mixed:
         refuse_mixed(mixed)
@@ -136,7 +136,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     )
 
 
-def _nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputError:
+def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputError:
+    """Return the error for a run without a valid trial: what became of it, and how to go on."""
     if not records:
         resume = command_line("run", "--resume", run.root)
         return BadInputError(f"{run.root} holds no finished trial yet", hint=f"measure on: {resume}")

@@ -219,3 +219,14 @@ def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:
 def test_the_verb_ends_with_the_next_step(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["advise", str(run.root)]) == 0
     assert "next: change a copy of" in capsys.readouterr().out
+
+
+def test_a_run_without_a_valid_trial_is_no_run_without_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_run(tmp_path / "run", Recipe(blocks=3, fails=lambda order, attempt: True))
+    assert nearmetal(["advise", str(made.root)]) == 2
+    said = capsys.readouterr()
+    assert "none of the " in said.err
+    assert f"hint: all reasons: nearmetal show {made.root}" in said.err
+    assert said.out == ""
