@@ -1,6 +1,7 @@
 """What Slurm says, read; what Slurm is told, written."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -165,6 +166,46 @@ def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_i
     host.close()
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert (scheduler.submitted, outcome.facts["scripted.restarts"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (JobState("", Phase.ENDED, "FAILED"), "3 jobs ended before a trial could start; the last: job 3 is ended"),
+        (
+            JobState("", Phase.RUNNING, "RUNNING", nodes=("n0", "n1"), left_s=60),
+            "the last with 60 s; one trial may take",
+        ),
+    ],
+)
+def test_jobs_that_are_of_no_use_are_not_submitted_for_ever(state: JobState, said: str) -> None:
+    scheduler = Scripted([state])
+    order = Order(0, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", placement=(0, 1)))
+    host = BatchHost(scheduler, {})
+    outcome = host.carry_out(order, lambda shell, order: Outcome(TrialStatus.VALID))
+    host.close()
+    assert (outcome.status, scheduler.submitted) == (TrialStatus.FAILED, 3)
+    assert said in outcome.reason
+
+
+def test_a_controller_that_is_started_anew_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f"#!/bin/sh\n[ -e {tmp_path}/asked ] && {{ echo '{PENDING.format('Resources').strip()}'; exit; }}\n"
+        f"touch {tmp_path}/asked\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("nearmetal.hosts.batch.slurm._AWAY_PAUSE_S", 0.01)
+    assert Slurm().look("6").phase is Phase.WAITING
+
+
+@pytest.mark.parametrize(
+    ("word", "phase"),
+    [("SIGNALING", Phase.RUNNING), ("STAGE_OUT", Phase.ENDING), ("STOPPED", Phase.WAITING), ("FAILED", Phase.ENDED)],
+)
+def test_states_that_pass_are_no_ends(word: str, phase: Phase) -> None:
+    assert parse_job("7_1", RUNNING.replace("JobState=RUNNING", f"JobState={word}"))[0].phase is phase
 
 
 @pytest.mark.parametrize(

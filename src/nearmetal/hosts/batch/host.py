@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
 """Kind of host -> its batch system, given the host's option `mpi`."""
 
-OF_ALLOCATION = dict.fromkeys(("partition", "account", "constraint", "nodelist", "exclude"), "as in the batch system")
+_OF_ALLOCATION = ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude")
+OF_ALLOCATION = dict.fromkeys(_OF_ALLOCATION, "as in the batch system")
 """What a path may ask for itself, too: native nodes and guests are often two partitions."""
 OPTIONS = {
     "nodes": "number of nodes in an allocation (2)",
@@ -46,6 +47,8 @@ OPTIONS = {
     **OF_ALLOCATION,
 }
 _ATTEMPTS = 2
+_STARTS = 3
+"""New allocations that may be of no use, one after another, before a trial is given up."""
 _SPARE_S = 60
 _STUCK_S = 20.0
 _POLL_S = (0.2, 2.0)
@@ -161,18 +164,9 @@ class BatchHost:
 
     def _take(self, request: Request, order: Order) -> _Allocation:
         """Return a running allocation with enough time left; submit and wait where there is none."""
-        batch = order.block // self._blocks
+        batch, own, useless = order.block // self._blocks, set[str](), 0
         while True:
-            with self._lock:
-                idle = self._idle.setdefault(request, [])
-                allocation = idle.pop() if idle else None
-                if allocation is None:
-                    waiting = self._submitted.setdefault(request, [])
-                    if not waiting:
-                        waiting += self._scheduler.submit(request)
-                        self._jobs.update(waiting)
-                    job = waiting.pop(0)
-                    allocation = _Allocation(job, batch, JobState(job, Phase.WAITING, ""))
+            allocation = self._next(request, batch, own)
             try:
                 self._await(allocation)
             except BaseException:
@@ -182,6 +176,33 @@ class BatchHost:
             if allocation.state.phase is Phase.RUNNING and enough and allocation.batch == batch:
                 return allocation
             self._release(allocation)
+            useless += allocation.job in own
+            if useless == _STARTS:
+                raise self._useless(allocation.state, order)
+
+    def _next(self, request: Request, batch: int, own: set[str]) -> _Allocation:
+        """Return an idle allocation, or one that was or is submitted now; `own` are those of this caller's."""
+        with self._lock:
+            if idle := self._idle.setdefault(request, []):
+                return idle.pop()
+            waiting = self._submitted.setdefault(request, [])
+            if not waiting:
+                waiting += self._scheduler.submit(request)
+                self._jobs.update(waiting)
+                own.update(waiting)
+            job = waiting.pop(0)
+            return _Allocation(job, batch, JobState(job, Phase.WAITING, ""))
+
+    def _useless(self, state: JobState, order: Order) -> UnavailableError:
+        """Return the error for allocations that all end, or have too little time, before a trial can start."""
+        if state.phase is Phase.RUNNING:
+            return UnavailableError(
+                f"{_STARTS} jobs started with too little time left, the last with {state.left_s} s; one trial may take "
+                f"{order.timeout_s:.0f} s and {_SPARE_S} s more",
+                hint="the batch system cut `time_limit_s`: name another `partition` or `qos`, or lower trials.timeout",
+            )
+        message, hint = self._scheduler.explain(state)
+        return UnavailableError(f"{_STARTS} jobs ended before a trial could start; the last: {message}", hint=hint)
 
     def _await(self, allocation: _Allocation) -> None:
         """Wait until an allocation runs or has ended; raise UnavailableError when it will not start."""

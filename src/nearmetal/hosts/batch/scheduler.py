@@ -47,6 +47,8 @@ class Request:
     tasks: int = 1
     partition: str = ""
     account: str = ""
+    qos: str = ""
+    reservation: str = ""
     constraint: str = ""
     nodelist: str = ""
     exclude: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,17 @@ do [ "$name" = SLURM_CONF ] || unset "$name"; done
 exec /bin/sh"""
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
-_PHASES = {"RUNNING": Phase.RUNNING, "COMPLETING": Phase.ENDING}
+_PHASES = {
+    "RUNNING": Phase.RUNNING,
+    "SIGNALING": Phase.RUNNING,
+    "COMPLETING": Phase.ENDING,
+    "STAGE_OUT": Phase.ENDING,
+}
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
+_WAITING |= {"RESV_DEL_HOLD", "SPECIAL_EXIT", "STOPPED"}
+_AWAY = re.compile(rb"[Uu]nable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transm")
+_AWAY_S, _AWAY_PAUSE_S = 120.0, 2.0
+"""How long a controller that does not answer is asked again: others start it anew, and jobs go on meanwhile."""
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
     r"|InvalidQOS|AssocMax|QOSMax|JobHeld|REQUEUE_HOLD|launch_failed"
@@ -59,7 +69,7 @@ class Slurm:
 
     def look(self, job: str) -> JobState:
         """Ask scontrol, and have it expand the list of nodes."""
-        finished = _ask(["scontrol", "--oneliner", "show", "job", job])
+        finished = _ask_again(["scontrol", "--oneliner", "show", "job", job])
         if not finished.ok:
             if "Invalid job id" in finished.stderr.decode(errors="replace"):
                 return JobState(job, Phase.ENDED, "GONE", "slurmctld no longer knows it")
@@ -67,14 +77,14 @@ class Slurm:
         state, nodes = parse_job(job, finished.text)
         if state.phase is not Phase.RUNNING:
             return state
-        expanded = _ask(["scontrol", "show", "hostnames", nodes])
+        expanded = _ask_again(["scontrol", "show", "hostnames", nodes])
         if not expanded.ok:
             raise UnavailableError(f"cannot expand the node list {nodes!r}: {expanded.complaint()}")
         return replace(state, nodes=tuple(expanded.text.split()))
 
     def cancel(self, job: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
-        finished = _ask(["scancel", "--quiet", job])
+        finished = _ask_again(["scancel", "--quiet", job])
         if not finished.ok and self.look(job).phase not in {Phase.ENDING, Phase.ENDED}:
             raise UnavailableError(f"cannot cancel job {job}: {finished.complaint()}", hint=f"scancel {job}")
 
@@ -151,7 +161,7 @@ def submit_argv(request: Request) -> list[str]:
         argv.append(f"--array=0-{request.tasks - 1}")
     if request.exclusive:
         argv.append("--exclusive")
-    for name in ("partition", "account", "constraint", "nodelist", "exclude"):
+    for name in ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude"):
         if value := getattr(request, name):
             argv.append(f"--{name}={value}")
     return argv
@@ -196,3 +206,11 @@ def _step(job: str) -> list[str]:
 
 def _ask(argv: Sequence[str], stdin: bytes = b"") -> Finished:
     return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)
+
+
+def _ask_again(argv: Sequence[str]) -> Finished:
+    """Ask what may be asked twice, until the controller answers or `_AWAY_S` are over."""
+    deadline = time.monotonic() + _AWAY_S
+    while _AWAY.search((finished := _ask(argv)).stderr) and time.monotonic() < deadline:
+        time.sleep(_AWAY_PAUSE_S)
+    return finished
