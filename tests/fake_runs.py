@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.run.schedule import run_study
 from nearmetal.store.listing import LIST, whole_list
@@ -72,7 +73,7 @@ def make_run(
 ) -> Path:
     """Carry the study `text` out on a fake host; return the run directory."""
     study = parse_study(text, root.name)
-    info = RunInfo(study.name, digest(text), "fake", "made up", "0", created)
+    info = RunInfo(study.name, digest(text), "fake", "made up", nearmetal.__version__, created)
     with RunDir.create(root, info, text) as run:
         run_study(study, Described(study.host.options, facts or {}), run, Silent())
     return root

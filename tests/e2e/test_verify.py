@@ -276,6 +276,20 @@ def test_what_may_not_be_read_is_not_to_be_deleted(
         assert "delete" not in said
 
 
+def test_a_run_of_another_version_is_continued_on_request_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite(root / "run.json", lambda raw: raw.update(nearmetal_version="9.9.9"))
+    (root / "trials" / "000004.json").unlink()
+    assert nearmetal(["run", "--resume", "r"]) == 2
+    said = capsys.readouterr().err
+    assert "r was begun by nearmetal 9.9.9, this is 0.1.0" in said
+    assert "--allow-mixed" in said
+    assert nearmetal(["run", "--resume", "r", "--allow-mixed"]) == 0
+    capsys.readouterr()
+    assert nearmetal(["compare", "r"]) != 0
+    assert "nearmetal.version (workload latency): not recorded | 0.1.0" in capsys.readouterr().err
+    assert nearmetal(["compare", "r", "--allow-mixed"]) == 0
+
+
 def test_a_list_that_was_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = root / "records.sums"
     lines = path.read_bytes().splitlines(keepends=True)

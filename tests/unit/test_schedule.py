@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import nearmetal
 from fake_runs import STUDY, Silent
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.run import schedule
 from nearmetal.run.schedule import Ending, given_up, open_combinations, run_study
 from nearmetal.store.record import TrialRecord, utc_now
+from nearmetal.store.rundir import RunInfo
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -41,8 +43,11 @@ def study(more: str = "", blocks: tuple[int, int] = (2, 4)) -> Study:
 class Kept:
     """A run directory in memory."""
 
-    def __init__(self, records: Sequence[TrialRecord] = ()) -> None:
+    root = "r"
+
+    def __init__(self, records: Sequence[TrialRecord] = (), version: str = nearmetal.__version__) -> None:
         self.records = list(records)
+        self.info = RunInfo("s", "", "scripted", "scripted", version, "")
 
     def trials(self) -> list[TrialRecord]:
         return list(self.records)
@@ -390,3 +395,20 @@ def test_a_trial_keeps_which_of_its_medians_are_a_timers(monkeypatch: pytest.Mon
 
 def test_the_time_of_a_record_has_no_fraction_and_its_zone() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", utc_now())
+
+
+def test_a_trial_of_another_plan_does_not_count_as_done() -> None:
+    """A version that draws its blocks in another order would leave out what stands under another number."""
+    kept = Kept()
+    run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
+    one, other = kept.records[:2]
+    kept.records[0] = replace(one, order=replace(one.order, path=other.order.path))
+    with pytest.raises(ForeignFileError, match=f"trial {one.order.trial} of r is not the one that is planned"):
+        run_study(study(), Scripted(), kept, Notes())  # type: ignore[arg-type]
+
+
+def test_trials_of_another_version_than_the_run_began_with_say_so() -> None:
+    for version, said in ((nearmetal.__version__, None), ("0.0.9", nearmetal.__version__)):
+        kept = Kept(version=version)
+        run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
+        assert {one.outcome.facts.get("nearmetal.version") for one in kept.records} == {said}

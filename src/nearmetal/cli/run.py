@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+import nearmetal
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import COUNT, PATH, format_option
@@ -66,7 +67,11 @@ def command(
         said = "name a study, or use --resume DIR to continue a run"
         raise BadInputError(said, hint="nearmetal run paths; `nearmetal studies` lists more")
     offer_rollback()
-    opened = _continued(resume) if resume else begin(study or Path(), out, warn, settle_far, anyway=anyway)
+    opened = (
+        _continued(resume, allow_mixed=allow_mixed)
+        if resume
+        else begin(study or Path(), out, warn, settle_far, anyway=anyway)
+    )
     with opened as (spec, run, host):
         _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions, blocks=blocks)
     if ending.cut:
@@ -126,8 +131,15 @@ def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
 
 
 @contextlib.contextmanager
-def _continued(root: Path) -> Iterator[tuple[Study, RunDir, Host]]:
-    refuse_fabric(RunDir.open(root))
+def _continued(root: Path, *, allow_mixed: bool) -> Iterator[tuple[Study, RunDir, Host]]:
+    known = RunDir.open(root)
+    refuse_fabric(known)
+    if (begun_by := known.info.nearmetal_version) != nearmetal.__version__ and not allow_mixed:
+        raise BadInputError(
+            f"{root} was begun by nearmetal {begun_by}, this is {nearmetal.__version__}: "
+            "what it would measure now cannot be compared with what it has",
+            hint=f"use nearmetal {begun_by} or begin a new run; --allow-mixed continues and compares anyway",
+        )
     with RunDir.open_for_writing(root) as run:
         spec = run.study()
         with contextlib.closing(open_host(spec, warn, settle_far)) as host:

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import nearmetal
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
 from nearmetal.results.series import Combination
@@ -22,8 +23,9 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.spec import AGAIN, Study
+from nearmetal.units import by_key
 from nearmetal.workloads.samples import decode
 
 MAX_ATTEMPTS = 2
@@ -64,6 +66,7 @@ def run_study(
     every finished trial kept.
     """
     records = run.trials()
+    _refuse_another_plan(study, run, records)
     begun = 1 + max((plan.occasion_of(study, record.order.block) for record in records), default=0)
     ending = Ending(0, ())
     for occasion in range(max(occasions, begun)):
@@ -72,6 +75,19 @@ def run_study(
         if len(records) > before:
             break
     return ending
+
+
+def _refuse_another_plan(study: Study, run: RunDir, records: Iterable[TrialRecord]) -> None:
+    """Raise ForeignFileError where a trial is not the one that is planned under its number: it would count as done."""
+    for number, mine in by_key((record.order.block, record) for record in records).items():
+        planned = {order.trial: _combination(order) for order in plan.block(study, number)}
+        for record in mine:
+            if planned.get(record.order.trial) != _combination(record.order):
+                begun_by = run.info.nearmetal_version
+                raise ForeignFileError(
+                    f"trial {record.order.trial} of {run.root} is not the one that is planned under its number",
+                    hint=f"continue with the nearmetal that began the run ({begun_by}), or begin a new run",
+                )
 
 
 def _run_occasion(
@@ -191,8 +207,14 @@ def _carry_out_block(
     groups = host.together(orders) if isinstance(host, SharedMachinesHost) else [[order] for order in orders]
     outcomes = _one_by_one(host, groups) if host.slots == 1 else _side_by_side(host, groups)
     for order, started_utc, outcome in outcomes:
-        known = replace(outcome, facts=outcome.facts | {OCCASION: occasion})
+        known = replace(outcome, facts=outcome.facts | _of_another_version(run) | {OCCASION: occasion})
         yield keep(run, order, known, attempt, started_utc)
+
+
+def _of_another_version(run: RunDir) -> dict[str, Scalar]:
+    """Return the version of this nearmetal where another one began the run: their trials are of different code."""
+    own = nearmetal.__version__
+    return {} if own == run.info.nearmetal_version else {"nearmetal.version": own}
 
 
 _Ended = tuple["Order", str, "Outcome"]
