@@ -139,8 +139,8 @@ def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kep
     assert not rows
     for corked, section in zip(("off", "on"), page.split("\n## With")[1:3], strict=True):
         for setting, told in (
-            ("tuned", "error is {:.1f} % of 14 cases, worst {:.1f} %"),
-            ("default", "it is {:.1f} % of 14, worst {:.0f} %"),
+            ("tuned", "error of 14 cases is {:.1f} %, the worst {:.1f} %"),
+            ("default", "it is {:.1f} % for 14 cases, worst {:.0f} %"),
             ("by rule", "**{:.1f} %, worst {:+.1f} %, by rule**"),
         ):
             worst = max(errors[corked, setting], key=abs)
@@ -153,7 +153,7 @@ def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kep
 def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_kept() -> None:
     page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
     errors: dict[tuple[str, bool], list[float]] = defaultdict(list)
-    sections = {"guests": "## Guests", "two": "## Two ranks a node", "four": "## Four nodes"}
+    sections = {"guests": "## Guests", "two": "## Two ranks per node", "four": "## Four nodes"}
     told = {where: page.split(title)[1].split("\n## ")[0] for where, title in sections.items()}
     with (ROOT / "bench/data/predict_lab_nodes.csv").open() as file:
         for case in csv.DictReader(file):
@@ -168,7 +168,7 @@ def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_k
             assert line.endswith(f"| {predicted:.4g} | {error:+.1f}% |")
     for (where, _), found in errors.items():
         middle, worst = statistics.median(map(abs, found)), max(found, key=abs)
-        assert f"{middle:.1f} % of" in told[where] or f"{middle:.1f} %, worst" in told[where]
+        assert f"is {middle:.1f} %, the" in told[where] or f"{middle:.1f} %, worst" in told[where]
         assert f"worst {worst:+.1f} %" in told[where]
     assert sum(map(len, errors.values())) == sum(len(re.findall(r"\d% \|\n", section)) for section in told.values())
 
