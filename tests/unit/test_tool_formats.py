@@ -92,6 +92,35 @@ def test_iperf3_udp_is_what_arrived_and_not_what_was_sent() -> None:
     assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, 2)
 
 
+def _iperf3_intervals(moved: list[int], seconds: float = 0.1) -> list[dict[str, object]]:
+    return [
+        {"sum": {"start": number * 0.1, "seconds": seconds, "bytes": count, "sender": False}}
+        for number, count in enumerate(moved)
+    ]
+
+
+@pytest.mark.parametrize("name", ["iperf3-3.12-tcp.json", "iperf3-3.12-udp.json"])
+def test_iperf3_counts_what_its_server_received(name: str) -> None:
+    """A sender fills buffers: of a link of 50 Mbit/s its intervals say 31 to 112, the server's 46 to 50."""
+    report = json.loads(data(name))
+    report["server_output_json"] = {"intervals": _iperf3_intervals([625_000, 600_000])}
+    report["server_output_json"]["intervals"] += _iperf3_intervals([23_168], 0.0075)  # after the client
+    (found,) = _imported(json.dumps(report) + "\n")
+    gib_ns = 2**30 * 1e8
+    assert found.cells[0].ns.tolist() == [[round(gib_ns / 625_000), round(gib_ns / 600_000)]]
+    report["start"]["test_start"]["reverse"] = 1  # the client receives
+    assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, len(report["intervals"]))
+
+
+def test_an_interval_of_iperf3_without_a_byte_lasts_until_the_next_with_some() -> None:
+    report = json.loads(data("iperf3-3.12-tcp.json"))
+    report["intervals"] = _iperf3_intervals([0, 600_000, 0, 0, 900_000, 0])
+    cell = _imported(json.dumps(report) + "\n")[0].cells[0]
+    gib_ns = 2**30 * 1e8
+    assert cell.ns.tolist() == [pytest.approx([gib_ns * 2 / 600_000, gib_ns * 4 / 900_000], abs=1)]
+    assert cell.begin_ns.tolist() == [[0, 200_000_000]]
+
+
 def test_iperf3_both_ways_at_once_are_refused() -> None:
     report = data("iperf3-3.12-tcp.json").replace(b'"reverse":', b'"bidir": 1, "reverse":')
     with pytest.raises(ForeignFileError, match="both directions at once"):

@@ -1,15 +1,16 @@
 """iperf3 -J: the report of a client as one JSON object, of --json-stream one event a line. Read with 3.1 to 3.21.
 
-Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a client that
-sends over UDP count what it sent, so there the rate of the whole that arrived is the sample. iperf3 has no latency of
-requests: its `rtt` is the kernel's smoothed estimate.
+Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a sender count
+what it gave to the kernel, so those of the server are taken where they are told (`--get-server-output` of a server
+with -J); without them, the rate of the whole that arrived is the sample over UDP. iperf3 has no latency of requests:
+its `rtt` is the kernel's smoothed estimate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
@@ -84,14 +85,16 @@ def _report(raw: dict[str, object]) -> Report:
     if test.get("bidir"):
         raise refuse(PROGRAM, "it is of both directions at once (--bidir)")
     protocol = str(test["protocol"]).lower()
-    intervals = raw["intervals"]
+    server = raw.get("server_output_json")
+    of_server = isinstance(server, dict) and not test.get("reverse")
+    intervals = _object(server if of_server else raw)["intervals"]
     if not isinstance(intervals, list) or not intervals:
         raise ValueError("there are no intervals")
     sums = [_object(_object(one)["sum"]) for one in intervals]
     report = Report(
         version=str(start["version"]),
         protocol=protocol,
-        unheard=protocol == "udp" and not test.get("reverse"),
+        unheard=protocol == "udp" and not test.get("reverse") and not of_server,
         block_bytes=_count(test["blksize"]),
         intervals=tuple(
             ReportInterval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
@@ -139,7 +142,7 @@ INTERVAL_S = 0.1
 
 def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     argv = ["iperf3", "-c", pair.server.address, "-p", str(pair.port), "-J", "-t", str(options.seconds)]
-    argv += ["-i", str(INTERVAL_S), "-P", str(options.streams)]
+    argv += ["-i", str(INTERVAL_S), "-P", str(options.streams), "--get-server-output"]
     argv += ["-l", str(size)] if size else []
     argv += ["-u"] if options.udp else []
     argv += ["-b", f"{options.rate_mbit}M"] if options.rate_mbit else []
@@ -152,12 +155,16 @@ def _read_result(data: bytes) -> ClientResult:
 
 
 _WORKLOAD = PairWorkload(
-    "iperf3", lambda pair: ["iperf3", "-s", "-p", str(pair.port)], _client, _read_result, first_port=5201
+    "iperf3",
+    lambda pair: ["iperf3", "-s", "-p", str(pair.port), "-J", "-i", str(INTERVAL_S)],
+    _client,
+    _read_result,
+    first_port=5201,
 )
 
 
 def _samples(data: bytes, operation: str) -> Spans:
-    """Return the rate of every interval; one without a byte is kept as one of one byte, slower than any other."""
+    """Return the rate of every interval."""
     del operation
     return _spans(parse(data))
 
@@ -165,12 +172,30 @@ def _samples(data: bytes, operation: str) -> Spans:
 def _spans(report: Report) -> Spans:
     if report.unheard:
         return one_figure("bit/s", report.received_bit_s)
-    kept = [one for one in report.intervals if one.seconds > 0]
+    kept = _with_bytes([one for one in report.intervals if one.seconds > 0])
     if not kept:
-        raise ForeignFileError("the report of iperf3 has no interval that took any time")
-    ns = [UNITS["B/s"].to_ns(max(1, one.moved_bytes) / one.seconds) for one in kept]
+        raise ForeignFileError("the report of iperf3 has no interval in which a byte was moved")
+    ns = [UNITS["B/s"].to_ns(one.moved_bytes / one.seconds) for one in kept]
     begin_ns = [UNITS["s"].to_ns(one.start_s) if one.start_s else 0 for one in kept]
     return Spans(ns, begin_ns, UNITS["bit/s"].to_ns(report.received_bit_s))
+
+
+def _with_bytes(intervals: list[ReportInterval]) -> list[ReportInterval]:
+    """Return intervals that moved bytes: one without lasts until the next with some, and a rest at the end is left out.
+
+    A rate of nothing has no duration, and a server reports what is left when its client has ended, however short.
+    """
+    if len(intervals) > 1 and 2 * intervals[-1].seconds < intervals[0].seconds:
+        intervals = intervals[:-1]
+    found: list[ReportInterval] = []
+    idle_s = 0.0
+    for one in intervals:
+        if one.moved_bytes == 0:
+            idle_s += one.seconds
+            continue
+        found.append(ReportInterval(max(0.0, one.start_s - idle_s), one.seconds + idle_s, one.moved_bytes))
+        idle_s = 0.0
+    return [*found[:-1], replace(found[-1], seconds=found[-1].seconds + idle_s)] if found else []
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
