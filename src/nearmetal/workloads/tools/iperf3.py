@@ -1,9 +1,9 @@
 """iperf3 -J: the report of a client as one JSON object, of --json-stream one event a line. Read with 3.1 to 3.21.
 
-Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a sender count
-what it gave to the kernel, so those of the server are taken where they are told (`--get-server-output` of a server
-with -J); without them, the rate of the whole that arrived is the sample over UDP. iperf3 has no latency of requests:
-its `rtt` is the kernel's smoothed estimate.
+Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a sender
+count what it gave to the kernel, so those of the server are taken where they are told (`--get-server-output` of a
+server with -J); without them, the rate of the whole that arrived is the sample over UDP. iperf3 has no latency of
+requests: its `rtt` is the kernel's smoothed estimate.
 """
 
 from __future__ import annotations
