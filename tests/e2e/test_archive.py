@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import BadInputError
+from nearmetal.store import archive
 from nearmetal.store.archive import LIST
+from nearmetal.store.rundir import RunDir
 from nearmetal.store.sums import sealed
 
 
@@ -155,6 +158,31 @@ def test_no_flipped_byte_or_cut_gives_another_run(root: Path) -> None:
             assert files(Path(f"b{number}")) == wanted, f"byte {place}"  # a date, or what ZIP keeps twice
         Path("bad").write_bytes(whole[:place])
         assert nearmetal(["unarchive", "bad", f"c{number}"]) == 2
+
+
+def test_a_run_that_gets_trials_is_not_archived(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its list would name trials that the archive does not hold, and nobody could unpack it."""
+    with RunDir.open_for_writing(root):
+        assert nearmetal(["archive", str(root), "r.nmrun"]) == 2
+    assert "is being written" in capsys.readouterr().err
+
+
+def test_a_run_that_another_machine_writes_is_not_archived(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def summed(path: Path) -> str:
+        if path.name == "000008.json":  # the last file of all
+            path.unlink()
+        return ""
+
+    monkeypatch.setattr(archive, "file_sha256", summed)
+    monkeypatch.setattr(RunDir, "listed", lambda run: None)
+    with pytest.raises(BadInputError, match="is being written"):
+        archive.archive(root, Path("r.nmrun"))
+
+
+def test_an_archive_in_place_of_a_run_says_how_to_unpack_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["archive", str(root), "r.nmrun"]) == 0
+    assert nearmetal(["compare", "r.nmrun"]) == 2
+    assert "nearmetal unarchive r.nmrun DIR" in capsys.readouterr().err
 
 
 def test_a_place_where_nothing_can_be_made_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json, timed
 from nearmetal.store.bundle import MALFORMED
-from nearmetal.store.disk import Disk
+from nearmetal.store.disk import Disk, is_being_written
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
 from nearmetal.store.rundir import RunDir, open_either
@@ -40,17 +40,21 @@ _PIECE_BYTES = 1_048_576
 def archive(root: Path, file: Path) -> int:
     """Write a run into one new file, and return how many files of it that holds.
 
-    Raise ForeignFileError when the run is not what was recorded, BadInputError when the file exists, StoreError when
-    the disk refuses.
+    Raise ForeignFileError when the run is not what was recorded, BadInputError when the file exists or the run is being
+    written, StoreError when the disk refuses.
     """
     if file.exists():
         raise BadInputError(f"{file} exists", hint="choose another file name, or remove it")
     run = open_either(root)
+    if is_being_written(root):
+        raise _growing(root)
     refuse_damaged(run)
     names = _names(run)
     listed: dict[str, dict[str, Any]] = {
         name: {"bytes": (root / name).stat().st_size, "sha256": file_sha256(root / name)} for name in names
     }
+    if _names(open_either(root)) != names:  # by another machine, whose lock this one does not see
+        raise _growing(root)
     head = sealed({"archive_format": ARCHIVE_FORMAT, "run_format": RUN_FORMAT, "files": listed})
 
     def write(part: Path) -> None:
@@ -64,6 +68,13 @@ def archive(root: Path, file: Path) -> int:
 
     Disk().put(file, write)
     return len(names)
+
+
+def _growing(root: Path) -> BadInputError:
+    """Return the error for a run that gets trials: an archive would list some that it does not hold."""
+    return BadInputError(
+        f"{root} is being written", hint="wait until it ends, or interrupt it: `nearmetal run --resume` continues it"
+    )
 
 
 def unarchive(file: Path, root: Path) -> int:

@@ -156,6 +156,8 @@ class RunDir(Closing):
             raw = parse_json(data)
         except OSError as error:
             hint = f"`{cls.VERB}` makes one"
+            if isinstance(error, NotADirectoryError):
+                hint = f"a run directory is needed; of an archive: nearmetal unarchive {root} DIR"
             if (root / SearchDir.MARKER).exists():
                 hint = f"it holds a search; `{command_line('show', root)}` lists its trials"
             raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
