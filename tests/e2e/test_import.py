@@ -139,14 +139,15 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     assert [row.mean for row in tables["allreduce"].rows] == [2.11, 2.12]
 
 
-def stored(root: Path, *, pace_us: int) -> RunDir:
-    """Store one trial of an allreduce of three ranks that take 4, 2 and 6 us."""
-    options: dict[str, Scalar | list[Scalar]] = {"operation": "allreduce", "sizes": [8]} | (
+def stored(root: Path, *, pace_us: int = 0, operation: str = "allreduce", us: tuple[int, ...] = (4, 2, 6)) -> RunDir:
+    """Store one trial of ranks that take so long; all of them count."""
+    ranks = len(us)
+    options: dict[str, Scalar | list[Scalar]] = {"operation": operation, "sizes": [8]} | (
         {"pace_us": pace_us} if pace_us else {}
     )
-    order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder("allreduce", "engine", options, (0, 1, 0)))
-    ns = np.repeat(np.array([[4000], [2000], [6000]]), 20, axis=1)
-    cell = CellSamples("allreduce", 8, 5, (0, 1, 2), ns * 0, ns, np.zeros(ns.shape, np.uint8))
+    order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder(operation, "engine", options, (0, 1, 0, 1)[:ranks]))
+    ns = np.repeat(1000 * np.array([us]).T, 20, axis=1)
+    cell = CellSamples(operation, 8, 5, tuple(range(ranks)), ns * 0, ns, np.zeros(ns.shape, np.uint8))
     run = RunDir.create(root, RunInfo("t", digest("t"), "fake", "made up", "0", "2026-01-01T00:00:00+00:00"), "t")
     with run:
         run.append(order, Outcome(TrialStatus.VALID), [cell], attempt=1, started_utc="2026-01-01T00:00:00+00:00")
@@ -156,13 +157,21 @@ def stored(root: Path, *, pace_us: int) -> RunDir:
 def test_a_collective_shows_the_slowest_rank_and_the_mean_and_osu_the_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = stored(tmp_path / "run", pace_us=0)
+    run = stored(tmp_path / "run")
     assert cli(["show", str(run.root), "--trial", "0"]) == 0
     shown = capsys.readouterr().out
     assert "time, slowest rank: mean 6.000 us" in shown
     assert "; mean over ranks: mean 4.000 us" in shown
     (table,) = [omb.parse(as_osu.render(run).encode())]
     assert [row.mean for row in table.rows] == [4.0]
+
+
+@pytest.mark.parametrize(("operation", "figure"), [("multi_latency", 2.0), ("message_rate", 2 * 64 / 4e-6)])
+def test_osu_takes_the_time_of_the_first_of_several_pairs(operation: str, figure: float, tmp_path: Path) -> None:
+    """osu_multi_lat and osu_mbw_mr print what rank 0 measured; the engine's value is the slowest pair's."""
+    run = stored(tmp_path / "run", operation=operation, us=(4, 9, 4, 9))
+    (table,) = [omb.parse(as_osu.render(run).encode())]
+    assert [row.mean for row in table.rows] == [figure]
 
 
 def test_a_random_pace_is_not_shown_in_osus_columns(tmp_path: Path) -> None:

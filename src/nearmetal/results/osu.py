@@ -1,7 +1,8 @@
 """The figures of a run as the OSU micro-benchmarks 7 compute them, for scripts that read those.
 
-A bandwidth is all bytes over all time; a collective the mean over ranks of each rank's mean, with the least and the
-greatest rank's mean beside it. Percentiles are of iterations; where too few support one, it is nan. Workloads with a
+A bandwidth is all bytes over all time, and the time of several pairs is that of rank 0; a collective is the mean over
+ranks of each rank's mean, with the least and the greatest rank's mean beside it. Percentiles are of iterations; where
+too few support one, it is nan. Workloads with a
 random pace are left out: OMB sends back to back.
 """
 
@@ -120,6 +121,8 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
         for cell in record.cells
         if (cell.operation, cell.message_bytes) == (row.name, shape.message_bytes)
     ]
+    if row.kind != "collective":
+        cells = [(record, replace(cell, value_ranks=(0,))) for record, cell in cells]
     values = np.concatenate([run.values(record, cell) for record, cell in cells])
     if values.size == 0:
         return [float("nan")] * len(_columns(row))
