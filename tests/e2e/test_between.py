@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from far_machines import need_ssh, two_machines
-from nearmetal.cli.between import _answer, _next
+from nearmetal.cli.between import _answer, _next, _option
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook, look, parse
@@ -174,6 +174,11 @@ def test_a_machine_is_named_as_ssh_names_it(word: str, node: NodeSpec) -> None:
 def test_what_names_no_machine_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["between", "--", word, "vm2"]) == 2
     assert "does not name a machine" in capsys.readouterr().err
+
+
+def test_an_option_is_a_number_or_a_switch_where_it_looks_like_one() -> None:
+    given = ["connect_timeout_s=2.5", "parallel=3", "exclusive=false", "mpi_prefix=/opt/mpi", "cache=", "x={}"]
+    assert [_option(one)[1] for one in given] == [2.5, 3, False, "/opt/mpi", "", "{}"]
 
 
 def test_the_largest_doubt_comes_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
@@ -100,7 +101,11 @@ def _option(text: str) -> tuple[str, Scalar]:
     if not equals:
         said = f"-o {text!r} has no value"
         raise BadInputError(said, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
-    return key, int(value) if value.isdecimal() else value
+    try:
+        number: Scalar = json.loads(value)
+    except ValueError:
+        return key, value
+    return key, number if isinstance(number, bool | int | float) else value
 
 
 def _looked(asked: LinkRequest) -> dict[str, MachineLook]:

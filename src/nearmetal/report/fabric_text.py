@@ -12,6 +12,7 @@ from nearmetal.fabric.detect import ALPHA, RetestedSuspect, Role
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
+from nearmetal.units import counted
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
 """Shades of the heat map change at these multiples of the median pair's time."""
@@ -142,7 +143,7 @@ def bisection_sentences(of: Survey) -> list[str]:
         return []
     half = len(of.names) // 2
     first, second = f"{of.names[0]}..{of.names[half - 1]}", f"{of.names[half]}..{of.names[2 * half - 1]}"
-    lines = [f"bisection, {first} against {second}: {cut.pairs} pairs together, and each alone"]
+    lines = [f"bisection, {first} against {second}: {counted(cut.pairs, 'pair')} together, and each alone"]
     for way, together, alone in (
         ("first half to second", cut.there_together, cut.there_alone),
         ("second half to first", cut.back_together, cut.back_alone),
