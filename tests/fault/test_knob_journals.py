@@ -17,7 +17,7 @@ from knob_machine import KnobMachine
 from nearmetal.cli.rollback import put_everything_back
 from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.knobs import session
-from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, open_journals, survey
+from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
 from nearmetal.knobs.journal import (
@@ -419,6 +419,17 @@ class TestTrust:
         assert not put_back(machine, folder)
         assert machine.writes == []
         assert machine.state() == before
+
+
+def test_journals_are_in_one_place_whatever_directory_a_verb_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for relative in ("state", "", "./x"):
+        monkeypatch.setenv("XDG_STATE_HOME", relative)
+        assert journal_folder() == tmp_path / ".local/state/nearmetal/journal"
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert journal_folder() == Path("/var/state/nearmetal/journal")
 
 
 def test_what_the_roll_back_did_is_exact(machine: KnobMachine, folder: Path) -> None:

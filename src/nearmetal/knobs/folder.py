@@ -29,9 +29,13 @@ _DAY_S = 86_400
 
 
 def journal_folder() -> Path:
-    """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "nearmetal" / "journal"
+    """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal.
+
+    A relative path counts as none, as the XDG specification has it: each directory would have journals of its own, and
+    a roll-back in another one would find nothing.
+    """
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "nearmetal" / "journal"
 
 
 @dataclass(frozen=True, slots=True)
