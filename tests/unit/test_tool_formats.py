@@ -223,6 +223,18 @@ def test_iperf2_takes_the_sum_of_streams_and_what_arrived() -> None:
     assert iperf2.parse(megabytes)[1] == pytest.approx(191.3, abs=0.1)
 
 
+def test_iperf2_intervals_without_their_total_are_refused() -> None:
+    """Of a file that was cut in its third interval the first alone begins at 0."""
+    whole = data("iperf2-2.1.8-tcp.txt").decode()
+    *head, total = whole.rstrip().splitlines()
+    intervals = [total.replace("0.0000-1.0857", f"{k}.0000-{k + 1}.0000") for k in range(3)]
+    assert len(intervals) == len(set(intervals))
+    with pytest.raises(ForeignFileError, match="its intervals go on"):
+        iperf2.parse("\n".join([*head, *intervals, ""]).encode())
+    ended = [*head, *intervals, total.replace("1.0857", "3.0021"), ""]
+    assert iperf2.parse("\n".join(ended).encode()) == ("tcp", 502.0, False)
+
+
 def test_perftest_sorted_dump_is_refused() -> None:
     values = np.arange(1, 50)
     text = b"\n#, usec\n" + b"".join(b"%d, %d.50\n" % (i, i) for i in values)
@@ -391,6 +403,8 @@ def test_omb_failed_validation_is_refused() -> None:
 def test_imb_blocks_and_those_without_an_operation() -> None:
     output = imb.parse(data("imb-2021.11.txt"))
     assert output.version.startswith("2021.11")
+    older = data("imb-2021.11.txt").replace(b"Intel(R) MPI Benchmarks 2021.11", b"Intel (R) MPI Benchmarks 2018")
+    assert [found.version for found in read_foreign(older * 2)] == ["2018", "2018"]
     assert [(block.benchmark, block.operation) for block in output.blocks] == [
         ("PingPong", "latency"),
         ("Allreduce", "allreduce"),

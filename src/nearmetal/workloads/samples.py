@@ -172,7 +172,7 @@ _RANK = re.compile(rb" *\d{1,7}: ?")
 
 def _as_utf8(data: bytes) -> bytes:
     """Return text without what other systems' editors and shells add to it: a byte order mark, CR before LF."""
-    if not data.strip():
+    if not data or data.isspace():
         raise ForeignFileError("it is empty")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ForeignFileError("it is UTF-16 text", hint="iconv -f UTF-16 -t UTF-8 FILE > NEW")

@@ -1,7 +1,7 @@
 """Intel MPI Benchmarks (IMB-MPI1): blocks of `#bytes #repetitions ...`, one a benchmark and number of processes.
 
 PingPong times its whole loop, and t_min / t_max of the others are across processes of a mean over repetitions: there is
-no spread of iterations in them. Adopted is t[usec] of PingPong and t_avg[usec] of the others. Read with 2019 to 2021.
+no spread of iterations in them. Adopted is t[usec] of PingPong and t_avg[usec] of the others. Read with 2018 to 2021.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROGRAM = "the Intel MPI Benchmarks"
 
 _START = re.compile(r"^# Benchmarking (\S+)$", re.MULTILINE)
 _PROCESSES = re.compile(r"^# #processes = (\d+)", re.MULTILINE)
-_VERSION = re.compile(r"^#[ \t]+Intel\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
+_VERSION = re.compile(r"^#[ \t]+Intel ?\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
 _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
 _ENDED = "\n# All processes entering MPI_Finalize"
@@ -158,6 +158,5 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         yield Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks)
 
 
-TOOL = Tool(
-    "imb", (Import((b"# Benchmarking ",), _adopt, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),), _WORKLOAD, _samples
-)
+_BEGINS = rb"^#-+\n#\s+Intel ?\(R\) MPI Benchmarks"
+TOOL = Tool("imb", (Import((b"# Benchmarking ",), _adopt, begins=_BEGINS),), _WORKLOAD, _samples)

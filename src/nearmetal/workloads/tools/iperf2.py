@@ -33,7 +33,8 @@ def parse(data: bytes) -> tuple[str, float, bool]:
         raise refuse(PROGRAM, "it is not the output of one client in one direction")
     udp = clients[0] == "UDP"
     after = text.partition("Server Report:")[2] if udp else text
-    rows = [match for line in after.splitlines() if (match := _RATE.match(line)) and _seconds(match["from"]) == 0]
+    every = [match for line in after.splitlines() if (match := _RATE.match(line))]
+    rows = [match for match in every if _seconds(match["from"]) == 0]
     if udp and not rows:
         raise refuse(PROGRAM, "the server's report is missing, so nothing says what arrived")
     if not rows:
@@ -42,6 +43,8 @@ def parse(data: bytes) -> tuple[str, float, bool]:
     if len({row["id"] for row in total}) > 1 or (len(_STREAM.findall(text)) > 1 and total is rows):
         raise refuse(PROGRAM, "there are several streams and no sum of them")
     row = max(total, key=lambda one: _seconds(one["to"]))
+    if max(_seconds(one["from"]) for one in every) >= _seconds(row["to"]):
+        raise refuse(PROGRAM, "it is cut off: its intervals go on after the last line that begins at 0")
     if row["unit"] not in _MBIT_PER:
         raise refuse(PROGRAM, f"{row['unit']!r} is not a unit that nearmetal knows")
     rate = positive(row["rate"], PROGRAM, "the rate", "nothing was transferred") * _MBIT_PER[row["unit"]]
