@@ -209,6 +209,7 @@ def test_what_cannot_be_listened_on_is_an_error(folder: Path, capsys: pytest.Cap
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for argv, code, said in (
             ([str(folder), "--port", str(taken.getsockname()[1])], 3, "Address already in use"),
+            ([str(folder), "--listen", "192.0.2.7"], 3, "hint: `ip address` lists"),
             ([str(folder), "--listen", "no.such.name.invalid"], 2, "is not an address of this machine"),
             ([str(folder / "nope")], 2, "is not a directory"),
         ):

@@ -52,6 +52,8 @@ def command(
     The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts. With
     --against, runs are compared with another run instead, the worst first.
     """
+    if named and not published:
+        raise BadInputError("--map has no effect without --published", hint="name the table: --published TABLE")
     if base is not None:
         if form != "table" or published or everything:
             said = "--against prints one table"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.view import build_history
 from nearmetal.report.terminal import Console
+from nearmetal.results.series import CellId
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import Disk
 
@@ -56,11 +58,9 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
     with Database(history, write=False) as database:
         whole = form == "json" or out is not None
         found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)
-    if not found.series:
-        wanted = f" of path {path!r} and workload {workload!r}" if path or workload else ""
-        raise BadInputError(
-            f"{history} holds no {metric}{wanted}", hint=f"{command_line('history', 'add', history)} RUN"
-        )
+        if not found.series:
+            known = [one.cell for _, one in database.cells(Metric(metric))]
+            raise _nothing(f"{history} holds no {metric}", history, known, {"path": path, "workload": workload})
     if out is not None:
         Disk().put_bytes(out, as_html.render(found).encode())
     if form == "json":
@@ -69,3 +69,12 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
         words.as_text(found, Console())
     if out is not None:
         click.echo(f"page: {out}", err=True)
+
+
+def _nothing(said: str, history: Path, known: Sequence[CellId], wanted: Mapping[str, str]) -> BadInputError:
+    """Return the error for a history of which nothing is shown: it has no such figure, or of other names."""
+    if not known:
+        return BadInputError(said, hint=f"{command_line('history', 'add', history)} RUN")
+    given = " and ".join(f"{what} {name!r}" for what, name in wanted.items() if name)
+    has = "; ".join(f"its {what}s: {', '.join(dict.fromkeys(getattr(one, what) for one in known))}" for what in wanted)
+    return BadInputError(f"{said} of {given}", hint=has)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -27,6 +28,7 @@ _MAX_HEAD_BYTES = 16 << 10
 _CLOSE_S = 2
 HEAD_S = 10.0
 """A request whose head takes longer is sent away."""
+_OWN = "`ip address` lists the addresses of this machine"
 _NEEDED = ("anyio._backends._asyncio", "pyarrow.parquet", "pydantic", "scipy.optimize")
 _WHERE_INSTALLED = ("pandas",)
 """pyarrow looks for it by itself, the first time that it makes an array."""
@@ -69,7 +71,7 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
         said = f"{address!r} is not an address of this machine: {error.strerror}"
-        raise BadInputError(said, hint="an address of this machine: 192.0.2.7") from error
+        raise BadInputError(said, hint=_OWN) from error
     family, kind, protocol, _, where = found
     # asyncio sends small answers at once (TCP_NODELAY) only where the socket itself says that it is TCP.
     listening = socket.socket(family, kind, protocol)
@@ -80,7 +82,8 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
     except OSError as error:
         listening.close()
         said = f"cannot listen on {address} port {port}: {error.strerror}"
-        raise UnavailableError(said, hint="leave --port out to take a free one") from error
+        elsewhere = error.errno == errno.EADDRNOTAVAIL
+        raise UnavailableError(said, hint=_OWN if elsewhere else "leave --port out to take a free one") from error
     host, bound = listening.getsockname()[:2]
     beyond = not ipaddress.ip_address(host).is_loopback
     names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})

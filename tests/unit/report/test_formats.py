@@ -240,6 +240,11 @@ def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines:
     )
 
 
+def test_columns_are_mapped_only_to_those_of_a_published_table(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["compare", str(run.root), "--map", "x=tap"]) == 2
+    assert "--map has no effect without --published" in capsys.readouterr().err
+
+
 def test_latex_tables_are_whole_and_no_name_commands_tex(tmp_path: Path) -> None:
     text = as_latex.render(build_view(make_run(tmp_path / "run", Recipe(study=STUDY, blocks=3))))
     assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\bottomrule") >= 4
