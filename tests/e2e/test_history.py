@@ -171,7 +171,7 @@ def test_a_page_that_stands_alone(history: str, capsys: pytest.CaptureFixture[st
 def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[str], runs: list[Path]) -> None:
     for argv, says in (
         (["show", "nowhere.duckdb"], "there is no history"),
-        (["show", history, "--path", "nosuch"], "holds no mean of path 'nosuch'\nhint: its paths: tap, veth; its w"),
+        (["show", history, "--path", "nosuch"], "holds no mean of path 'nosuch'\nhint: its paths: veth, tap; its w"),
         (["show", history, "--metric", "p99"], "holds no p99"),
         (["add", str(runs[0]), str(runs[1])], "is a directory"),
         (["add", "no/such/h.duckdb", str(runs[1])], "is not a directory"),
