@@ -113,6 +113,11 @@ def test_a_rollback_looks_for_journals_where_there_is_a_directory(
     assert "there is no journal 1-1.journal in" in capsys.readouterr().err
 
 
+def test_apply_says_that_it_could_verify_nothing(tmp_path: Path, profile: Path) -> None:
+    ran = _in_namespace(tmp_path, 'nm apply "$1" --verify 10.9.9.9 --confirm 1 < /dev/null', str(profile))
+    assert b"warning: --verify has verified nothing" in ran.stderr, ran.complaint()
+
+
 def test_apply_is_accepted_from_elsewhere(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --confirm 600 < /dev/null > "$2" 2>&1 & waits=$!
 until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done

@@ -65,6 +65,8 @@ def test_the_order_itself_is_left_alone() -> None:
         ([NodeSpec(name="a", jump="me@gate:ssh")], {}, "'me@gate:ssh' does not name a machine"),
         ([NodeSpec(name="a")], {"connect_timeout_s": "soon"}, "a number of seconds above 0, not 'soon'"),
         ([NodeSpec(name="a")], {"connect_timeout_s": -1}, "a number of seconds above 0, not -1"),
+        ([NodeSpec(name="a")], {"remote_shell": "ssh -o 'x"}, 'is not a command: "ssh -o \'x": no closing quotation'),
+        ([NodeSpec(name="a")], {"remote_shell": " "}, "is not a command: ' '"),
     ],
 )
 def test_an_ssh_host_that_cannot_be_is_refused_before_a_connection(

@@ -174,7 +174,10 @@ def _say_what_is_known(session: Session, peer: str) -> None:
         click.echo(f"warning: {what} changed as well: {how}", err=True)
     for knob, reason in session.readback_doubts().items():
         click.echo(f"warning: the read-back of {knob} is unreliable: {reason}", err=True)
-    for what, effect in (verified(session.shell, session.plan, peer) if peer else {}).items():
+    effects = verified(session.shell, session.plan, peer) if peer else {}
+    if peer and not effects:
+        click.echo("warning: --verify has verified nothing: no interface's nic.rx-usecs was set", err=True)
+    for what, effect in effects.items():
         lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""
         click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)
 

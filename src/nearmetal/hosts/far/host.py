@@ -164,8 +164,9 @@ class FarHost:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)
         nodes = [self._nodes[name] for name in bound.machines]
         names = [node.reach or node.address or node.name for node in nodes]
-        reach = shlex.split(str(self._options.get("remote_shell", _DEFAULT_REMOTE_SHELL)))
-        return MachinesShell(machines, names, site, self._memory, remote_shell=shlex.join(reach).encode())
+        return MachinesShell(
+            machines, names, site, self._memory, remote_shell=shlex.join(_remote_shell(self._options)).encode()
+        )
 
     def close(self) -> None:
         """Close every shell; calling twice does nothing more."""
@@ -192,6 +193,24 @@ def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, 
     if unknown:
         raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], known))
     whole_number(options, "parallel", 32)
+    _remote_shell(options)
+
+
+def _remote_shell(options: Mapping[str, Scalar]) -> list[str]:
+    """Return the words of the command that logs in elsewhere; raise BadInputError where a shell could not read it."""
+    given = str(options.get("remote_shell", _DEFAULT_REMOTE_SHELL))
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        words, why = [], f": {str(error).lower()}"
+    else:
+        why = ""
+    if not words:
+        raise BadInputError(
+            f"the host's option 'remote_shell' is not a command: {given!r}{why}",
+            hint="leave it out for `ssh -o BatchMode=yes`",
+        )
+    return words
 
 
 def check_names(kind: str, nodes: Sequence[NodeSpec]) -> None:
