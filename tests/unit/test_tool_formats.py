@@ -1,6 +1,7 @@
 """Readers of other programs' output, on recorded files; what they do not know they refuse."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,12 +210,12 @@ def test_perftest_json_of_either_version_says_its_unit_by_its_message_rate() -> 
 
 def test_iperf2_takes_the_sum_of_streams_and_what_arrived() -> None:
     plain = data("iperf2-2.1.8-tcp.txt")
-    assert iperf2.parse(plain) == ("tcp", 502.0, True)
+    assert iperf2.parse(plain) == ("tcp", 502.0, True, 1)
     interval = b"[  1] 0.0000-0.5000 sec  18.6 MBytes   312 Mbits/sec\n"
-    assert iperf2.parse(plain.replace(b"[  1] 0.0000-", interval + b"[  1] 0.0000-")) == ("tcp", 502.0, False)
-    assert iperf2.parse(data("iperf2-2.1.8-two-streams.txt")) == ("tcp", 432.0, False)
+    assert iperf2.parse(plain.replace(b"[  1] 0.0000-", interval + b"[  1] 0.0000-")) == ("tcp", 502.0, False, 1)
+    assert iperf2.parse(data("iperf2-2.1.8-two-streams.txt")) == ("tcp", 432.0, False, 2)
     udp = data("iperf2-2.1.8-udp.txt")
-    assert iperf2.parse(udp) == ("udp", 10.5, False)
+    assert iperf2.parse(udp) == ("udp", 10.5, False, 1)
     with pytest.raises(ForeignFileError, match="nothing says what arrived"):
         iperf2.parse(udp.partition(b"[  1] Server Report")[0])
     with pytest.raises(ForeignFileError, match="no sum"):
@@ -232,7 +233,7 @@ def test_iperf2_intervals_without_their_total_are_refused() -> None:
     with pytest.raises(ForeignFileError, match="its intervals go on"):
         iperf2.parse("\n".join([*head, *intervals, ""]).encode())
     ended = [*head, *intervals, total.replace("1.0857", "3.0021"), ""]
-    assert iperf2.parse("\n".join(ended).encode()) == ("tcp", 502.0, False)
+    assert iperf2.parse("\n".join(ended).encode()) == ("tcp", 502.0, False, 1)
 
 
 def test_perftest_sorted_dump_is_refused() -> None:
@@ -582,6 +583,17 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     report = data("written-perftest-4.5-write_bw-gbits.json")
     both = report.replace(b"RDMA_Write_BW_Test", b"RDMA_Write_Bidirectional_BW_Test")
     assert [_imported(text)[0].workload for text in (report, both)] == ["ib-write-bw", "ib-write-bw-both-ways"]
+    assert [_imported(data(f"iperf3-3.12-{one}.json"))[0].workload for one in ("tcp", "two-streams-omit")] == [
+        "iperf3",
+        "iperf3-2-streams",
+    ]
+    reverse = re.sub(rb'"reverse":\s*0', b'"reverse": 1', data("iperf3-3.12-tcp.json"))
+    assert _imported(reverse)[0].workload == "iperf3-reverse"
+    assert _imported(data("iperf2-2.1.8-two-streams.txt"))[0].workload == "iperf2-2-streams"
+    assert _imported(data("written-npb-3.4-cg-S.txt"))[0].workload == "npb-cg-2"
+    assert _imported(data("hpcc-1.5.0-hpccoutf.txt"))[0].workload == "hpcc-2"
+    (hpl,) = _imported(data("hpcc-1.5.0-hpl-section.txt"))
+    assert re.fullmatch(r"hpl-[0-9]+-2", hpl.workload)
     rate = data("written-omb-7.4-mbw_mr.txt")
     one = rate.replace(b"window size: 64", b"window size: 1")
     assert [_imported(text)[0].workload for text in (rate, one)] == ["omb-message_rate", "omb-message_rate-window1"]

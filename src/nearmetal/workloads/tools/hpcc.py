@@ -40,11 +40,15 @@ class HpccFigure:
 
 @dataclass(frozen=True, slots=True)
 class HpccOutput:
-    """What one run left: HPCC's version (empty for HPL alone), its processes, its figures."""
+    """What one run left: HPCC's version (empty for HPL alone), its processes, its figures.
+
+    `order` is that of HPL's matrix where it ran alone, as printed.
+    """
 
     version: str
     processes: int
     figures: tuple[HpccFigure, ...]
+    order: str = ""
 
 
 def parse(data: bytes) -> HpccOutput:
@@ -62,7 +66,7 @@ def parse(data: bytes) -> HpccOutput:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
     grid = [processes(word, PROGRAM) for word in rows[0][2:4]]
     figure = HpccFigure("HPL", positive(rows[0][5], PROGRAM, "HPL", "HPL is 0"), "Gflop/s")
-    return HpccOutput("", processes(str(grid[0] * grid[1]), PROGRAM), (figure,))
+    return HpccOutput("", processes(str(grid[0] * grid[1]), PROGRAM), (figure,), rows[0][0])
 
 
 def _summary(text: str) -> HpccOutput:
@@ -99,7 +103,8 @@ def _unit(name: str, value: str) -> str:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     output = parse(data)
     cells = tuple((f"{one.name} [{one.unit}]", 0, one_figure(one.unit, one.value)) for one in output.figures)
-    yield Foreign("HPCC", output.version, "hpcc", max(1, output.processes), cells, ("one figure of each kind per run",))
+    name = f"{f'hpl-{output.order}' if output.order else 'hpcc'}-{output.processes}"
+    yield Foreign("HPCC", output.version, name, max(1, output.processes), cells, ("one figure of each kind per run",))
 
 
 TOOL = Tool(

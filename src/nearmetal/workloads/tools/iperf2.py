@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text
-from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, of_streams, one_figure
 
 PROGRAM = "iperf 2"
 
@@ -25,8 +25,8 @@ _BYTES = {"": 8e-6, "K": 8e-6 * 2**10, "M": 8e-6 * 2**20, "G": 8e-6 * 2**30}
 _MBIT_PER = {f"{p}bits/sec": mbit for p, mbit in _BITS.items()} | {f"{p}Bytes/sec": mbit for p, mbit in _BYTES.items()}
 
 
-def parse(data: bytes) -> tuple[str, float, bool]:
-    """Return the protocol of one launch, `tcp` or `udp`, the rate in Mbit/s that arrived, and `alone`: one row."""
+def parse(data: bytes) -> tuple[str, float, bool, int]:
+    """Return the protocol, `tcp` or `udp`, the rate in Mbit/s that arrived, `alone` (one row), and the streams."""
     text = to_text(data, PROGRAM)
     clients = _CLIENT.findall(text)
     if len(clients) != 1 or "Server listening" in text:
@@ -40,7 +40,8 @@ def parse(data: bytes) -> tuple[str, float, bool]:
     if not rows:
         raise refuse(PROGRAM, "there is no line with the rate of the whole transfer")
     total = [row for row in rows if row["id"] == "SUM"] or rows
-    if len({row["id"] for row in total}) > 1 or (len(_STREAM.findall(text)) > 1 and total is rows):
+    streams = len(_STREAM.findall(text))
+    if len({row["id"] for row in total}) > 1 or (streams > 1 and total is rows):
         raise refuse(PROGRAM, "there are several streams and no sum of them")
     row = max(total, key=lambda one: _seconds(one["to"]))
     if max(_seconds(one["from"]) for one in every) >= _seconds(row["to"]):
@@ -48,7 +49,7 @@ def parse(data: bytes) -> tuple[str, float, bool]:
     if row["unit"] not in _MBIT_PER:
         raise refuse(PROGRAM, f"{row['unit']!r} is not a unit that nearmetal knows")
     rate = positive(row["rate"], PROGRAM, "the rate", "nothing was transferred") * _MBIT_PER[row["unit"]]
-    return clients[0].lower(), rate, len(rows) == 1 and not udp
+    return clients[0].lower(), rate, len(rows) == 1 and not udp, max(1, streams)
 
 
 def _seconds(word: str) -> float:
@@ -56,12 +57,12 @@ def _seconds(word: str) -> float:
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    protocol, rate, alone = parse(data)
+    protocol, rate, alone, streams = parse(data)
     lacks = ["one rate per run: no percentiles, no spread within it"]
     if alone:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
-    yield Foreign("iperf2", "", "iperf2", 2, (cell,), tuple(lacks))
+    yield Foreign("iperf2", "", of_streams("iperf2", streams), 2, (cell,), tuple(lacks))
 
 
 TOOL = Tool(

@@ -18,7 +18,7 @@ from nearmetal.workloads.figures import STREAMS, UNITS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import refuse, to_text
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, of_streams, one_figure
 
 PROGRAM = "iperf3 -J"
 
@@ -36,12 +36,14 @@ class ReportInterval:
 class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
-    `unheard` tells that its intervals count what was sent, whether or not it arrived.
+    `unheard` tells that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
     """
 
     version: str
     protocol: str
     unheard: bool
+    streams: int
+    reverse: bool
     block_bytes: int
     intervals: tuple[ReportInterval, ...]
     received_bit_s: float
@@ -95,6 +97,8 @@ def _report(raw: dict[str, object]) -> Report:
         version=str(start["version"]),
         protocol=protocol,
         unheard=protocol == "udp" and not test.get("reverse") and not of_server,
+        streams=_count(test["num_streams"]),
+        reverse=bool(test.get("reverse")),
         block_bytes=_count(test["blksize"]),
         intervals=tuple(
             ReportInterval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
@@ -203,7 +207,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     operation = f"{report.protocol}_stream"
     of_intervals = "its samples are intervals, not messages: percentiles are of interval rates; no latency of requests"
     lacks = (ONE_MEAN if report.unheard else of_intervals,)
-    yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _spans(report)),), lacks)
+    name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
+    yield Foreign("iperf3", report.version, name, 2, ((operation, 0, _spans(report)),), lacks)
 
 
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')

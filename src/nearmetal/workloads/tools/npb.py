@@ -60,7 +60,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     result = parse(data)
     cells = ((f"{result.name}.{result.letter} [Mop/s]", 0, one_figure("Mop/s", result.mops)),)
     lacks = ("one rate per run; its time has two decimals and is not used",)
-    yield Foreign("NPB", result.version, f"npb-{result.name}", result.processes, cells, lacks)
+    yield Foreign("NPB", result.version, f"npb-{result.name}-{result.processes}", result.processes, cells, lacks)
 
 
 TOOL = Tool("npb", (Import((b" Benchmark Completed",), _adopt, begins=rb"^ NAS Parallel Benchmarks "),))

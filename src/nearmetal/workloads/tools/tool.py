@@ -100,6 +100,11 @@ class Tool:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
+def of_streams(name: str, streams: int) -> str:
+    """Return the workload of so many streams at once: what several carry is not compared with what one does."""
+    return name if streams == 1 else f"{name}-{streams}-streams"
+
+
 def zeros_left_aside(sizes: Sequence[str]) -> str:
     """Return what to say of sizes whose mean rounds to 0.00, nothing when there are none."""
     return f"left out, because 0.00 was printed: {', '.join(sizes)}" if sizes else ""
