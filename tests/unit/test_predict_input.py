@@ -231,7 +231,7 @@ def test_several_launches_are_named_as_they_were_asked_for(model: str, monkeypat
         (("a:cg",), "2 launches of a:cg"),
     ):
         out, _ = run(predict, *programs, *argv)
-        assert out.lstrip().startswith(f"Predicted run time of {name} on 2 ranks of 2 nodes\n")
+        assert out.lstrip().startswith(f"Predicted run time of {name} on 2 ranks, 2 nodes\n")
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: launches[1:])
     assert "run time of cg of a, trial 1 on 2 ranks" in run(predict, "a:cg", *argv)[0]
 

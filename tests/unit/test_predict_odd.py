@@ -73,7 +73,7 @@ def told(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tup
 
 def test_no_cell_is_cut_or_broken_at_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = told(monkeypatch, marked(10), two_paths(tmp_path))
-    assert "on 2 ranks of 2 nodes" in out
+    assert "on 2 ranks, 2 nodes" in out
     lines = out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("path "))  # all have one setting
     assert lines[at].split("  ")[-1].strip() == "p99 of iterations"
@@ -93,7 +93,7 @@ def test_what_intervals_do_not_hold_is_no_column(tmp_path: Path, monkeypatch: py
 
 def test_a_program_without_messages_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = told(monkeypatch, computing(1), two_paths(tmp_path))
-    assert "on 1 rank of 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
+    assert "on 1 rank, 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
     assert "The program sends no messages" in out
     assert "of messages are between nodes" not in out
 
@@ -278,7 +278,7 @@ def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return " ".join(out.split()), " ".join(err.split()), [row["inter_share"] for row in found]
 
     out, _, shares = rows(bare, guests)
-    assert "on 2 ranks of 2 guests on 1 host" in out
+    assert "on 2 ranks, 2 guests, 1 host" in out
     assert "0% (native), 100% (guest-vf) of messages are between nodes." in out
     assert shares == [0.0, 1.0]
     unknown = replace(bare, machine=replace(machine, intra=None))

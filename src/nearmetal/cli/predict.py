@@ -189,8 +189,8 @@ def _answer(
 def _title(replay: Replay, per_node: int) -> str:
     ranks, guests = replay.schedules[0].ranks, replay.changes.vms_per_host
     nodes = -(-ranks // per_node)
-    where = f"{counted(ranks, 'rank')} of {counted(nodes, 'guest' if guests else 'node')}"
-    where += f" on {counted(-(-nodes // guests), 'host')}" if guests else ""
+    where = f"{counted(ranks, 'rank')}, {counted(nodes, 'guest' if guests else 'node')}"
+    where += f", {counted(-(-nodes // guests), 'host')}" if guests else ""
     return f"Predicted run time of {replay.name} on {where}"
 
 

@@ -78,7 +78,7 @@ def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[
     for entry in entries:
         parts.insert(2, element("path", class_=f"{path_class(entry)} line", d=joined(lines[entry.label])))
     ends = [(entry, lines[entry.label][-1][1]) for entry in entries]
-    label = f"{_title(cells[0], metric)} by message size, one line a path"
+    label = f"{_title(cells[0], metric)} by message size, one line per path"
     return chart(label, *parts, labels_at_right(ends, FRAME), zones=zones)
 
 
@@ -121,4 +121,4 @@ def _in_rows(view: View, cell: Cell, metric: Metric) -> Markup:
         parts += [mark(entry, x(at), y, hollow=bool(centres), title=tip) for at, _ in centres or [(value, 1.0)]]
         parts.append(element("text", words.short(entry.label), class_="name", x=0, y=y + 4))
         parts.append(element("text", words.level(level), class_="name", x=frame.right + 12, y=y + 4))
-    return chart(f"{_title(cell, metric)}, one row a path", *parts, height=frame.bottom + 44)
+    return chart(f"{_title(cell, metric)}, one row per path", *parts, height=frame.bottom + 44)

@@ -94,7 +94,7 @@ def _run_times(of: PredictionFile, rows: Sequence[PredictedJson]) -> Markup:
     used = {name for row in rows for name, length in row.parts_ns.items() if length}
     legend = [_PARTS[name] for name in _PARTS if name in used]
     axis = f"median run time, {unit}; lines: where {LEVEL:.0%} of launches are expected"
-    return stacked(f"Predicted run time of {of.program}, a bar a path", axis, bars, legend)
+    return stacked(f"Predicted run time of {of.program}, one bar per path", axis, bars, legend)
 
 
 def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:

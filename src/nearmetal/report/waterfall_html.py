@@ -31,7 +31,7 @@ def picture(of: str, lanes: Sequence[Lane]) -> Markup:
     bars = [Bar(lane.name, tuple(_part(lane, *one) for one in lane.of.parts_ns.items()), us(lane.of.mean_ns))
             for lane in lanes]  # fmt: skip
     legend = [(_colour(part), part) for part in PARTS if any(part in lane.of.parts_ns for lane in lanes)]
-    label = f"Where one message of {of} spends its time, a bar a path"
+    label = f"Where one message of {of} spends its time, one bar per path"
     return stacked(label, "mean of one message, traced, us", bars, legend)
 
 

@@ -87,21 +87,21 @@ _PER_ITERATION: tuple[tuple[str, Callable[[Mapping[str, int]], int]], ...] = (
     ("interrupts injected into guests", _sum_of(r"kvm\.irq_injections")),
 )
 _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
-    ("moves of ranks between processors", "a trial", _sum_of(r"sched\.migrations")),
-    ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
-    ("TCP timeouts", "a trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
-    ("packets dropped or damaged", "a trial", _sum_of(r"link\..+_(dropped|errors)")),
+    ("moves of ranks between processors", "per trial", _sum_of(r"sched\.migrations")),
+    ("TCP segments retransmitted", "per trial", _sum_of(r"tcp\..+\.RetransSegs")),
+    ("TCP timeouts", "per trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
+    ("packets dropped or damaged", "per trial", _sum_of(r"link\..+_(dropped|errors)")),
     (
         "RDMA packets sent again, late or refused",
-        "a trial",
+        "per trial",
         _sum_of(r"rdma\..+_(err|errors|discards|sequence|request)"),
     ),
-    ("retransmits, by the tool's own count", "a trial", _sum_of(r"tool\.retransmits")),
-    ("datagrams lost, by the tool's own count", "a trial", _sum_of(r"tool\.lost_datagrams")),
+    ("retransmits, by the tool's own count", "per trial", _sum_of(r"tool\.retransmits")),
+    ("datagrams lost, by the tool's own count", "per trial", _sum_of(r"tool\.lost_datagrams")),
     ("fairness between pairs (Jain's index)", "millionths", _sum_of(r"tool\.fairness_ppm")),
     ("sum of all pairs against the line rate", "millionths", _sum_of(r"tool\.line_rate_ppm")),
-    ("CPU time in interrupts and softirqs", "ticks a trial", _sum_of(r"cpu\.(irq|softirq)")),
-    ("CPU time stolen by a hypervisor", "ticks a trial", _sum_of(r"cpu\.steal")),
+    ("CPU time in interrupts and softirqs", "ticks per trial", _sum_of(r"cpu\.(irq|softirq)")),
+    ("CPU time stolen by a hypervisor", "ticks per trial", _sum_of(r"cpu\.steal")),
 )
 
 
@@ -122,7 +122,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     rows = [
         FactRow(
             name,
-            "an iteration"
+            "per iteration"
             + (f" of {workload}" if len(workloads) > 1 else "")
             + (f" under {setting}" if len(settings) > 1 else ""),
             tuple(_median_of(_of(mine, workload, setting), count, _iterations) for mine in by_path.values()),

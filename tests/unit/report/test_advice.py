@@ -199,9 +199,9 @@ def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> No
     view, study = build_view(opened, distributions=False), parse_study(opened.study_text(), "s")
     contrasts = [one for one in view.settings if one.path == "vf"]
     interrupts = {row.unit: row.values for row in view.counters if row.name == "device interrupts"}
-    assert interrupts.keys() == {"an iteration under default", "an iteration under tuned"}
-    assert [round(float(one or 0)) for one in interrupts["an iteration under tuned"]] == [22, 19]
-    assert [round(float(one or 0)) for one in interrupts["an iteration under default"]] == [7, 7]
+    assert interrupts.keys() == {"per iteration under default", "per iteration under tuned"}
+    assert [round(float(one or 0)) for one in interrupts["per iteration under tuned"]] == [22, 19]
+    assert [round(float(one or 0)) for one in interrupts["per iteration under default"]] == [7, 7]
     assert [one.path for one in advise(study, opened.trials(), contrasts)] == ["vf"]
     assert advise(study, opened.trials(), [one for one in view.settings if one.path != "vf"]) == []
     slower = view.cells[0].of("vf")
