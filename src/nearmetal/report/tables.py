@@ -218,7 +218,10 @@ def facts(view: View) -> Table:
 
 def counters(view: View) -> Table:
     """Return what happened during the trials, by path."""
-    note = "Medians over trials, counted around the whole launch, including start and end of the MPI job."
+    note = (
+        "Medians over trials, counted around the whole launch, including start and end of the MPI job. Interrupts, "
+        "softirqs, context switches and CPU time are of whole machines, other programs' too."
+    )
     return _by_path(view, "Counters during the trials", "counter", view.counters, note)
 
 
