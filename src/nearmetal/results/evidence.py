@@ -90,7 +90,11 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
     ("moves of ranks between processors", "per trial", _sum_of(r"sched\.migrations")),
     ("TCP segments retransmitted", "per trial", _sum_of(r"tcp\..+\.RetransSegs")),
     ("TCP timeouts", "per trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
-    ("packets dropped or damaged by interfaces (by queues: not counted)", "per trial", _sum_of(r"link\..+_(dropped|errors)")),
+    (
+        "packets dropped or damaged by interfaces (by queues: not counted)",
+        "per trial",
+        _sum_of(r"link\..+_(dropped|errors)"),
+    ),
     (
         "RDMA packets sent again, late or refused",
         "per trial",
