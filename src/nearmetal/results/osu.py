@@ -124,7 +124,7 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
     if row.kind != "collective":
         cells = [(record, replace(cell, value_ranks=(0,))) for record, cell in cells]
     values = np.concatenate([run.values(record, cell) for record, cell in cells])
-    if values.size == 0:
+    if not values.any():  # no iteration, or none that took time: there is no rate
         return [float("nan")] * len(_columns(row))
     mean = float(row.shown(np.array([values.mean()]), shape)[0])
     if row.name == "message_rate":

@@ -294,14 +294,17 @@ def _with_comparisons(cells: Sequence[Cell], method: _Method) -> tuple[Cell, ...
     """
     study = method.study
     raw: dict[tuple[int, str], CellComparison] = {}
+    refused: dict[tuple[int, str], str] = {}
     for number, cell in enumerate(cells):
         base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
         for one in cell.paths:
             if not base or one.path in {study.baseline, study.baseline + AGAIN}:
                 continue
             found = _compare(one, base, cell.shown, method)
-            if found is not None:
+            if isinstance(found, CellComparison):
                 raw[number, one.path] = found
+            else:
+                refused[number, one.path] = found
     corrected: dict[tuple[int, str], CellComparison] = {}
     for path in {path for _, path in raw}:
         family = [key for key in raw if key[1] == path]
@@ -310,30 +313,35 @@ def _with_comparisons(cells: Sequence[Cell], method: _Method) -> tuple[Cell, ...
         replace(
             cell,
             noise=_noise(cell, method),
-            paths=tuple(_compared(one, corrected.get((number, one.path)), study) for one in cell.paths),
+            paths=tuple(
+                _compared(one, corrected.get((number, one.path)), study, refused.get((number, one.path), ""))
+                for one in cell.paths
+            ),
         )
         for number, cell in enumerate(cells)
     )
 
 
-def _compared(one: PathCell, found: CellComparison | None, study: Study) -> PathCell:
+def _compared(one: PathCell, found: CellComparison | None, study: Study, refused: str) -> PathCell:
     if found is not None or one.path in {study.baseline, study.baseline + AGAIN}:
         return replace(one, comparison=found)
-    return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
+    nothing = f"no block in which both {one.path} and {study.baseline} have a valid trial"
+    return replace(one, uncompared=refused or nothing)
 
 
 def _compare(
     ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method, spans: Sequence[Cell] = ()
-) -> CellComparison | None:
-    """Compare a path with the launches of another under all its names; None where no block holds both.
+) -> CellComparison | str:
+    """Compare a path with the launches of another under all its names, or return why the mean of one is refused.
 
+    That is '' where no block holds both.
     In each cell that the comparison `spans`, if more than one, the baseline's own difference counts.
     """
     names = (method.study.baseline, method.study.baseline + AGAIN)
     both = [[one.launches for name in names if (one := cell.of(name))] for cell in spans]
     figures, refused = _paired(ours, theirs, shown, method, twins=[pair for pair in both if len(pair) == len(names)])
     if HEADLINE not in figures:
-        return None
+        return refused.get(HEADLINE, "")
     criteria = criteria_of(method.study)
     return compare(figures, refused=refused, rng=method.rng(), better=shown.better, criteria=criteria, plan=method.plan)
 
@@ -384,8 +392,8 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
             continue
         for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
             theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else None
-            if found is not None:
+            found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else ""
+            if isinstance(found, CellComparison):
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
     corrected = correct_family([one.comparison for one in raw], alpha=ALPHA)

@@ -245,6 +245,18 @@ def test_columns_are_mapped_only_to_those_of_a_published_table(run: RunDir, caps
     assert "--map has no effect without --published" in capsys.readouterr().err
 
 
+def test_figures_that_are_too_short_for_the_clock_are_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    study = STUDY.replace('name = "latency"', 'name = "bw"')
+    made = make_run(tmp_path / "run", Recipe(study=study, blocks=3, idle=1.0))
+    uncompared = {one.uncompared for cell in build_view(made).cells for one in cell.paths if "veth" not in one.path}
+    assert uncompared == {"0 ns: faster than the clock can tell"}
+    assert nearmetal(["show", str(made.root), "--as", "osu"]) == 0
+    assert "nan" in capsys.readouterr().out
+    assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
 def test_latex_tables_are_whole_and_no_name_commands_tex(tmp_path: Path) -> None:
     text = as_latex.render(build_view(make_run(tmp_path / "run", Recipe(study=STUDY, blocks=3))))
     assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\bottomrule") >= 4
