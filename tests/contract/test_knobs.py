@@ -215,8 +215,9 @@ def test_the_machines_own_limits_are_kept(tmp_path: Path) -> None:
 def test_management_interface_is_refused(tmp_path: Path) -> None:
     machine = _machine(tmp_path, adaptive_rx="off")
     (machine.root / "routes").write_text("default via 10.0.0.254 dev eth1 proto static\n")
-    with pytest.raises(BadInputError, match="carries the default route"):
+    with pytest.raises(BadInputError, match="carries the default route") as refused:
         plan(machine, {"nic.rx-usecs": 5}, [ETH1])
+    assert "apply PROFILE --allow-management" in refused.value.hint, "studies have no such option"
     assert plan(machine, {"nic.rx-usecs": 5}, [ETH1], allow_management=True).cells
 
 

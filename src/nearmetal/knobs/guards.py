@@ -136,7 +136,8 @@ def _refuse(target: Target, name: str, why: str) -> None:
     what = "it" if name == target.interface else f"it is below {name}, which"
     raise BadInputError(
         f"{target} is the management interface: {what} {why}",
-        hint="tune another interface, or pass --allow-management if you can reach the machine another way",
+        hint="use another interface; if you can reach the machine another way, "
+        "`nearmetal apply PROFILE --allow-management` changes this one",
     )
 
 
