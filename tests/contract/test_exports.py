@@ -74,7 +74,7 @@ def test_writes_come_in_an_order_that_drivers_take(to: str) -> None:
     assert text[2].index("adaptive-rx off") < text[2].index("rx-frames 1") < text[2].index("rx-usecs 0")
 
 
-@pytest.mark.parametrize("to", sorted(set(EXPORTS) - {"module"}))
+@pytest.mark.parametrize("to", ["systemd-link", "networkmanager", "tuned", "udev"])
 def test_what_a_driver_resets_beside_the_profile_is_said(to: str) -> None:
     def text(setting: dict[str, str]) -> str:
         return "".join(export(Profile("p", "any", ("v0",), setting), to).files.values())
@@ -244,31 +244,57 @@ before=$(show); sh "$1"; during=$(show); sh "$2"; after=$(show); sh "$2"
     assert ran.text.split() == ["1400", "2", "0", "generic-receive-offload:", "on"], ran.complaint() + ran.text
 
 
-@pytest.mark.netns
-def test_slurm_epilog_puts_back_what_the_driver_reset_with_the_queues(tmp_path: Path) -> None:
+class TestQueuesThatResetModeration:
     """By an ethtool that stands for iavf: for other queues it makes moderation adaptive and 50 us."""
-    ethtool = tmp_path / "bin" / "ethtool"
-    ethtool.parent.mkdir()
-    ethtool.write_text(f"""#!/bin/sh
-cd {tmp_path}
+
+    ETHTOOL = """#!/bin/sh
+cd {folder}
 case $1 in
 -L) echo "$4" > queues; echo on > adaptive; echo 50 > usecs ;;
 -l) printf 'Current hardware settings:\\nCombined:\\t%s\\n' "$(cat queues)" ;;
 -C) case $3 in adaptive-rx) echo "$4" > adaptive ;; rx-usecs) echo "$4" > usecs ;; *) exit 1 ;; esac ;;
 -c) printf 'Adaptive RX: %s  TX: n/a\\nrx-usecs:\\t%s\\ntx-usecs:\\tn/a\\n' "$(cat adaptive)" "$(cat usecs)" ;;
 esac
-""")
-    ethtool.chmod(0o755)
-    for name, value in (("queues", "8"), ("adaptive", "off"), ("usecs", "3")):
-        (tmp_path / name).write_text(f"{value}\n")
-    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), {"nic.channels-combined": "4"}))
-    script = 'mount -t tmpfs tmpfs /run; for one; do sh "$one"; cat queues adaptive usecs; done; ls /run/nearmetal'
-    argv = ["unshare", "--mount", "--", "sh", "-c", f"cd {tmp_path}; {script}", "job", str(prolog), str(epilog)]
-    env = {**os.environ, "SLURM_JOB_ID": "77", "PATH": f"{ethtool.parent}:{os.environ['PATH']}"}
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    ran = process.run(argv, timeout_s=600, env=env)
-    assert ran.text.split() == ["4", "on", "50", "8", "off", "3"], ran.complaint() + ran.text
+"""
+
+    def run(self, folder: Path, adaptive: str, script: str, *argv: str | Path) -> list[str]:
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
+        (folder / "bin").mkdir()
+        (folder / "bin" / "ethtool").write_text(self.ETHTOOL.format(folder=folder))
+        (folder / "bin" / "ethtool").chmod(0o755)
+        for name, value in (("queues", "8"), ("adaptive", adaptive), ("usecs", "3")):
+            (folder / name).write_text(f"{value}\n")
+        words = ["unshare", "--mount", "--", "sh", "-c", f"cd {folder}; {script}", "x", *map(str, argv)]
+        path = f"{folder}/bin:{os.environ['PATH']}"
+        given = {"SLURM_JOB_ID": "77", "ANSIBLE_HOME": str(folder), "LC_ALL": "C.UTF-8", "PATH": path}
+        ran = process.run(words, timeout_s=600, env={**os.environ, **given})
+        assert ran.ok, ran.complaint() + ran.text
+        return ran.text.split()
+
+    @pytest.mark.parametrize(("adaptive", "after"), [("off", ["4", "off", "3"]), ("on", ["4", "on", "50"])])
+    def test_a_script_writes_again_what_was_there_as_apply_does(
+        self, tmp_path: Path, adaptive: str, after: list[str]
+    ) -> None:
+        (place,) = _write(tmp_path, "ethtool", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
+        assert self.run(tmp_path, adaptive, 'sh "$1" && cat queues adaptive usecs', place) == after
+
+    def test_what_the_profile_names_is_as_it_says(self, tmp_path: Path) -> None:
+        setting = {"nic.channels-combined": "4", "nic.adaptive-rx": "off", "nic.rx-usecs": "9"}
+        (place,) = _write(tmp_path, "ethtool", Profile("p", "any", ("v0",), setting))
+        assert self.run(tmp_path, "on", 'sh "$1" && cat queues adaptive usecs', place) == ["4", "off", "9"]
+
+    def test_a_job_of_slurm_leaves_all_as_it_was(self, tmp_path: Path) -> None:
+        places = _write(tmp_path, "slurm", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
+        script = 'mount -t tmpfs tmpfs /run; for one; do sh "$one"; cat queues adaptive usecs; done; ls /run/nearmetal'
+        assert self.run(tmp_path, "off", script, *places) == ["4", "off", "3", "8", "off", "3"]
+
+    def test_a_play_writes_again_what_was_there(self, tmp_path: Path) -> None:
+        playbook = need("ansible-playbook")
+        (place,) = _write(tmp_path, "ansible", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
+        words = f"ansible_become=false ansible_python_interpreter={sys.executable}"
+        play = [playbook, "--connection", "local", "--inventory", "localhost,", "--extra-vars", words, place]
+        assert self.run(tmp_path, "off", '"$@" > said && cat queues adaptive usecs', *play) == ["4", "off", "3"]
 
 
 class TestProfileFile:

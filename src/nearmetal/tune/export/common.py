@@ -40,7 +40,7 @@ def banner(profile: Profile) -> str:
 
 
 def caution(profile: Profile) -> str:
-    """Return comment lines about what drivers reset with the writes although the profile does not name it, or ''."""
+    """Return comment lines about what drivers reset beside the profile and this tool does not write again, or ''."""
     lines = []
     for name in profile.setting:
         drivers_of = [driver for driver in drivers.RESETS if drivers.resets(driver, name)]
@@ -48,16 +48,27 @@ def caution(profile: Profile) -> str:
         if reset:
             lines.append(
                 f"# With {name}, {' and '.join(drivers_of)} set to their own defaults: {', '.join(sorted(reset))}.\n"
-                "# They were at those when this was measured on such a driver; the profile names none of them.\n"
+                "# Trials and `nearmetal apply` write these again as they were; what reads this file does not.\n"
             )
     return "".join(lines)
+
+
+def resets(knob: str) -> tuple[str, ...]:
+    """Return the knobs that some driver resets when this one is written."""
+    return tuple(dict.fromkeys(other for driver in drivers.RESETS for other in drivers.resets(driver, knob)))
+
+
+def access_of(knob: str, interface: str) -> Access:
+    """Return how a knob with one place, the same on every machine, is reached on an interface."""
+    (access,) = find(knob).accesses(_NOWHERE, Target("", interface))
+    return access
 
 
 def disturbed(profile: Profile) -> list[Access]:
     """Return the values that some driver changes with the writes although the profile does not name them."""
     named = [find(name) for name in profile.setting if not _of_mpi(name)]
     others = [other for knob in named for other in knob.disturbs]
-    others += [other for knob in named for driver in drivers.RESETS for other in drivers.resets(driver, knob.name)]
+    others += [other for knob in named for other in resets(knob.name)]
     found: list[Access] = []
     for name in dict.fromkeys(others):
         if name not in profile.setting:

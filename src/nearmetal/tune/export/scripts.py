@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable
 
 from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
-from nearmetal.tune.export.common import Exported, banner, caution, disturbed, steps
+from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, resets, steps
 from nearmetal.tune.profile import Profile
 
 
@@ -19,7 +20,8 @@ def ethtool_script(profile: Profile) -> Exported:
     """Return `nearmetal-NAME.sh`: sets everything, stops at the first refusal."""
     found, missed = steps(profile)
     lines = "".join(f"{step.access.script_sets(shlex.quote(step.value))}\n" for _, _, step in found)
-    text = f"#!/bin/sh\n{banner(profile)}{caution(profile)}set -e\n{lines}"
+    save, keep = _kept(profile, profile.setting, profile.interfaces)
+    text = f"#!/bin/sh\n{banner(profile)}set -e\n{VALUE_OF_FUNCTION if save else ''}{save}{lines}{keep}"
     return Exported({f"nearmetal-{profile.name}.sh": text} if found else {}, "anywhere; run it as root", missed)
 
 
@@ -44,14 +46,37 @@ def slurm(profile: Profile) -> Exported:
         f'|| failed="$failed {name}"\n'
         for i, (name, _, step) in numbered
     )
-    head = f"#!/bin/sh\n{banner(profile)}{caution(profile)}{_SLURM_HEAD}"
+    found_before, keep = _kept(profile, profile.setting, profile.interfaces)
+    head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
-    prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{change}exit 0\n'
+    prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
     epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
     return Exported(files if found else {}, where, missed)
+
+
+def _kept(profile: Profile, knobs: Iterable[str], interfaces: Iterable[str]) -> tuple[str, str]:
+    """Return the lines that save what some driver resets with knobs, and those that write it again, as `apply` does.
+
+    Not what the profile names, nor usecs of a direction that was adaptive: they were the driver's.
+    """
+    save, again = [], []
+    names = list(dict.fromkeys(name for knob in knobs for name in resets(knob)))
+    for number, (interface, name) in enumerate((one, name) for one in interfaces for name in names):
+        access, was = access_of(name, interface), f"was_{number}"
+        save.append(f"{was}=$({access.script_reads()})\n")
+        if name in profile.setting:
+            continue
+        driven = f"nic.adaptive-{name[4:6]}" if name.endswith("-usecs") else ""
+        mode = f"was_{number - names.index(name) + names.index(driven)}" if driven in names else ""
+        unless = f'[ "${mode}" = on ] || ' if mode else ""
+        put = access.script_sets(f'"${was}"')
+        again.append(
+            f'{unless}case "${was}" in "" | {NOT_LISTED} | "$({access.script_reads()})") ;; *) {put} ;; esac\n'
+        )
+    return "".join(save), "".join(again)
 
 
 _OLD = '"$old"'
@@ -111,18 +136,19 @@ _IF_IT_DIFFERS = """{value_of}was=$({now})
 def ansible(profile: Profile) -> Exported:
     """Return `nearmetal-NAME.yml`."""
     found, missed = steps(profile)
-    tasks = "".join(_task(name, interface, step) for name, interface, step in found)
+    tasks = "".join(_task(profile, name, interface, step) for name, interface, step in found)
     head = "  hosts: all\n  gather_facts: false\n  become: true\n  tasks:\n"
-    text = f"{banner(profile)}{caution(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
+    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
     where = f"anywhere; then `ansible-playbook nearmetal-{profile.name}.yml`"
     return Exported({f"nearmetal-{profile.name}.yml": text} if tasks else {}, where, missed)
 
 
-def _task(name: str, interface: str, step: Step) -> str:
+def _task(profile: Profile, name: str, interface: str, step: Step) -> str:
     title = " ".join(part for part in (name, interface, "to", step.value) if part)
     value, now = shlex.quote(step.value), step.access.script_reads()
     change = step.access.script_sets(value)
-    script = _IF_IT_DIFFERS.format(value_of=VALUE_OF_FUNCTION, now=now, value=value, change=change)
+    save, keep = _kept(profile, [name], [interface])
+    script = _IF_IT_DIFFERS.format(value_of=VALUE_OF_FUNCTION + save, now=now, value=value, change=change) + keep
     # JSON strings are YAML strings.
     return (
         f"    - name: {json.dumps(title)}\n      ansible.builtin.command:\n"
