@@ -13,7 +13,7 @@ from statistics import median
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
-from nearmetal.units import NS_PER_S, by_key, counted
+from nearmetal.units import NS_PER_S, by_key, counted, format_wait
 
 _INTERFACE = "interface."
 
@@ -242,6 +242,28 @@ def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         return ()
     worst = max(busy, key=lambda one: one.others + one.stolen)
     return (f"{len(busy)} of {len(found)} launches ran on a busy machine; in the worst of them {worst.why}",)
+
+
+def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence on blocks whose launches are not of one time, as pairing takes for granted; none without.
+
+    Launches with a clock of their own begin from the same state, whenever they do.
+    """
+    if any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
+        return ()
+    starts = by_key((one.order.block, dt.datetime.fromisoformat(one.started_utc)) for one in records)
+    apart_ns = [NS_PER_S * (max(found) - min(found)).total_seconds() for found in starts.values()]
+    torn = [span for span in apart_ns if span > max(_APART_NS, 10 * median(apart_ns))]
+    if not torn:
+        return ()
+    which, apart = f"{len(torn)} of {counted(len(starts), 'block')}", format_wait(max(torn))
+    return (
+        f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
+        "what changed in between is in their ratios",
+    )
+
+
+_APART_NS = 1800 * NS_PER_S
 
 
 def block_ns(records: Sequence[TrialRecord]) -> float:

@@ -75,7 +75,7 @@ class Recipe:
     `again` is what the baseline costs more under its second name, `boots` what each path but it costs more in the boot
     that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long. `busy` are the
     blocks in which other programs use a third of the processors, `hours[k]` is what all costs more on occasion k.
-    `idle` is the quantile of the durations up to which each takes no time.
+    `idle` is the quantile of the durations up to which each takes no time. `pause_h` hours passed within block 2.
     """
 
     study: str = STUDY
@@ -93,6 +93,7 @@ class Recipe:
     busy: int = 0
     hours: tuple[float, ...] = ()
     idle: float | None = None
+    pause_h: int = 0
 
 
 def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
@@ -111,7 +112,8 @@ def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
 def _append(run: RunDir, order: Order, recipe: Recipe) -> None:
     moment = crc32(run.root.name.encode()) % 10**6  # no trial of one run begins with that of another
     for attempt in (1, 2):
-        minute = f"2026-11-21T09:{order.block:02d}:{order.trial % 60:02d}.{moment:06d}+00:00"
+        hour = 9 + recipe.pause_h * ((order.block, order.trial % 4) > (2, 1))
+        minute = f"2026-11-21T{hour:02d}:{order.block:02d}:{order.trial % 60:02d}.{moment:06d}+00:00"
         if not recipe.fails(order, attempt):
             run.append(order, _outcome(order, recipe), _cells(order, recipe), attempt=attempt, started_utc=minute)
             return

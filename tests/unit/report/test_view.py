@@ -278,3 +278,14 @@ def test_a_run_that_was_interrupted_in_its_first_blocks_decides_nothing(tmp_path
     assert shm is not None
     assert shm.comparison is not None
     assert shm.comparison.headline.n == 1
+
+
+def test_a_block_that_was_interrupted_for_hours_is_told(tmp_path: Path) -> None:
+    """Its two halves are of two hours, so its ratios are not of paths alone."""
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, pause_h=6)), distributions=False)
+    (said,) = view.cautions
+    assert said.startswith("launches of 1 of 5 blocks began up to 6 h apart")
+    whole = build_view(make_run(tmp_path / "whole", Recipe(blocks=5)), distributions=False)
+    assert whole.cautions == ()
+    lab = Recipe(blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})
+    assert build_view(make_run(tmp_path / "lab", lab), distributions=False).cautions == ()
