@@ -200,8 +200,9 @@ class View:
     `block_ns` is what a block takes on the clock of who waits, 0 where the run does not show it.
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
     `cautions` are sentences on figures that are a timer's, on busy machines and on torn blocks, `causes` on why
-    launches fall into modes. `busy` tells whether other programs disturbed most launches. `plan` is that of the looks, None when the
-    number of blocks was fixed beforehand; `variants` gives the boot that a block ran in, where there were several.
+    launches fall into modes. `busy` tells whether other programs disturbed most launches. `plan` is that of the looks,
+    None when the number of blocks was fixed beforehand; `variants` gives the boot that a block ran in, where there were
+    several.
     """
 
     name: str
