@@ -2,7 +2,7 @@
 
     python bench/against_smpi.py
 
-Two questions in one run: do both tell the same time (goal: within 5 % on 16 to 256 ranks), and how much faster
+Two questions in one run: do both give the same time (goal: within 5 % on 16 to 256 ranks), and how much faster
 is ours (goal: at least 25 times, processor time of a halo on 1,024 ranks, start-up included)?
 Needs SimGrid, which nothing else does: `apt install libsimgrid-dev` (Debian 12 has 3.32), or `smpicc` and `smpirun`
 of your own on PATH. Without them it says so and leaves with status 3.

@@ -161,7 +161,7 @@ def missed(row: Row) -> list[str]:
 
 
 def main() -> int:
-    """Run, print the table, and tell by the exit code whether the goals were met."""
+    """Run, print the table, and show by the exit code whether the goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gates", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=20261121)

@@ -212,7 +212,7 @@ def carry_out(host: LabHost, wanted: Order) -> Outcome:
 
 
 def exactness(name: str) -> bool:
-    """Repeat a trial under all conditions, and run it with two other seeds; tell whether the seed alone decides."""
+    """Repeat a trial under all conditions, and run it with two other seeds; return whether the seed alone decides."""
     machine, wanted = TRIALS[name]
     host = open_lab({"machine": machine, "nodes": wanted.nodes}, print)
     began_s, prints = time.monotonic(), set()

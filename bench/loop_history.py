@@ -1,7 +1,7 @@
 """Tell how much small collectives take by what a program did before its timed loop.
 
 A loop like that of the OSU benchmarks, begun after no, one or two MPI_Bcast, and nmbench's own (means over ranks), in
-launches that take turns. There is no goal: it tells how far apart two programs may be that measure the same
+launches that take turns. There is no goal: it shows how far apart two programs may be that measure the same
 (docs/reference/engine.md). Exit code 3 without Open MPI.
 """
 

@@ -5,7 +5,7 @@
 Each input that is kept for a reader (`tests/data/fuzz` and shipped files) is cut into lines, words and single marks;
 each distinct one is repeated in its place until the input has 32 KiB. What then takes 2 ms of processor time or more is
 compared with its length of 64, 128 and 256 KiB, the least of five calls each; what seems to grow too fast is doubled
-once more, since memory that no longer fits a cache looks like growth, once. A table tells for each reader how many
+once more, since memory that no longer fits a cache looks like growth, once. A table shows for each reader how many
 inputs were grown, the slowest in s of processor time a MB and the fastest growth from 128 to 256 KiB. Exit code 4 when
 a reader takes more than 1 s a MB (the median of five calls) or grows more than 3 times; what it must not raise ends the
 bench.

@@ -156,7 +156,7 @@ def measured(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Compare, and tell by the exit code whether more intervals than chance allows exclude another's estimate."""
+    """Compare, and show by the exit code whether more intervals than chance allows exclude another's estimate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, nargs="*")
     with tempfile.TemporaryDirectory() as folder:

@@ -3,10 +3,10 @@
     python bench/summarize_1e8.py [--samples 100000000] [--trials 40] [--repeats 3] [--dir DIR]
 
 Both sides run in a process of their own, in turn, on warm files; the time is from the first file opened to the last
-figure known, imports left out. Files are held against their recorded SHA-256, as of a run. The peer gets the faster of
-polars' two ways (lazy over all files, or read and then ask). What that holding costs is measured apart, in one process:
-each file is read and summarized with and without it, in turn. Needs `polars` (dependency group `bench`). Exit code 4
-when the ratio exceeds 1.5, memory reaches 2 GiB or holding costs more than 3 % of processor time.
+figure known, without imports. Files are checked against their recorded SHA-256, as in a run. The peer gets the faster
+of polars' two ways (lazy over all files, or read and then ask). The cost of the check is measured separately, in one
+process: each file is read and summarized with and without it, in turn. Needs `polars` (dependency group `bench`). Exit
+code 4 if the ratio exceeds 1.5, memory reaches 2 GiB or the check costs more than 3 % of processor time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def generate(directory: Path, samples: int, trials: int) -> None:
 
 
 def one_trial(path: Path, *, verified: bool = True) -> Summary:
-    """Read and summarize one file, held against its recorded sums or not."""
+    """Read and summarize one file, checked against its recorded sums or not."""
     cell = StoredCell("latency", 8, 1, pq.read_metadata(path).num_rows, 0, (0,), 0)
     directory_sum, cell_sum = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     return summarize(read_values(path, cell, parts=(directory_sum, cell_sum) if verified else None))

@@ -10,7 +10,7 @@ Three things are measured on this machine: micro-benchmarks on every path (the m
 nothing else), the applications under the profiler inside one node (what they do), and the applications on every path
 and placement (what is predicted). Compared are the timed part of each application and the 99th percentile of its
 iterations. Goals: median absolute error at most 10 % over all cases and 5 % where ranks have their own cores; paths in
-the right order wherever measurement tells them apart; measured p99 inside the predicted 90 % interval in 85 % of cases.
+the right order wherever they differ measurably; measured p99 inside the predicted 90 % interval in 85 % of cases.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ PARTS = (trials, power, opposite, occasions, false_near_metal, coverage, false_f
 
 
 def main() -> int:
-    """Run, print the table, and tell by the exit code whether the goals were met."""
+    """Run, print the table, and show by the exit code whether the goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reports", type=int, default=400)
     parser.add_argument("--seed", type=int, default=20261122)

@@ -1,4 +1,4 @@
-"""How a bench ends: every goal met, or which is missed and by how much; `make bench` tells that from one that broke."""
+"""How a bench ends: every goal met, or which is missed and by how much; `make bench` tells a miss from a failure."""
 
 from __future__ import annotations
 

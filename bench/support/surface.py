@@ -6,7 +6,7 @@ shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1). 
 replayed: residual vectors follow each other as they were measured, from a random start, so that outliers, skew,
 correlation between cells and the slow drift of a shared machine stay as they were (a block bootstrap with one long
 block: Kuensch (1989), Ann. Statist. 17(3)). Each is scaled to the spread of the settings that are about as slow as the
-one that is simulated, because slow settings are noisy in their own way. Where a file does not tell the order of its
+one that is simulated, because slow settings are noisy in their own way. Where a file does not contain the order of its
 trials, residuals are drawn independently.
 
 File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`,
@@ -51,7 +51,7 @@ class Recording:
     """A surface as recorded: `log_figures` has shape (blocks, settings, cells), settings in the order of the space.
 
     `order` has shape (blocks, settings): the settings, by their place in the space, as they were measured one after
-    another; None where the file does not tell.
+    another; None where the file does not contain it.
     """
 
     about: str

@@ -176,7 +176,7 @@ def _answer(
     baseline: str,
     loss: float,
 ) -> tuple[list[AnswerRow], NamedMachine]:
-    """Replay on every machine, tell what is doubtful, and return a row each and the machine that ratios are to."""
+    """Replay on every machine, print the doubts, and return a row each and the machine that ratios refer to."""
     doubts = {label(named): replay.doubts(named, placed(named)) for named in replay.machines}
     predicted = [(named, _replayed(replay, named, placed(named)), doubts[label(named)]) for named in replay.machines]
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))

@@ -28,7 +28,7 @@ from nearmetal.store.rundir import RunDir
 from nearmetal.units import by_key, parse_size_bytes
 
 _NAMED = 2
-"""Programs that a title names; of more it tells how many."""
+"""Programs that a title names; of more it gives the number."""
 
 
 def traced_by_run(program: Path) -> bool:
@@ -55,7 +55,7 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
 
 
 def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) -> list[Schedule]:
-    """Return traces on a number of ranks, where they tell what the program would do there (`predict.scale`)."""
+    """Return traces on a number of ranks, if they show what the program would do there (`predict.scale`)."""
     traced = sorted({one.ranks for one in schedules})
     if len(traced) > 1 and not scaling and (ranks is None or ranks <= traced[-1]):
         said = f"the traces have {' and '.join(map(str, traced))} ranks"

@@ -14,8 +14,8 @@ any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x
 node are independent. And a sign test at `SIGN_LEVEL` must show that the median of the suspect's own re-tests is beyond
 the limit: what is slower for good, but by less, is within the margin and stays unnamed.
 
-No direction is told of a slow ping: half a round trip is the same seen from both ends, and clocks that were set by
-round trips cannot tell its two ways apart either. Directions come from bandwidth, which each end measures itself.
+A slow ping has no direction: half a round trip is the same seen from both ends, and clocks that were set by round
+trips cannot distinguish its two directions either. Directions come from bandwidth, which each end measures itself.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RetestedSuspect:
 
     `ratio` is the median of the re-tests to what is typical of the fabric (2: twice the time), `low` and `high` their
     range; all are 1 without re-tests. `p_value` is corrected for all suspects, `p_sign` is that of the sign test.
-    `one_sided` tells that the other direction of the same node or link is faster by more than the margin.
+    `one_sided` says that the other direction of the same node or link is faster by more than the margin.
     """
 
     suspect: Suspect

@@ -17,7 +17,7 @@ class Pairs:
     """Measured pairs of `nodes` nodes, shape (m,) each: medians over the iterations of a pair and round, in ns.
 
     `latency_ns` is of whole round trips, `there_ns` of windows from `first` to `second`, `back_ns` of those the other
-    way. The last two are empty where no bandwidth was measured. What the clock could not tell from 0 is 1 ns.
+    way. The last two are empty where no bandwidth was measured. What the clock could not distinguish from 0 is 1 ns.
     """
 
     nodes: int

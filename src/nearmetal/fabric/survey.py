@@ -24,7 +24,7 @@ class Survey:
 
     `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate from i to j in 10^6 bytes a second by the
     median window (None where it was not measured), of suspected links those of their re-tests; both have shape (nodes,
-    nodes) and a diagonal of NaN. `retested` tells whether the suspects, if any, were measured again; `rounds` counts
+    nodes) and a diagonal of NaN. `retested` says whether the suspects, if any, were measured again; `rounds` counts
     them by phase.
     """
 

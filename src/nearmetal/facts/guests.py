@@ -143,7 +143,7 @@ def _bytes(element: ET.Element | None) -> int:
 
 
 _BACKENDS = {"vdpa": "hardware", "vhostuser": "vhost-user"}
-"""Who moves the packets, where the type of an interface tells."""
+"""Who moves the packets, where the type of an interface shows it."""
 
 
 def _nic(element: ET.Element) -> GuestNic:

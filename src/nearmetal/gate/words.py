@@ -37,7 +37,7 @@ def others(gate: Gate) -> str:
 
 
 def noise(gate: Gate) -> str:
-    """Return what the runs can tell apart, and what is known of the difference between runs of one state."""
+    """Return what the runs can resolve, and what is known about the difference between runs of one state."""
     resolutions = sorted(one.found.resolution for one in gate.judged if one.found)
     if not resolutions:
         return "Nothing could be compared."

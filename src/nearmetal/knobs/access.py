@@ -63,7 +63,7 @@ class Pick:
     """Where a value is in what a command prints.
 
     The value is the group of the first line that matches `line` entirely, at or after the first line that starts
-    with `after`. `label` starts the line that tells why there is no value. Both patterns keep to what Python and
+    with `after`. `label` starts the line that says why there is no value. Both patterns keep to what Python and
     `sed -E` read alike.
     """
 
@@ -79,7 +79,7 @@ class Pick:
         return None
 
     def why_not(self, text: str) -> str:
-        """Return why there is no value, as far as the output tells."""
+        """Return why there is no value, as far as the output says."""
         for line in self._from_start(text):
             if self.label and re.match(self.label, line):
                 if "[fixed]" in line:
@@ -146,7 +146,7 @@ def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read: a value, or None with the reason. Limits are None where the machine tells none."""
+    """What was read: a value, or None with the reason. Limits are None where the machine reports none."""
 
     value: str | None
     reason: str = ""

@@ -52,7 +52,7 @@ class HeldSetting:
     def effects(self, counted: Mapping[str, int], elapsed_ns: int) -> dict[str, Scalar]:
         """Return what the interrupts of a launch say about moderation that was set, as facts.
 
-        `knob.effect.NAME` tells what was seen; a contradiction is `knob.unproven.NAME` as well. `counted` are the
+        `knob.effect.NAME` says what was seen; a contradiction is `knob.unproven.NAME` as well. `counted` are the
         trial's counters.
         """
         facts: dict[str, Scalar] = {}

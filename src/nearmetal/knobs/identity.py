@@ -21,7 +21,7 @@ from nearmetal.knobs.access import run_c
 _SO_NETNS_COOKIE = 71
 _COOKIE_BYTES = 8
 
-# One line each; an empty one for what the machine does not tell.
+# One line each; an empty one for what the machine does not report.
 _WHERE_SCRIPT = r"""
 first() {
     for file; do
@@ -41,7 +41,7 @@ _ANSWERS = 6
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value is. `vanishes` tells that it is in namespaces that end with the session's process."""
+    """Where a value is. `vanishes` says that it is in namespaces that end with the session's process."""
 
     machine: str = ""
     name: str = ""
@@ -124,6 +124,6 @@ def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:
 
 
 def _same_network(then: str, here: str) -> bool:
-    """Return whether two are one network namespace; a far machine tells no cookie, and then the number has to do."""
+    """Return whether two are one network namespace; a far machine reports no cookie, and then the number has to do."""
     pair = [network.partition(" cookie ") for network in (then, here)]
     return then == here or (pair[0][0] == pair[1][0] and not all(cookie for _, _, cookie in pair))

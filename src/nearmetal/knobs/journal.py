@@ -124,7 +124,7 @@ class JournalState:
         return {name for name, _ in self.machines.values()} - self.undone
 
     def on(self, machine: str) -> JournalState:
-        """Return what happened on one far machine, as that machine itself would tell it: its node is the machine."""
+        """Return what happened on one far machine, as that machine itself would report it: its node is the machine."""
         nodes = {node for node, (name, _) in self.machines.items() if name == machine}
         boots = [boot for name, boot in self.machines.values() if name == machine]
         return replace(
@@ -149,7 +149,7 @@ class JournalState:
 
 
 class Journal:
-    """A journal that is being written; made by `create`. `state` is what it tells, whatever becomes of the file."""
+    """A journal that is being written; made by `create`. `state` is its content, whatever becomes of the file."""
 
     def __init__(
         self, path: Path, descriptor: int, records: list[dict[str, Any]], chain: int, whole_bytes: int

@@ -138,7 +138,7 @@ def _all_folders(home: Path) -> Iterator[Path]:
 
 @contextmanager
 def _unless_in_use(folder: Path, held: Sequence[Path]) -> Iterator[bool]:
-    """Hold the lock of a folder that is not `held` already; tell whether it is, or another session's."""
+    """Hold the lock of a folder that is not `held` already; return whether it is, or another session's."""
     with ExitStack() as stack:
         try:
             if folder not in held:

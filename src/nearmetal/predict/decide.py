@@ -92,7 +92,7 @@ def compare(
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
-    `placed` tells where ranks run. Errors by class are as a model file keeps them; without any, those that ship are
+    `placed` says where ranks run. Errors by class are as a model file keeps them; without any, those that ship are
     taken. Errors of ratios come from `jobs` in the classes of which those have enough. Raise BadInputError for a
     baseline that was not predicted.
     """

@@ -78,7 +78,7 @@ class Changes:
     def placement(self, ranks: int, per_node: int, named: NamedMachine) -> Placement:
         """Return consecutive ranks on each node, and consecutive nodes on each host.
 
-        Bare metal has no guests: there a host is one node, where the run tells how messages go inside one.
+        Bare metal has no guests: there a host is one node, where the run shows how messages travel inside one.
         """
         guests = self.vms_per_host or 1
         return Placement.block(ranks, per_node * guests, guests if self._has_guests(named) else 1)

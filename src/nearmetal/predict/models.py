@@ -158,7 +158,7 @@ class PathModel:
             raise BadInputError(f"the measured sizes do not increase: {self.measured_bytes}")
 
     def works(self) -> tuple[tuple[int, int], ...]:
-        """Return `work_ps`, or what an older file tells instead."""
+        """Return `work_ps`, or what an older file has instead."""
         by_byte = ((0, 0), (1_000_000, self.interrupt_fs_per_byte * 1000)) if self.interrupt_fs_per_byte else ()
         return self.work_ps or by_byte
 

@@ -219,7 +219,7 @@ def _best_swap(graph: sparse.csr_array, host_of: Hosts, rank: int, hosts: int) -
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Simulated time as `nearmetal predict` tells it: launches of a program on machines of single launches in turn."""
+    """Simulated time as `nearmetal predict` gives it: launches of a program on machines of single launches in turn."""
 
     schedules: tuple[Schedule, ...]
     machines: tuple[Machine, ...]
@@ -302,7 +302,7 @@ def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Gener
 class BreakEven:
     """Run time (median, ns) on two machines against the share of messages between nodes; `share` where they meet.
 
-    `share` is None when one machine is faster at every share; `first_faster_below` tells which side is which. There is
+    `share` is None when one machine is faster at every share; `first_faster_below` says which side is which. There is
     an answer by sides only where the curves cross once.
     """
 

@@ -63,7 +63,7 @@ def residual_of(samples: Sequence[NDArray[np.int64]]) -> Distribution:
 
 
 def times_of(ns: NDArray[np.int64]) -> Distribution:
-    """Return the distribution of durations (ns), as far as so many samples tell it."""
+    """Return the distribution of durations (ns), as far as so many samples show it."""
     probabilities = _supported(ns.size)
     values = np.round(np.quantile(ns, probabilities) * _PS_PER_NS).astype(np.int64)
     return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))

@@ -1,13 +1,13 @@
-"""A traced program on another number of ranks, where its trace tells what every rank would do there.
+"""A traced program on another number of ranks, where its trace shows what every rank would do there.
 
-One trace cannot tell how a program divides its work, so only what does not depend on that is scaled: collectives of all
+One trace cannot show how a program divides its work, so only what does not depend on that is scaled: collectives of all
 ranks whose sizes are the same on any number of them, and messages to the next and the previous rank, of a ring or of an
 open chain. The two ends may differ from the ranks between them, and those must all do the same; of four ranks or more,
 a pair, a grid and a master with workers do not pass for a chain. A face of a chain's slab has the same size on any
 number of ranks, under weak and under strong scaling. The number of iterations is taken as the same, and computing as
 the user says. Everything else is refused with the rank and the call that it fails on.
 
-Two traces of different numbers of ranks tell more (`scale_on`): how sizes, and computing, go with the ranks.
+Two traces of different numbers of ranks show more (`scale_on`): how sizes, and computing, go with the ranks.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _SENDS_OR_RECEIVES = {OpKind.SEND, OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}
 def scale(schedule: Schedule, ranks: int) -> Schedule:
     """Return a trace's schedule on another number of ranks; a rank between the ends computes as one of the traced.
 
-    Raise BadInputError, with the reason, for a program of which the trace does not tell what it would do there.
+    Raise BadInputError, with the reason, for a program whose trace does not show what it would do there.
     """
     return _chained(schedule, _relative(schedule, ranks), ranks, schedule.ranks)
 
 
 def scale_on(few: Sequence[Schedule], many: Sequence[Schedule], ranks: int) -> list[Schedule]:
-    """Return on still more ranks what traces of two numbers tell, a schedule for each of those on many ranks.
+    """Return on still more ranks what traces of two numbers show, a schedule for each of those on many ranks.
 
     A size is that of many ranks times a power of the ranks, from both traces; a power of a sixth tells any division
     of three dimensions. Computing goes on from the mean of each number's launches. Raise BadInputError where the calls
@@ -70,7 +70,7 @@ def scale_on(few: Sequence[Schedule], many: Sequence[Schedule], ranks: int) -> l
 
 
 def _on_more(few: Sequence[Schedule], many: Schedule, ranks: int) -> Schedule:
-    """Return a trace of many ranks on still more, as each of those of few tells."""
+    """Return a trace of many ranks on still more, as each of those of few shows."""
     after, last = _relative(many, ranks, any_size=True), many.ranks - 1
     found: list[Schedule] = []
     for one in few:

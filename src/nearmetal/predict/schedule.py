@@ -164,7 +164,7 @@ class Schedule:
     traced_before: int = field(default=0, compare=False)
     """Of a trace that was scaled together with one of fewer ranks, how many those were."""
     compute_scale: float = field(default=1.0, compare=False)
-    """By how much computing changes where two traces tell it; the machine applies it."""
+    """By how much computing changes where two traces show it; the machine applies it."""
     opaque_share: float = field(default=0.0, compare=False)
     """Share of calls that a trace lacks (one-sided, MPI-IO ...): their time is in the gaps, as it was then."""
     opaque_names: tuple[str, ...] = field(default=(), compare=False)

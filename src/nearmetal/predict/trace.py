@@ -188,7 +188,7 @@ class RankTrace:
 
     @property
     def node(self) -> str:
-        """Return the host name the rank ran on, empty when the profiler could not tell."""
+        """Return the host name the rank ran on, empty if the profiler could not find out."""
         return self.meta.get("node", "")
 
     def number(self, key: str) -> int:
@@ -211,7 +211,7 @@ class Trace:
 
     @property
     def processor(self) -> str:
-        """Return the model of the processor that the ranks computed on, empty where the trace does not tell."""
+        """Return the model of the processor that the ranks computed on, empty if the trace does not contain it."""
         return ", ".join(sorted({rank.meta.get("processor", "") for rank in self.ranks}))
 
     @property
@@ -229,7 +229,7 @@ class Trace:
 
     @property
     def opaque_names(self) -> tuple[str, ...]:
-        """Return which calls those are, without `MPI_`, the most frequent first; () where the trace does not tell."""
+        """Return which calls those are, without `MPI_`, the most frequent first; () if the trace does not contain them."""
         found: Counter[str] = Counter()
         for rank in self.ranks:
             for told in rank.meta.get("unsupported_calls", "").split(","):
@@ -245,7 +245,7 @@ class Trace:
 
 
 _NAMED = 4
-"""Calls that a sentence names; of more it tells how many."""
+"""Calls that a sentence names; of more it gives the number."""
 
 
 def named_calls(names: Sequence[str]) -> str:

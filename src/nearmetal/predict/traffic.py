@@ -25,7 +25,7 @@ MAX_EXPANDED_RANKS = 1024
 MAX_TOLD_RANKS = 1 << 18
 """Beyond this size no collective is expanded for that one rank either."""
 MAX_SAMPLED_RANKS = 512
-"""So many ranks, evenly spread, tell the sizes of a program's messages."""
+"""So many ranks, evenly spread, show the sizes of a program's messages."""
 
 
 @dataclass(frozen=True, slots=True)

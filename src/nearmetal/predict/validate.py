@@ -205,7 +205,7 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
 
 
 def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
-    """Return what a run tells of the parts of a prediction: its own traces of the program, its own ping-pong."""
+    """Return what a run shows about the parts of a prediction: its own traces of the program, its own ping-pong."""
     records = valid(run.trials())
     computing: dict[Key, list[Schedule]] = defaultdict(list)
     for record in records:

@@ -1,4 +1,4 @@
-"""Which part of a message's way needs the processors of its ends, where a wire or a shared processor tells it.
+"""Which part of a message's way needs the processors of its ends, where a wire or a shared processor shows it.
 
 Streams do not: TCP packs the small messages of a stream into few packets, large ones wait for the wire, and all of them
 for moderation, so the gap between them is neither what an end needs for one message nor less than that.
@@ -35,7 +35,7 @@ class KnownWire:
 
     @classmethod
     def of(cls, facts: Mapping[str, Scalar]) -> KnownWire | None:
-        """Return the wire that a trial tells of."""
+        """Return the wire of a trial."""
         delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
         if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float) or rate_mbit <= 0:
             return None

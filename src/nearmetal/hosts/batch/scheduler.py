@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as its batch system tells it.
+    """A job as reported by its batch system.
 
     `job` is the number that steps are started with, `word` and `reason` are the system's own. `left_s` is the time to
     the limit, and `restarts` how often the job was put back into the queue.

@@ -1,7 +1,7 @@
 """Commands on one far machine, which needs nothing but `sh` and the usual small programs.
 
 Short commands go, one after another, to one `sh` that stays: a command costs a process and a round trip, not a new
-channel. A random mark on both streams tells where the output of a command ends. Programs that take time get a stream
+channel. A random mark on both streams shows where the output of a command ends. Programs that take time get a stream
 of their own and a guardian there, which ends the program and its children as soon as the stream is closed, by whatever
 means; so a connection that drops leaves nothing running.
 """

@@ -66,7 +66,7 @@ def _usr(path: str) -> str:
 
 
 def _libraries(programs: Iterable[str]) -> list[str]:
-    """Return the shared libraries of programs, the loader included, as the loader itself tells."""
+    """Return the shared libraries of programs, including the loader, as the loader itself reports them."""
     found = set()
     for program in programs:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout

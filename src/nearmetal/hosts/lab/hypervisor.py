@@ -129,7 +129,7 @@ class LabShell(NamespaceShell):
     def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
         """Make a node a guest with these devices (QEMU's words), and wait until it runs programs.
 
-        What is returned tells its name, which is the node's. Raises as `kvm.start` and `kvm.BootingGuest.wait` do.
+        The result gives its name, which is the node's. Raises as `kvm.start` and `kvm.BootingGuest.wait` do.
         """
         cid = _FIRST_CID + len(self._guests)
         booting = kvm.start(self, node, ["-device", f"vhost-vsock-pci,guest-cid={cid}", *devices], {})

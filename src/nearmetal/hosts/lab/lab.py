@@ -66,7 +66,7 @@ def find_emulator() -> tuple[str, str]:
     said = process.run([program, "--version"], timeout_s=20, check=True).text
     match = re.search(r"version (\d+)\.(\d+)(?:\.\d+)?", said)
     if match is None:
-        raise UnavailableError(f"{program} does not tell its version: {said[:80]!r}", hint=_install_hint())
+        raise UnavailableError(f"{program} does not print its version: {said[:80]!r}", hint=_install_hint())
     if (int(match[1]), int(match[2])) < OLDEST_EMULATOR:
         wanted = ".".join(map(str, OLDEST_EMULATOR))
         said = f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later"

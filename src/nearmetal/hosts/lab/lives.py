@@ -43,7 +43,7 @@ def carry_out(lives: Sequence[Vm], *, timeout_s: float) -> Iterator[dict[str, by
 
 
 def first_stop(lives: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Event]:
-    """Let the machines run until one stops, and return it with the event that tells why.
+    """Let the machines run until one stops, and return it with the event that says why.
 
     Raises TrialError with a console's tail when they exceed `timeout_s` of processor time each, or `PATIENCE` times
     that of wall time, and when an emulator ends. A guest never idles on the wall's clock, so a machine that is busy

@@ -12,7 +12,7 @@ _RNDRESEEDCRNG = 0x5207  # include/uapi/linux/random.h
 
 
 def read(path: str) -> bytes:
-    """Return a file's content, also of files that do not tell their size; raise OSError when it cannot be read."""
+    """Return a file's content, also of files that do not report their size; raise OSError when it cannot be read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = b""

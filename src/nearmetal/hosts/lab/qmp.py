@@ -28,7 +28,7 @@ class EmulatorGoneError(NearmetalError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the emulator tells by itself, such as `SHUTDOWN`."""
+    """Something that the emulator reports by itself, such as `SHUTDOWN`."""
 
     name: str
     data: dict[str, Json]

@@ -80,7 +80,7 @@ def plugin_argument(
 ) -> str:
     """Return what follows `-plugin` for one machine of a cluster.
 
-    `guests` tells that it has guests of its own under KVM, `person` that somebody types at its console. `counts` is
+    `guests` says that it has guests of its own under KVM, `person` that somebody types at its console. `counts` is
     where the machine writes, as JSON, how often it waited and what it sent; `trace` takes a line for each frame. All
     machines of a cluster must be given the same links and seed.
     """
