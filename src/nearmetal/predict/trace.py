@@ -229,7 +229,7 @@ class Trace:
 
     @property
     def opaque_names(self) -> tuple[str, ...]:
-        """Return which calls those are, without `MPI_`, the most frequent first; () if the trace does not contain them."""
+        """Return which calls those are, without `MPI_`, most frequent first; () if the trace lacks them."""
         found: Counter[str] = Counter()
         for rank in self.ranks:
             for told in rank.meta.get("unsupported_calls", "").split(","):
