@@ -11,7 +11,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
 from nearmetal.report.words import noise_sentence
-from nearmetal.results.evidence import per_iteration
+from nearmetal.results.evidence import counter_rows, per_iteration
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, View
 from nearmetal.results.shown import shown_for
@@ -245,6 +245,15 @@ def test_the_cells_of_a_program_share_its_iterations(run: RunDir) -> None:
     cells = tuple(replace(record.cells[0], operation=name, iterations=count, warmup=0) for name, count in named)
     switches = record.outcome.counters["sched.context_switches"]
     assert per_iteration(replace(record, cells=cells), r"sched\.context_switches") == switches / 6
+
+
+def test_all_interrupts_are_those_of_the_kernels_own_sum(run: RunDir, view: View) -> None:
+    """`intr` of /proc/stat is the sum of /proc/interrupts without TLB."""
+    record = next(one for one in run.trials() if one.valid)
+    counted = {"irq.24.eth0": 2, "irq.LOC": 10, "irq.CAL": 5, "irq.TLB": 4, "tool.iterations": 1}
+    one = replace(record, outcome=replace(record.outcome, counters=counted))
+    rows = {row.name: row.values for row in counter_rows([one], view.paths)}
+    assert 17 in rows["all interrupts"]
 
 
 def test_what_changed_during_the_run_keeps_all_its_values(tmp_path: Path) -> None:
