@@ -235,7 +235,10 @@ def test_a_trial_that_is_gone_is_named_and_measured_again(
         assert nearmetal(words) == 2
         assert gone in capsys.readouterr().err
     assert nearmetal(["run", "--resume", "r"]) == 0
+    assert f"the records of 1 finished trial of r ({trial:06d}) are missing" in capsys.readouterr().err
     assert nearmetal(["verify", "r"]) == 0
+    assert nearmetal(["run", "--resume", "r"]) == 0
+    assert "missing" not in capsys.readouterr().err
 
 
 def test_a_run_without_its_records_is_not_measured_anew(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

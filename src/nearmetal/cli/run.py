@@ -12,7 +12,7 @@ import nearmetal
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import COUNT, PATH, format_option
-from nearmetal.errors import BadInputError, ExitCode, command_line
+from nearmetal.errors import BadInputError, ExitCode, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
@@ -27,7 +27,7 @@ from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import VIRTUAL_TIME
 from nearmetal.study.spec import Study
-from nearmetal.units import format_duration
+from nearmetal.units import counted, format_duration
 
 
 @click.command(name="run")
@@ -141,6 +141,9 @@ def _continued(root: Path, *, allow_mixed: bool) -> Iterator[tuple[Study, RunDir
             hint=f"use nearmetal {begun_by} or begin a new run; --allow-mixed continues and compares anyway",
         )
     with RunDir.open_for_writing(root) as run:
+        if run.lost:
+            which = f"{counted(len(run.lost), 'finished trial')} of {root} ({', '.join(listed(run.lost))})"
+            warn(f"the records of {which} are missing: they are measured anew, at another time than their blocks")
         spec = run.study()
         with contextlib.closing(open_host(spec, warn, settle_far)) as host:
             yield spec, run, host

@@ -119,6 +119,8 @@ class RunDir(Closing):
         self.root = root
         self.info = info
         self.run_format = run_format
+        self.lost: tuple[str, ...] = ()
+        """Names of finished trials whose records were gone when it was opened for writing."""
         self._disk = disk
         self._lock = lock
         self._study = study
@@ -225,6 +227,7 @@ class RunDir(Closing):
         if (listed := self.listed()) is None:
             return
         records = {record.name: record for record in self._records()}
+        self.lost = tuple(name for name in listed if name not in records)
         kept = [records.pop(name) for name in listed if name in records]
         data = whole_list([*kept, *records.values()])
         if data != read_bytes(self.root / LIST, limits.TEXT):
