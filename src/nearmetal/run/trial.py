@@ -182,11 +182,12 @@ def _measure(
         finished = shell.run(
             launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
         )
+    tenants_after = tenants.look_for_tenants(shell)  # before the counters, as at the start: over the same time
     after = counters.read_counters(shell, nodes)
-    others = tenants.used_between(tenants_before, tenants.look_for_tenants(shell))
     files = dict(trace)
     if finished.ok:
         files |= {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
+    others = tenants.used_between(tenants_before, tenants_after)
     return _MeasuredLaunch(finished, files, counters.difference(before, after) | others)
 
 
