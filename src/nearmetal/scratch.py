@@ -16,7 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -120,7 +120,14 @@ def left_behind() -> list[Folder]:
     """Return all that nearmetal and what it starts may have left on this machine, by place and name."""
     temporary = Path(tempfile.gettempdir())
     found = find(temporary, (*PREFIXES, BUILDER)) + (find(SHARED_MEMORY) if temporary != SHARED_MEMORY else [])
-    return found + _segments()
+    below = _below() if any(one.owner is Owner.ELSEWHERE for one in found) else {}
+    return [_seen(one, below) for one in found] + _segments()
+
+
+def _seen(one: Folder, below: dict[str, int]) -> Folder:
+    """Return a folder of another process namespace as in use where its process is seen from here."""
+    here = below.get("-".join(one.path.name.split("-")[-4:-2]), 0) if one.owner is Owner.ELSEWHERE else 0
+    return replace(one, owner=Owner.HERE, pid=here) if here else one
 
 
 def _segments() -> list[Folder]:
@@ -163,6 +170,19 @@ def _judged(path: Path, rest: str) -> Folder:
     if place != _place():
         return Folder(path, Owner.ELSEWHERE, pid)
     return Folder(path, Owner.HERE if _start(str(pid)) == start else Owner.GONE, pid)
+
+
+def _below() -> dict[str, int]:
+    """Return processes of namespaces below this one, such as containers: number there and start time -> number here.
+
+    NSpid of proc_pid_status(5). Those of namespaces beside this one cannot be seen.
+    """
+    found = {}
+    for here, status in process.of_each_process("status"):
+        numbers = next((line.split()[1:] for line in status.decode().splitlines() if line.startswith("NSpid:")), [])
+        if len(numbers) > 1 and (start := _start(str(here))):
+            found[f"{numbers[-1]}-{start}"] = here
+    return found
 
 
 def _place() -> str:

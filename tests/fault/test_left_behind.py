@@ -117,6 +117,26 @@ def test_only_what_is_known_to_be_left_is_removed(temporary: Path) -> None:
     }
 
 
+def test_what_a_living_container_uses_is_not_removed(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also with --all: its process has another number there, and is seen from here."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to make a process namespace")
+    program = "import time; from nearmetal import scratch; print(scratch.make('nm'), flush=True); time.sleep(1234)"
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", program]
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as container:
+        assert container.stdout
+        made = Path(container.stdout.readline().strip())
+        assert made.name.startswith("nm-1-"), "it is process 1 there"
+        assert nearmetal(["clean", "--remove", "--all"]) == 0
+        said = capsys.readouterr().out
+        container.kill()  # unshare itself waits through a SIGTERM
+    assert made.exists()
+    assert f"{made}: 0.0 MB, in use by process " in said
+    assert nearmetal(["clean", "--remove", "--all"]) == 0
+    assert not made.exists()
+
+
 def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, dead = scratch.make("nm"), killed_owner("nm")
     (temporary / "nm-a8b7c6d5").mkdir()
