@@ -32,6 +32,7 @@ static struct {
 #define FAST_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 
 static FAST_LOCAL int depth;
+static FAST_LOCAL bool has_called;                     /* anything that is recorded, where several threads may */
 static FAST_LOCAL uint64_t left_ns, left_processor_ns; /* when this thread went on computing, by both clocks */
 static FAST_LOCAL uint64_t *handle_buffer;
 static FAST_LOCAL size_t handle_room;
@@ -73,8 +74,11 @@ bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code) {
 
 void nmt_leave(struct nmt_mark *mark) {
     mark->leave_ns = nmt_now_ns();
-    if (state.threaded)
-        pthread_mutex_lock(&state.lock);
+    if (!state.threaded)
+        return;
+    pthread_mutex_lock(&state.lock);
+    state.facts.calling_threads += !has_called;
+    has_called = true;
 }
 
 void nmt_done(struct nmt_mark *mark) {

@@ -139,6 +139,8 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     for (size_t i = 0; i < 4; ++i)
         if (levels[i] == facts->threads)
             add_meta(meta, "threads", names[i]);
+    if (facts->calling_threads)
+        add_meta_number(meta, "calling_threads", facts->calling_threads);
     add_meta(meta, "gaps", facts->processor_time ? "processor" : "elapsed");
     add_unsupported(meta, &facts->unsupported);
     add_meta_number(meta, "rounded", facts->rounded);

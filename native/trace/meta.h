@@ -27,9 +27,10 @@ void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name
 
 /* What describes a rank's recording beside its calls. */
 struct nmt_facts {
-    int threads;         /* the level that MPI granted */
-    bool processor_time; /* gaps in processor time: for ranks that share processors */
-    uint64_t own_ns;     /* spent in the profiler, outside MPI */
+    int threads;              /* the level that MPI granted */
+    uint64_t calling_threads; /* that called MPI after MPI_Init; 0 where only one may */
+    bool processor_time;      /* gaps in processor time: for ranks that share processors */
+    uint64_t own_ns;          /* spent in the profiler, outside MPI */
     uint64_t rounded;
     uint64_t local_calls;
     uint64_t local_ns;

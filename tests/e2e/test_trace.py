@@ -43,6 +43,7 @@ RANKS = 3
 STEPS = 50
 TICK_NS = 1000
 NO_THREADS = 77
+THREADS = 2
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +269,7 @@ def test_threads_are_recorded_together(flavour: str, tmp_path: Path) -> None:
         found = counts(rank)
         assert [found[name] for name in ("Irecv", "Send", "Wait", "Comm_dup")] == [200, 200, 200, 2]
         assert rank.meta["threads"] == "multiple"
+    assert schedule_from_trace(trace).calling_threads == 1 + THREADS  # the main thread dups
 
 
 @every_mpi

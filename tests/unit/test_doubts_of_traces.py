@@ -34,6 +34,7 @@ def said(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
     [
         ({"mpi": "MPICH Version: 4.0.2"}, "the program was traced with mpich 4.0.2"),
         ({"opaque_share": 0.25}, "25.0% of MPI calls are not in the trace"),
+        ({"calling_threads": 4}, "4 threads of a rank call MPI"),
         ({"processor": "AMD EPYC"}, "the trace was taken on AMD EPYC, the paths were measured on QEMU TCG CPU"),
         ({"crowd": 4}, "4 ranks of a node were traced on fewer processors"),
         ({"rounded_share": 0.5}, "50% of MPI calls have rounded sizes in the trace"),

@@ -44,6 +44,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         *worst(_of_older_rules(one, named) for one in schedules),
         *worst(_of_opaque_calls(one) for one in schedules),
         *worst(_of_rounding(one) for one in schedules),
+        *worst(_of_threads(one) for one in schedules),
         *worst(_of_any_source(one) for one in schedules),
         *worst(_of_scaling(one) for one in schedules),
         *_of_grid(schedules[0]),
@@ -155,6 +156,15 @@ def _of_rounding(schedule: Schedule) -> list[Doubt]:
     said = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because the "
     said += "program makes too many distinct calls"
     return [Doubt(said, "trace fewer steps of the program", share)]
+
+
+def _of_threads(schedule: Schedule) -> list[Doubt]:
+    """Return that threads which wait for messages at the same time wait one after the other in a replay."""
+    if schedule.calling_threads < 2:
+        return []
+    said = f"{schedule.calling_threads} threads of a rank call MPI: a replay runs their calls one after another, in "
+    said += "the order in which they ended when traced"
+    return [Doubt(said, "measure the program itself on each path", 1.0)]
 
 
 def _of_any_source(schedule: Schedule) -> list[Doubt]:

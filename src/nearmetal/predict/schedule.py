@@ -169,6 +169,8 @@ class Schedule:
     """Share of calls that a trace lacks (one-sided, MPI-IO ...): their time is in the gaps, as it was then."""
     opaque_names: tuple[str, ...] = field(default=(), compare=False)
     """Which calls those are."""
+    calling_threads: int = field(default=0, compare=False)
+    """Of a trace, how many threads of a rank called MPI at most: a replay runs their calls in one order."""
     rounded_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls of which the profiler rounded the sizes."""
     given_dims: tuple[int, ...] = field(default=(), compare=False)
@@ -218,6 +220,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
         opaque_names=trace.opaque_names,
+        calling_threads=trace.calling_threads,
         rounded_share=trace.rounded_calls / max(1, recorded),
     )
 

@@ -239,6 +239,11 @@ class Trace:
         return tuple(name for name, _ in found.most_common())
 
     @property
+    def calling_threads(self) -> int:
+        """Return how many threads of a rank called MPI at most; 0 where only one may, and in older traces."""
+        return max(rank.number("calling_threads") for rank in self.ranks)
+
+    @property
     def rounded_calls(self) -> int:
         """Return how many calls have sizes of three significant bits, for there were too many distinct ones."""
         return sum(rank.number("rounded") for rank in self.ranks)
