@@ -144,6 +144,25 @@ def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
     assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
 
 
+class OfTwoWindows(FourteenRuns):
+    """Runs of one bandwidth: from the ninth on a window has four times the messages, and takes four times as long."""
+
+    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+        found = []
+        for number, times in enumerate([1] * 8 + [4] * 6):
+            shown = DisplayScale("bandwidth", "MB/s", Better.LARGER, 8_000.0 * times)
+            level = 1_000.0 * times * (1 + 0.001 * (number % 5))
+            cell = CellId("bw", "bw", "as-found", 8, "tap")
+            found.append((f"{number}", EntryCell(cell, metric, shown, {0: level, 1: level}, 2, 1, {})))
+        return found
+
+
+def test_another_window_is_no_change_of_bandwidth() -> None:
+    (series,) = (found := build_history(OfTwoWindows(), Metric.MEAN)).series
+    assert [round(point.level.value, 1) for point in series.points[:2] + series.points[8:10]] == [8.0, 8.0, 8.0, 8.0]
+    assert found.marked == ()
+
+
 def test_a_long_series_is_drawn_whole() -> None:
     shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")

@@ -95,13 +95,21 @@ def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, EntryCell]]) 
 
 
 def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
-    levels = [np.array([_mean_ns(cell) for _, cell in members]) for members in grouped.values()]
+    levels = [
+        np.array([_scale(cell, members[-1][1].shown).value(_mean_ns(cell)) for _, cell in members])
+        for members in grouped.values()
+    ]
     return {key for key, found in zip(grouped, find_changes(levels, alpha=ALPHA), strict=True) if found}
 
 
 def _mean_ns(cell: EntryCell) -> float:
-    """Return the geometric mean over blocks; that of a rate is its inverse, but for a factor, and changes with it."""
+    """Return the geometric mean over blocks."""
     return math.exp(float(np.log(list(cell.ns.values())).mean()))
+
+
+def _scale(cell: EntryCell, shown: DisplayScale) -> DisplayScale:
+    """Return how durations of a cell give figures of a series: one of another window carries other bytes."""
+    return cell.shown if cell.shown.unit == shown.unit else shown
 
 
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
@@ -142,7 +150,7 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
 
 def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
     """Return the level as the run's own report has it."""
-    values = [shown.value(ns) for ns in cell.ns.values()]
+    values = [_scale(cell, shown).value(ns) for ns in cell.ns.values()]
     if interval:
         boots = tuple(cell.boots[block] for block in cell.ns) if cell.boots else ()
         return estimate_level(values, context=OCCASIONS if cell.occasions > 1 else BlockContext(variants=boots))
