@@ -65,6 +65,7 @@ def test_iperf3_intervals_are_samples() -> None:
     assert (np.diff(cell.begin_ns[0]) > 0).all()
 
 
+@pytest.mark.xdist_group("sockperf")  # the next one would see this one's server as another program
 def test_sockperf_keeps_every_packet() -> None:
     small, large = decode(valid("sockperf", "sockperf", seconds=1, sizes=[14, 1400]))
     assert (small.message_bytes, large.message_bytes) == (14, 1400)
@@ -72,6 +73,7 @@ def test_sockperf_keeps_every_packet() -> None:
     assert (small.ns > 0).all()
 
 
+@pytest.mark.xdist_group("sockperf")
 def test_the_servers_and_relays_of_a_trial_are_no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenants, "_NAMED", 1000)
     counters = valid("sockperf", "sockperf", over="tap", seconds=1, sizes=[14]).counters

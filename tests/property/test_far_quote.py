@@ -109,6 +109,8 @@ def test_every_script_behind_sh_c_is_a_constant() -> None:
     imported = constants(trees[SOURCES / "nearmetal/hosts/namespaces.py"])
     seen = 0
     for path, tree in trees.items():
+        if path.parent.name == "export":
+            continue  # written for others to run; tests/contract/test_exports.py gives it hostile values
         for script in scripts(tree):
             seen += 1
             assert is_constant(script, constants(tree) | imported), f"{path}: {ast.unparse(script)}"

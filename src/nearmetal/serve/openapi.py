@@ -72,7 +72,7 @@ def _narrowed(name: str) -> _Object:
     about, schema = f"Only runs of this {name}; empty for all.", {"type": "string", "default": ""}
     if name in {"since", "until"}:
         about = f"Only runs {name} this day (UTC), which is included; empty for all."
-        schema["pattern"] = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
+        schema["anyOf"] = [{"format": "date"}, {"const": ""}]
     return {"name": name, "in": "query", "description": about, "schema": schema}
 
 

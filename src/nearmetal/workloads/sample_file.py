@@ -45,6 +45,7 @@ class SampleHeader:
     sizes_bytes: tuple[int, ...]
     iterations: tuple[int, ...]
     warmup: tuple[int, ...]
+    calls: tuple[int, ...] = field(default=(), kw_only=True)
     sync_window_ns: tuple[int, ...]
     datatypes: tuple[str, ...]
     clock: str
@@ -52,7 +53,6 @@ class SampleHeader:
     clock_offset_ns: tuple[tuple[int, ...], ...]
     clock_error_ns: tuple[tuple[int, ...], ...]
     migrations: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
-    calls: tuple[int, ...] = field(default=(), kw_only=True)
     check_rounds: int
     check_failures: tuple[int, ...]
     mpi_standard: str
