@@ -69,7 +69,8 @@ def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
 
 
 def _narrowed(name: str) -> _Object:
-    about, schema = f"Only runs of this {name}; empty for all.", {"type": "string", "default": ""}
+    about = f"Only runs of this {name}; empty for all."
+    schema: _Object = {"type": "string", "default": ""}
     if name in {"since", "until"}:
         about = f"Only runs {name} this day (UTC), which is included; empty for all."
         schema["anyOf"] = [{"format": "date"}, {"const": ""}]
