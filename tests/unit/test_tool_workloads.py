@@ -1,6 +1,8 @@
 """Studies that ask foreign programs for what they do not have; the crew; rates and figures."""
 
 import ast
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -106,6 +108,34 @@ def test_a_crew_that_is_told_to_end_leaves_none_of_its_programs(tmp_path: Path) 
     while process_name(int((tmp_path / "pid").read_text())) == "sh":
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_crew_that_is_told_to_end_while_it_starts_a_program_ends_that_too(tmp_path: Path) -> None:
+    waits = crew.Command("", ("sleep", "1234"), "out")
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "from nearmetal.workloads import crew_run\n"
+        "class Told(subprocess.Popen):\n"
+        "    def __init__(self, *words, **options):\n"
+        "        super().__init__(*words, **options)\n"
+        "        print(self.pid, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(1)\n"
+        "subprocess.Popen = Told\n"
+        "signal.signal(signal.SIGTERM, crew_run._end_all)\n"
+        f"crew_run.main(['no-agent', {str(tmp_path)!r}, '600', {waits.to_json()!r}])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    assert ended.returncode == 128 + signal.SIGTERM
+    pid = int(ended.stdout)
+    deadline = time.monotonic() + 60
+    try:
+        while process_name(pid) == "sleep":  # it dies after the signal, not with it
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def process_name(pid: int) -> str:

@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ _GRACE_S = 3.0
 _SHOWN_BYTES = 20_000
 _LAST_BYTES = 2_000
 _children: "set[subprocess.Popen[bytes]]" = set()
+_starting = threading.Lock()  # held while a program runs that is not among the children yet
 
 
 def _now_ns() -> int:
@@ -77,10 +79,11 @@ def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tup
     """Run a program to its end; return status, output and errors, and how it could not start or did not end."""
     pipe = subprocess.PIPE
     try:
-        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        with _starting:
+            child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+            _children.add(child)
     except OSError as error:
         return 127, b"", str(error.strerror).encode(), f"cannot start {name!r}"
-    _children.add(child)
     try:
         out, err = child.communicate(stdin, timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -103,6 +106,7 @@ def _end(child: "subprocess.Popen[bytes]") -> "tuple[bytes, bytes]":
 
 def _end_all(signum: int, _: object) -> None:
     """End all programs with the crew, as when its connection is gone: each has a session of its own."""
+    _starting.acquire()  # for good: none begins any more. Programs are started by other threads than this
     for child in list(_children):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
