@@ -96,20 +96,10 @@ def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, EntryCell]]) 
 
 def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
     levels = [
-        np.array([_scale(cell, members[-1][1].shown).value(_mean_ns(cell)) for _, cell in members])
+        np.array([_level(cell, members[-1][1].shown, interval=False).value for _, cell in members])
         for members in grouped.values()
     ]
     return {key for key, found in zip(grouped, find_changes(levels, alpha=ALPHA), strict=True) if found}
-
-
-def _mean_ns(cell: EntryCell) -> float:
-    """Return the geometric mean over blocks."""
-    return math.exp(float(np.log(list(cell.ns.values())).mean()))
-
-
-def _scale(cell: EntryCell, shown: DisplayScale) -> DisplayScale:
-    """Return how durations of a cell give figures of a series: one of another window carries other bytes."""
-    return cell.shown if cell.shown.unit == shown.unit else shown
 
 
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
@@ -150,7 +140,8 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
 
 def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
     """Return the level as the run's own report has it."""
-    values = [_scale(cell, shown).value(ns) for ns in cell.ns.values()]
+    scale = cell.shown if cell.shown.unit == shown.unit else shown  # one of another window carries other bytes
+    values = [scale.value(ns) for ns in cell.ns.values()]
     if interval:
         boots = tuple(cell.boots[block] for block in cell.ns) if cell.boots else ()
         return estimate_level(values, context=OCCASIONS if cell.occasions > 1 else BlockContext(variants=boots))
