@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Order, Outcome, Scalar
 
 
+SEARCH = """
+name = "tuned"
+baseline = "native"
+host = { kind = "fake" }
+path = [{ name = "native", kind = "shm" }, { name = "vf", kind = "shm" }]
+workload = [{ name = "latency", sizes = [8] }]
+[tune]
+max_trials = 20
+[tune.knobs]
+"nic.rx-usecs" = [0, 10]
+"""
+"""A search on the fake host."""
+
 STUDY = """
 format = 1
 name = "small"

@@ -11,21 +11,10 @@ from pathlib import Path
 import pytest
 
 import nearmetal
+from fake_runs import SEARCH
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.tune.profile import Profile
-
-STUDY = """
-name = "tuned"
-baseline = "native"
-host = { kind = "fake" }
-path = [{ name = "native", kind = "shm" }, { name = "vf", kind = "shm" }]
-workload = [{ name = "latency", sizes = [8] }]
-[tune]
-max_trials = 20
-[tune.knobs]
-"nic.rx-usecs" = [0, 10]
-"""
 
 
 def _in_namespace(tmp_path: Path, script: str, *arguments: str) -> process.Finished:
@@ -139,7 +128,7 @@ echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
 
 
 def test_a_session_that_was_killed_bars_the_way_until_it_is_rolled_back(tmp_path: Path, profile: Path) -> None:
-    (tmp_path / "s.toml").write_text(STUDY.replace('kind = "fake"', 'kind = "local"'))
+    (tmp_path / "s.toml").write_text(SEARCH.replace('kind = "fake"', 'kind = "local"'))
     script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
 waits=$!
 until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
@@ -269,7 +258,7 @@ def test_knobs_lists_as_json(tmp_path: Path) -> None:
 
 def test_tune_of_a_flat_world_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = tmp_path / "s.toml"
-    study.write_text(STUDY)
+    study.write_text(SEARCH)
     assert run(["tune", str(study), "--out", str(tmp_path / "p.json")]) == 0
     assert "no setting" in capsys.readouterr().out
     assert not (tmp_path / "p.json").exists()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_runs import SEARCH
 from nearmetal.cli.main import run
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.fake import FakeHost
@@ -136,19 +137,6 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
     assert said.out.startswith("#!/bin/sh")
 
 
-FAKE = """
-name = "made"
-baseline = "native"
-host = { kind = "fake" }
-path = [{ name = "native", kind = "shm" }, { name = "vf", kind = "shm" }]
-workload = [{ name = "latency", sizes = [8] }]
-[tune]
-max_trials = 20
-[tune.knobs]
-"nic.rx-usecs" = [0, 10]
-"""
-
-
 def test_a_place_that_cannot_be_written_is_refused_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,14 +162,14 @@ def test_a_wrong_knob_or_operation_is_refused_before_anything_starts(
     [
         ('interfaces = ["a b"]', "'a b' is not the name of an interface"),
         ('classes = [{ name = "a" }, { name = "a" }]', "two of them have the name 'a'"),
-        ('classes = [{ name = "a..b" }]', "'made-a..b' cannot name a profile"),
+        ('classes = [{ name = "a..b" }]', "'tuned-a..b' cannot name a profile"),
     ],
 )
 def test_what_no_profile_can_hold_is_refused_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, said: str
 ) -> None:
     study = tmp_path / "made.toml"
-    study.write_text(FAKE.replace("[tune]", f"[tune]\n{table}"))
+    study.write_text(SEARCH.replace("[tune]", f"[tune]\n{table}"))
     assert run(["tune", str(study), "--run", str(tmp_path / "search")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "search").exists()
@@ -192,7 +180,7 @@ def test_long_names_of_study_class_and_machines_make_a_profile(
 ) -> None:
     monkeypatch.setattr(FakeHost, "label", ", ".join(f"machine{number}" for number in range(99)))
     monkeypatch.chdir(tmp_path)
-    study, name = FAKE.replace("made", "s" * 40), "c" * 40
+    study, name = SEARCH.replace("tuned", "s" * 40), "c" * 40
     study = study.replace("[tune]", f'[tune]\nclasses = [{{ name = "{name}" }}]')
     study = study.replace('kind = "fake"', 'kind = "fake", options = { "times.nic.rx-usecs=10" = 0.5 }')
     (tmp_path / "made.toml").write_text(study)
