@@ -52,6 +52,14 @@ def named(table: Mapping[str, _T], name: str, unknown: str) -> _T:
     return table[name]
 
 
+def refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> None:
+    """Raise BadInputError for the first option that is not known; after a dot stands what it is of (`interface.1`)."""
+    stems = {name.partition(".")[0] for name in known}
+    for name in given:
+        if name.partition(".")[0] not in stems:
+            raise BadInputError(f"{whose} has no option {name!r}", hint=meant(name, known) if stems else "leave it out")
+
+
 class ExitCode(IntEnum):
     """Exit codes of the command line, part of its interface."""
 

@@ -73,7 +73,7 @@ def test_pods_of_one_name_and_pods_that_are_being_deleted_are_not_measured(tmp_p
 
 
 def test_an_unknown_option_is_refused_with_the_one_that_may_be_meant() -> None:
-    with pytest.raises(BadInputError, match="the kubectl host has no option 'mpi_prefx'") as refused:
+    with pytest.raises(BadInputError, match="host 'kubectl' has no option 'mpi_prefx'") as refused:
         KubectlHost([POD], {"mpi_prefx": "x"})
     assert refused.value.hint == "did you mean 'mpi_prefix'?"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from nearmetal.errors import BadInputError, UnavailableError, meant
+from nearmetal.errors import BadInputError, UnavailableError, refuse_unknown
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
@@ -64,27 +64,18 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
 def check_path(host: str, path: PathSpec) -> None:
     """Raise BadInputError for a path that nobody knows, or an option that neither its recipe nor that host has."""
     known = {**find_path(path.recipe).options, **find_host(host).path_options}
-    _refuse_unknown(path.options, known, f"path {path.name!r} ({path.recipe})")
+    refuse_unknown(path.options, known, f"path {path.name!r} ({path.recipe})")
 
 
 def _check_host(host: HostSpec) -> None:
     """Refuse an option that this kind of host does not have, and machines where it takes none from the study."""
     kind = find_host(host.kind)
-    _refuse_unknown(host.options, kind.options, f"host {host.kind!r}")
+    refuse_unknown(host.options, kind.options, f"host {host.kind!r}")
     if (host.node or host.hosts_file) and not kind.named_nodes:
         named = "[[host.node]]" if host.node else "hosts_file"
         taking = " or ".join(f"kind = {name!r}" for name, one in HOSTS.items() if one.named_nodes)
         said = f"{named} names machines, and host {host.kind!r} would not use them"
         raise BadInputError(said, hint=f"{taking} in [host], or leave it out")
-
-
-def _refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> None:
-    """Refuse the first option that is not known; what follows a dot is a path's or a node's name (`interface.1`)."""
-    stems = {name.partition(".")[0] for name in known}
-    for name in given:
-        if name.partition(".")[0] not in stems:
-            hint = meant(name, known) if stems else "leave it out"
-            raise BadInputError(f"{whose} has no option {name!r}", hint=hint)
 
 
 def _check_workload(order: Order) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, meant
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, refuse_unknown
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
@@ -189,9 +189,7 @@ def site_of(home: str, options: Mapping[str, Scalar]) -> Site:
 
 def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, str]) -> None:
     """Raise BadInputError for an option that a host does not have, or a number of connections that is none."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], known))
+    refuse_unknown(options, known, f"host {kind!r}")
     whole_number(options, "parallel", 32)
     _remote_shell(options)
 
