@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
-from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
+from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
 """Kind of host -> its batch system, given the host's option `mpi`."""
 
-_OF_ALLOCATION = ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude")
-OF_ALLOCATION = dict.fromkeys(_OF_ALLOCATION, "as in the batch system")
+OF_ALLOCATION = dict.fromkeys(CHOICES, "as in the batch system")
 """What a path may ask for itself, too: native nodes and guests are often two partitions."""
 OPTIONS = {
     "nodes": "number of nodes in an allocation (2)",

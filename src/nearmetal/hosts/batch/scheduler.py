@@ -55,6 +55,10 @@ class Request:
     exclusive: bool = True
 
 
+CHOICES = ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude")
+"""What of a request a study may name, as in the batch system."""
+
+
 class Scheduler(Protocol):
     """A batch system, through its own programs."""
 

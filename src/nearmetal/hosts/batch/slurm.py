@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
+from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Phase, Request
 from nearmetal.process import Finished
 
 _TIMEOUT_S = 60.0
@@ -161,7 +161,7 @@ def submit_argv(request: Request) -> list[str]:
         argv.append(f"--array=0-{request.tasks - 1}")
     if request.exclusive:
         argv.append("--exclusive")
-    for name in ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude"):
+    for name in CHOICES:
         if value := getattr(request, name):
             argv.append(f"--{name}={value}")
     return argv
