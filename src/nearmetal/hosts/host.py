@@ -143,11 +143,11 @@ def seconds(options: Mapping[str, Scalar], name: str, default: float) -> float:
     return float(time_s)
 
 
-def is_on(options: Mapping[str, Scalar], name: str, *, default: bool) -> bool:
-    """Return what a host's option that is true or false says; raise BadInputError where it says something else."""
+def is_on(options: Mapping[str, Scalar], name: str, *, default: bool, whose: str = "the host's") -> bool:
+    """Return what an option that is true or false says; raise BadInputError where it says something else."""
     said = options.get(name, default)
     if not isinstance(said, bool):
-        raise BadInputError(f"the host's option {name!r} must be true or false, not {said!r}")
+        raise BadInputError(f"{whose} option {name!r} must be true or false, not {said!r}")
     return said
 
 

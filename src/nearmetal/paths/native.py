@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import Shell
+from nearmetal.errors import TrialError
+from nearmetal.hosts.host import Shell, is_on
 from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import PathOrder
@@ -25,7 +25,8 @@ class Native:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Give port i to node i."""
-        joined = nodes[:2] if _has_one_peer(order) else nodes
+        one_peer = is_on(order.options, _ONE_PEER, default=False, whose=f"path {order.label!r}'s")
+        joined = nodes[:2] if one_peer else nodes
         found = [port for holder in ports.require_holders(shell, self.kind, joined) for port in holder.ports]
         if len(joined) > len(found):
             said = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
@@ -37,11 +38,3 @@ class Native:
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Nothing to do: the kernel hands ports back when their node vanishes."""
-
-
-def _has_one_peer(order: PathOrder) -> bool:
-    """Return what the option says; raise BadInputError where it says neither true nor false."""
-    said = order.options.get(_ONE_PEER, False)
-    if not isinstance(said, bool):
-        raise BadInputError(f"path {order.label!r}: {_ONE_PEER} is true or false, not {said!r}")
-    return said
