@@ -14,7 +14,6 @@ from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, joined, linear, placed, ratios, x_axis, y_axis
 from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, pixels, scrolling, section
-from nearmetal.units import counted
 
 MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""
@@ -195,5 +194,5 @@ def _tip(history: History, one: Series, point: Point) -> str:
     facts = "".join(f"\n{change}" for change in run.changed)
     return (
         f"run {run.number}, {run.entry.created_utc}: {words.figure(point.level.value)}{span} {one.shown.unit}, "
-        f"n = {counted(point.level.n, 'occasion' if point.occasions > 1 else 'block')}{facts}"
+        f"n = {words.counts(point.blocks, point.occasions)}{facts}"
     )

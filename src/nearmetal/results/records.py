@@ -276,10 +276,9 @@ class View:
 def wholes_and_parts(cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """Return the cells, apart from those that are a part of a program, or of streams, whose whole is another cell."""
     measured = {(cell.group.workload, cell.group.operation) for cell in cells}
-    part = [is_part(cell.group.workload, cell.group.operation, measured) for cell in cells]
-    return (
-        tuple(cell for cell, is_one in zip(cells, part, strict=True) if not is_one),
-        tuple(cell for cell, is_one in zip(cells, part, strict=True) if is_one),
+    parts = {cell.group for cell in cells if is_part(cell.group.workload, cell.group.operation, measured)}
+    return tuple(cell for cell in cells if cell.group not in parts), tuple(
+        cell for cell in cells if cell.group in parts
     )
 
 
