@@ -128,6 +128,16 @@ def test_a_round_trip_with_two_values_comes_apart_into_its_ways() -> None:
         assert np.quantile(found, p) == pytest.approx(np.quantile(round_trip, p), rel=0.15)
 
 
+@pytest.mark.parametrize("fast", [0.1, 0.5])
+def test_messages_of_two_modes_take_their_mean_time(fast: float) -> None:
+    """No two independent ways add up to round trips of 10 or 30 us: a replay once took 8 to 34 % longer than they."""
+    rng = np.random.default_rng(4)
+    round_trip = np.where(rng.random(2000) < fast, 10_000, 30_000) + rng.integers(0, 200, 2000)
+    path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
+    found = simulate(ping_pong(8, 1000), Machine(None, path), Placement.block(2, 1), replicas=10).makespan_ns
+    assert np.median(found) == pytest.approx(1000 * round_trip.mean(), rel=0.02)
+
+
 def test_a_shared_wire_is_as_fast_as_all_pairs_together() -> None:
     assert fit_port([windows_of(1, 0.8), windows_of(2, 0.8), windows_of(4, 0.75)]) == 750_000
 
