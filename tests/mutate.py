@@ -123,7 +123,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 SURVIVE = {
     ("stats.changes", "2.0"): "the unit of the ranks, of which the statistic takes the standard deviation",
     ("stats.between", "700.0"): "exp of 700 and of 701 are both beyond every use",
-    ("stats.between", "1000"): "whether 1,001 blocks are named or called the margin itself",
+    ("stats.between", "1000"): "whether 1,001 blocks are named or called too many",
     (
         "stats.conclude",
         "special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-09)",

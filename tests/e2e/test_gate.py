@@ -26,6 +26,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
+from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
 from tests.unit.report.synthetic_run import Recipe, make_run
 
 STUDY = """
@@ -249,6 +250,23 @@ def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys
     assert gate(*runs, "--tail-margin", "40%") == gate(*runs, "--metric", "mean") == 0
     assert gate(*runs, "--tail-margin", "much") == 64
     assert "--tail-margin 'much' is not a percentage" in capsys.readouterr().err
+
+
+def test_boots_of_the_lab_that_differ_are_no_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, boots in (("old", (0.97, 1.0, 1.03)), ("new", (1.05, 1.08, 1.11))):
+        study = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 12").replace("max_blocks = 8", "max_blocks = 12")
+        make_run(tmp_path / name, Recipe(study=study, blocks=12, boots=boots))
+    runs = [str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--no-remeasure"]
+    assert gate(*runs, "--metric", "mean", "--format", "json") == 2
+    cells = [one for one in found(capsys)["cells"] if one["path"] != "veth"]  # type: ignore[attr-defined]
+    assert {one["stands"] for one in cells} == {"undecided"}
+    for one in cells:
+        difference = one["difference"]
+        assert (difference["run_boots"], difference["base_boots"]) == (3, 3)
+        # Three boots 3 % apart in each run: Student's t of 4 degrees of freedom, 2.78, times their error.
+        error = math.sqrt(2) * 0.03 / math.sqrt(3)
+        assert difference["interval"]["low"] == pytest.approx(1.08 * math.exp(-2.78 * error), rel=0.01)
+        assert "more boots of the machine would narrow it" in one["reason"]
 
 
 def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

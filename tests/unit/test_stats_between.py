@@ -15,6 +15,7 @@ from scipy import stats as reference
 from nearmetal.errors import BadInputError
 from nearmetal.stats.between import Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import Better
+from nearmetal.stats.widen import BlockContext
 
 rows = arrays(np.float64, st.integers(2, 12), elements=st.floats(1.0, 1e6))
 
@@ -23,9 +24,12 @@ def run(level: float, sd: float = 0.01, n: int = 8, seed: int = 0) -> np.ndarray
     return level * np.random.default_rng(seed).lognormal(0.0, sd, n)
 
 
+few = arrays(np.float64, st.integers(2, 4), elements=st.floats(1.0, 1e6))
+
+
 @settings(deadline=None, max_examples=50)
-@given(rows, rows)
-def test_the_interval_is_welchs(a: np.ndarray, b: np.ndarray) -> None:
+@given(few, few)
+def test_the_interval_of_few_blocks_is_welchs(a: np.ndarray, b: np.ndarray) -> None:
     found = difference(a, b)
     assert found is not None
     if np.ptp(np.log(a)) < 1e-6 or np.ptp(np.log(b)) < 1e-6:
@@ -33,6 +37,51 @@ def test_the_interval_is_welchs(a: np.ndarray, b: np.ndarray) -> None:
     theirs = reference.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
     assert found.log_cost.low == pytest.approx(theirs.low, abs=1e-9)
     assert found.log_cost.high == pytest.approx(theirs.high, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(rows, rows)
+def test_no_interval_is_much_narrower_than_welchs(a: np.ndarray, b: np.ndarray) -> None:
+    """A side's wider error may have more weight, and more degrees of freedom, so a little it can."""
+    found = difference(a, b)
+    assert found is not None
+    if np.ptp(np.log(a)) < 1e-6 or np.ptp(np.log(b)) < 1e-6:
+        return
+    theirs = reference.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
+    assert found.log_cost.high - found.log_cost.low >= 0.5 * (theirs.high - theirs.low)
+
+
+THREE_BOOTS = BlockContext(variants=tuple(block % 3 for block in range(12)))
+
+
+def booted(rng: np.random.Generator, level: float) -> np.ndarray:
+    """Twelve blocks 1 % apart of a machine whose three boots are 2 % apart."""
+    return level * np.exp(rng.normal(0.0, 0.02, 3)[np.arange(12) % 3] + rng.normal(0.0, 0.01, 12))
+
+
+def test_boots_that_differ_are_no_change() -> None:
+    """Without a change the interval holds 1, and exactly on the margin neither claim is made more than alpha / 2."""
+    rng = np.random.default_rng(20)
+    gates = 2_000
+    equal = [difference(booted(rng, 1.0), booted(rng, 1.0), contexts=(THREE_BOOTS,) * 2) for _ in range(gates)]
+    edge = [difference(booted(rng, 1.05), booted(rng, 1.0), contexts=(THREE_BOOTS,) * 2) for _ in range(gates)]
+    held = sum(one is not None and one.log_cost.contains(0.0) for one in equal) / gates
+    said = {
+        standing: sum(one is not None and one.standing is standing for one in edge) / gates for standing in Standing
+    }
+    assert held >= 0.94
+    assert said[Standing.WORSE] <= 0.03
+    assert said[Standing.WITHIN] <= 0.03
+
+
+def test_what_widens_an_interval_is_told() -> None:
+    boots = np.array([1.0, 1.04, 1.09])[np.arange(12) % 3] * run(1.0, 0.002, 12)
+    found = difference(1.03 * boots, run(1.0, 0.002, 12, seed=3), contexts=(THREE_BOOTS, THREE_BOOTS))
+    assert found is not None
+    assert found.run.boots == 3
+    assert found.base.boots == 0
+    assert "more boots of the machine would narrow it" in found.reason
+    assert "of the run, boots of the machine differ, which makes its interval" in found.reason
 
 
 @settings(deadline=None, max_examples=50)
@@ -144,8 +193,8 @@ def test_the_floor_is_the_largest_difference_of_levels() -> None:
 
 
 def spread(level: float, n: int) -> np.ndarray:
-    """Blocks whose logarithms have exactly that mean, and a standard deviation of 0.2."""
-    drawn = reference.norm.ppf((np.arange(n) + 0.5) / n)
+    """Blocks in no order whose logarithms have exactly that mean, and a standard deviation of 0.2."""
+    drawn = np.random.default_rng(5).permutation(reference.norm.ppf((np.arange(n) + 0.5) / n))
     return level * np.exp(0.2 * drawn / drawn.std(ddof=1))
 
 
@@ -169,3 +218,9 @@ def test_no_number_of_blocks_settles_what_lies_on_the_margin() -> None:
 
 def test_a_run_passes_where_it_is_shown_to_cost_no_more() -> None:
     assert [one for one in Standing if one.passes] == [Standing.WITHIN, Standing.BETTER]
+
+
+def test_a_wide_interval_is_not_said_to_lie_on_the_margin() -> None:
+    found = difference(np.array([1.0, 50.0]), np.array([1.0, 40.0]))
+    assert found is not None
+    assert found.reason.endswith("more than 1000 blocks in each run would be needed to settle it")

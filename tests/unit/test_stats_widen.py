@@ -27,6 +27,7 @@ from nearmetal.stats.widen import (
     for_skewness,
     low_frequency,
     offset_of,
+    third_cumulant,
     widened,
 )
 
@@ -83,16 +84,21 @@ def test_blocks_and_boots_widen_where_an_analysis_of_variance_says_so() -> None:
     assert len(decided) == 4
 
 
+def skewed(plain: Interval, values: FloatArray) -> Interval:
+    of = moments(values)
+    return for_skewness(plain, third_cumulant(of, values), of.standard_error**2, of.df)
+
+
 def test_skewness_adds_what_johnsons_t_has_on_the_side_of_the_tail() -> None:
     """Johnson (1978), "Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363)."""
     values = np.array([0.0, 0.01, 0.02, 0.02, 0.03, 0.11])
     of, plain = moments(values), Interval(-0.02, 0.08, 0.95)
     t = reference.t.ppf(0.975, 5)
     more = of.sd / 6 * abs(reference.skew(values, bias=False)) * (2 * t**2 + 1) / 6
-    right, left = for_skewness(plain, of, values), for_skewness(plain, moments(-values), -values)
+    right, left = skewed(plain, values), skewed(plain, -values)
     assert (right.low, right.high) == (plain.low, pytest.approx(plain.high + more))
     assert (left.low, left.high) == (pytest.approx(plain.low - more), plain.high)
-    assert for_skewness(plain, moments(values[:4]), values[:4]) == plain
+    assert skewed(plain, values[:4]) == plain
 
 
 def test_intervals_over_boots_cover_another_set_of_boots() -> None:
@@ -234,10 +240,10 @@ def test_launches_give_their_twins_and_boots() -> None:
 def test_the_long_tail_alone_moves_its_end() -> None:
     values = np.array([0.0, 0.0, 0.01, 0.0, 0.01, 0.2])
     plain = Interval(-0.05, 0.12, 0.95)
-    right = for_skewness(plain, moments(values), values)
+    right = skewed(plain, values)
     assert right.low == plain.low
     assert right.high > plain.high + 0.01
-    left = for_skewness(plain, moments(-values), -values)
+    left = skewed(plain, -values)
     assert left.high == plain.high
     assert left.low == pytest.approx(plain.low - (right.high - plain.high))
 

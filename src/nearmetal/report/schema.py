@@ -382,7 +382,11 @@ class RunsJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceJson:
-    """How the runs differ in a cell; `ratio` is run / base."""
+    """How the runs differ in a cell; `ratio` is run / base.
+
+    `run_boots` is how many boots of the machine a run's error rests on, 0 where it rests on blocks; `run_wider` says
+    why its share of the interval is wider than Student's.
+    """
 
     ratio: float
     interval: IntervalJson | None
@@ -390,6 +394,10 @@ class DifferenceJson:
     base_blocks: int
     run_occasions: int
     base_occasions: int
+    run_boots: int
+    base_boots: int
+    run_wider: str
+    base_wider: str
     p_worse: float
     resolution: float | None
     floor: float | None

@@ -220,6 +220,7 @@ def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None
         alpha=ALPHA,
         floor=floor,
         measured=(Measured(ours.blocks, ours.occasions), Measured(base.blocks, base.occasions)),
+        contexts=(ours.context, base.context),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -69,6 +70,13 @@ class CellSeries:
         """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
         as_ = shown or self.shown
         return np.array([as_.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
+
+    @property
+    def context(self) -> BlockContext:
+        """Return what is known of the blocks of `values` besides their figures."""
+        if self.occasions > 1:
+            return OCCASIONS
+        return BlockContext(variants=tuple(self.boots[block] for block in sorted(self.boots)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ interval of Welch (1947), "The generalization of Student's problem when several 
 involved", Biometrika 34. It is set against *one* boundary, the margin: a run is `within` when it is shown to cost less
 than the margin more, `worse` when it is shown to cost more than that, and otherwise `undecided`. At any true
 difference only one of the two claims can be false, and each is a one-sided test at half of alpha: the same as reading
-where the two-sided 1 - alpha interval lies.
+where the two-sided 1 - alpha interval lies. Each side's error is the one that its own report gives it: of its slowest
+movements where its blocks drift, of its boots where those differ, and the interval reaches further on the side of the
+long tail (`widen`). Boots of two runs count as different ones.
 
 What the interval cannot know is how much two runs of the *same* state differ (another day, another boot). Where that
 was measured, `floor` states it, and a claim of `worse` must exceed it too.
@@ -14,7 +16,7 @@ was measured, `floor` states it, and a claim of `worse` must exceed it too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -23,11 +25,13 @@ from scipy import special
 
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
-from nearmetal.stats.paired import holm, moments
+from nearmetal.stats.paired import PairedMoments, holm, moments
 from nearmetal.stats.stopping import as_ratio
+from nearmetal.stats.widen import ALONE, BlockContext, for_skewness, third_cumulant, widened
 from nearmetal.units import counted
 
 LEAST_BLOCKS = 2
+_MOST_WANTED = 1000
 
 
 class Standing(StrEnum):
@@ -46,10 +50,16 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How much of one run is in a comparison: its blocks; of several occasions each has one figure."""
+    """How much of one run is in a comparison: its blocks; of several occasions each has one figure.
+
+    `boots` is how many boots of the machine its error rests on, 0 where it rests on blocks. `wider` says why its share
+    of the interval is wider than Student's.
+    """
 
     blocks: int
     occasions: int = 1
+    boots: int = 0
+    wider: str = ""
 
     @property
     def figures(self) -> int:
@@ -64,15 +74,18 @@ class Measured:
 class Difference:
     """One cell of two runs.
 
-    `ratio` is run / base of the figure as shown and `interval` its 1 - alpha interval (above 1 is worse for times,
-    better for rates). `log_cost` is the interval of the log cost ratio: above 0 the run costs more. `floor` is the
-    relative difference known between runs of one state, None when it was not measured. `p_worse` is the one-sided
-    p-value against a cost at most max(margin, floor) more, corrected for the family once `judge_family` was asked.
-    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all.
+    `log_gap` is the estimate of the log cost ratio (above 0 the run costs more), `log_cost` its 1 - alpha interval and
+    `df` its degrees of freedom. `ratio` is run / base of the figure as shown with its `interval` (above 1 is worse for
+    times, better for rates). `floor` is the relative difference known between runs of one state, None when it was not
+    measured. `p_worse` is the one-sided p-value against a cost at most max(margin, floor) more, corrected for the
+    family once `judge_family` was asked. `resolution` is the relative half-width of the interval: what these blocks can
+    tell apart at all.
     """
 
     run: Measured
     base: Measured
+    log_gap: float
+    df: float
     ratio: float
     interval: Interval
     log_cost: Interval
@@ -91,7 +104,27 @@ class Difference:
     @property
     def beyond(self) -> bool:
         """Return whether the estimate itself, interval aside, costs more than the margin: it looks worse."""
-        return (self.log_cost.low + self.log_cost.high) / 2.0 > margin_log(self.margin)
+        return self.log_gap > margin_log(self.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One run's part: its plain moments, those with the error that its blocks deserve, and its skewness."""
+
+    plain: PairedMoments
+    of: PairedMoments
+    third: float
+    measured: Measured
+
+
+def _side(logs: FloatArray, context: BlockContext, measured: Measured | None) -> _Side:
+    plain = moments(logs)
+    counted_ = measured or Measured(plain.n)
+    if context.occasions:
+        return _Side(plain, plain, 0.0, counted_)
+    of, why = widened(plain, logs, context)
+    boots = len(set(context.variants)) if of is not plain and context.variants else 0
+    return _Side(plain, of, third_cumulant(plain, logs), replace(counted_, boots=boots, wider=why))
 
 
 def difference(
@@ -103,25 +136,33 @@ def difference(
     alpha: float = ALPHA,
     floor: float | None = None,
     measured: tuple[Measured, Measured] | None = None,
+    contexts: tuple[BlockContext, BlockContext] = (ALONE, ALONE),
 ) -> Difference | None:
     """Compare one figure a block of two runs, shapes (n,) and (m,), positive; None below 2 blocks on a side.
 
-    `measured` says what the figures of both are of, blocks if left out.
+    `measured` says what the figures of both are of, blocks if left out; `contexts` what else is known of them.
     The standing is that of this cell alone: `judge_family` corrects it for multiple comparisons.
     """
     if min(run.size, base.size) < LEAST_BLOCKS:
         return None
-    ours, theirs = moments(better.sign * np.log(run)), moments(better.sign * np.log(base))
-    gap = ours.mean - theirs.mean
-    parts = (ours.standard_error**2, theirs.standard_error**2)
-    error = math.sqrt(sum(parts))
-    df = _welch_df(parts, (ours.df, theirs.df))
+    sides = [
+        _side(better.sign * np.log(values), context, known)
+        for values, context, known in zip((run, base), contexts, measured or (None, None), strict=True)
+    ]
+    ours, theirs = sides
+    gap = ours.of.mean - theirs.of.mean
+    error, df = _welch([one.of for one in sides])
     reach = float(special.stdtrit(df, 1.0 - alpha / 2.0)) * error
-    log_cost = Interval(gap - reach, gap + reach, 1.0 - alpha)
+    plain_error, plain_df = _welch([one.plain for one in sides])
+    log_cost = for_skewness(
+        Interval(gap - reach, gap + reach, 1.0 - alpha), ours.third - theirs.third, plain_error**2, plain_df
+    )
     bound = max(margin_log(margin), math.log1p(floor or 0.0))
     found = Difference(
-        run=measured[0] if measured else Measured(ours.n),
-        base=measured[1] if measured else Measured(theirs.n),
+        run=ours.measured,
+        base=theirs.measured,
+        log_gap=gap,
+        df=df,
         ratio=math.exp(better.sign * gap),
         interval=as_ratio(log_cost, better),
         log_cost=log_cost,
@@ -134,12 +175,13 @@ def difference(
     return _judged(found, found.p_worse, alpha)
 
 
-def _welch_df(parts: tuple[float, float], df: tuple[int, int]) -> float:
-    """Return Welch's degrees of freedom (sum v)^2 / sum(v^2 / df), v the squared standard errors."""
+def _welch(of: Sequence[PairedMoments]) -> tuple[float, float]:
+    """Return Welch's error, and its degrees of freedom (sum v)^2 / sum(v^2 / df), v the squared standard errors."""
+    parts = [one.standard_error**2 for one in of]
     total = sum(parts)
     if total == 0.0:
-        return float(sum(df))
-    return 1.0 / sum((part / total) ** 2 / n for part, n in zip(parts, df, strict=True))
+        return 0.0, float(sum(one.df for one in of))
+    return math.sqrt(total), 1.0 / sum((part / total) ** 2 / one.df for part, one in zip(parts, of, strict=True))
 
 
 def _p_above(gap: float, bound: float, error: float, df: float) -> float:
@@ -169,30 +211,44 @@ def _judged(one: Difference, p_worse: float, alpha: float) -> Difference:
 
 
 def _standing(one: Difference, p_worse: float, alpha: float) -> tuple[Standing, str]:
-    edge = margin_log(one.margin)
+    edge, floor = margin_log(one.margin), math.log1p(one.floor or 0.0)
     if one.log_cost.high < -edge:
         return Standing.BETTER, "the interval lies beyond the margin on the good side"
     if one.log_cost.high < edge:
         return Standing.WITHIN, "the interval lies below the margin"
+    if one.log_cost.low <= edge:
+        return Standing.UNDECIDED, "; ".join(("the interval contains the margin", _what_settles(one), *_wider(one)))
+    if one.log_cost.low <= floor:
+        return Standing.UNDECIDED, "beyond the margin, but not beyond the difference between runs of one state"
     if p_worse <= alpha / 2.0:
         return Standing.WORSE, "the interval lies beyond the margin"
-    if one.log_cost.low <= edge:
-        return Standing.UNDECIDED, f"the interval contains the margin; {_more_blocks(one)}"
-    if one.floor is not None and one.log_cost.low <= math.log1p(one.floor):
-        return Standing.UNDECIDED, "beyond the margin, but not beyond the difference between runs of one state"
     return Standing.UNDECIDED, "beyond the margin by itself, but not after correction for the number of cells"
 
 
-def _more_blocks(one: Difference) -> str:
+def _wider(one: Difference) -> Iterator[str]:
+    """Yield why a run's blocks make the interval wide."""
+    for name, side in (("run", one.run), ("base", one.base)):
+        if side.wider:
+            yield f"of the {name}, {side.wider}"
+
+
+def _what_settles(one: Difference) -> str:
     """Return about how many blocks a side would settle the estimate, where it is not on the margin itself."""
-    away = abs((one.log_cost.low + one.log_cost.high) / 2.0 - margin_log(one.margin))
-    half = (one.log_cost.high - one.log_cost.low) / 2.0
-    least = min(one.run.figures, one.base.figures)
-    wanted = math.ceil(least * (half / away) ** 2) if away > 0.0 else math.inf
-    if wanted > 1000:
+    edge = margin_log(one.margin)
+    away = abs(one.log_gap - edge)
+    if away < edge / 100.0:
         return "it lies on the margin itself"
+    if one.run.boots or one.base.boots:
+        return "more boots of the machine would narrow it, more blocks of the same hardly would"
     of = "occasions" if max(one.run.occasions, one.base.occasions) > 1 else "blocks"
-    return f"about {wanted} {of} in each run would settle it"
+    least = min(one.run.figures, one.base.figures)
+    reach = one.log_gap - one.log_cost.low if one.log_gap > edge else one.log_cost.high - one.log_gap
+    n = np.arange(least, _MOST_WANTED + 1)
+    t_now, t_then = special.stdtrit(one.df, 0.975), special.stdtrit(one.df * (n - 1) / (least - 1), 0.975)
+    settled = n[reach * t_then / t_now * np.sqrt(least / n) < away]
+    if not settled.size:
+        return f"more than {_MOST_WANTED} {of} in each run would be needed to settle it"
+    return f"about {settled[0]} {of} in each run would settle it"
 
 
 def floor_between(occasions: Sequence[FloatArray]) -> float | None:

@@ -96,13 +96,14 @@ def evidence_of(
     """
     plain = moments(values)
     of, why = (another(plain), "") if context.occasions else widened(plain, values, context)
+    third = 0.0 if context.occasions else third_cumulant(plain, values)
     offset = offset_of(context, alpha, overall)
     if offset:
         why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
 
     def ends(level_alpha: float) -> Interval:
         found = interval(of, level_alpha)
-        found = found if context.occasions else for_skewness(found, plain, values)
+        found = for_skewness(found, third, plain.standard_error**2, plain.df)
         return Interval(found.low - offset, found.high + offset, found.level)
 
     shift = max(0.0, abs(of.mean) - offset)
@@ -184,14 +185,24 @@ def voting(twins: Iterable[FloatArray], variants: tuple[int, ...] = ()) -> Block
     return max((BlockContext(one, variants) for one in twins), key=offset_of, default=BlockContext(variants=variants))
 
 
-def for_skewness(interval: Interval, of: PairedMoments, values: FloatArray) -> Interval:
-    """Return an interval of the mean of `values` that reaches further on the side of their long tail."""
+def third_cumulant(of: PairedMoments, values: FloatArray) -> float:
+    """Return the third cumulant of the mean of `values`, 0 where they are too few to tell; `of` are their moments."""
     if of.n < LEAST_BLOCKS or of.sd == 0.0:
-        return interval
+        return 0.0
     centred = values - of.mean
     bias = math.sqrt(of.n * (of.n - 1)) / (of.n - 2)
     skewness = bias * float(np.mean(centred**3)) / float(np.mean(centred**2)) ** 1.5
-    t = float(special.stdtrit(of.df, (1.0 + interval.level) / 2.0))
-    more = of.sd / math.sqrt(of.n) * abs(skewness) * (2.0 * t * t + 1.0) / (6.0 * math.sqrt(of.n))
-    low, high = (interval.low, interval.high + more) if skewness > 0 else (interval.low - more, interval.high)
+    return float(skewness * of.standard_error**3 / math.sqrt(of.n))
+
+
+def for_skewness(interval: Interval, third: float, variance: float, df: float) -> Interval:
+    """Return an interval that reaches further on the side of the long tail of the estimate.
+
+    `third` is the third cumulant of the estimate and `variance` its plain one, with `df` degrees of freedom.
+    """
+    if third == 0.0:
+        return interval
+    t = float(special.stdtrit(df, (1.0 + interval.level) / 2.0))
+    more = abs(third) / variance * (2.0 * t * t + 1.0) / 6.0
+    low, high = (interval.low, interval.high + more) if third > 0 else (interval.low - more, interval.high)
     return Interval(low, high, interval.level)
