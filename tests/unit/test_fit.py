@@ -288,6 +288,14 @@ def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
             assert gap_ns == pytest.approx(gaps[size], rel=0.1)  # without the way of the last message
 
 
+def test_of_several_launches_the_median_gap_between_messages_counts() -> None:
+    """That of the last launch once stood for all."""
+    launches = [one for gap_ns in (1000, 2000, 4000) for one in stream(lambda _, gap_ns=gap_ns: gap_ns)]
+    gaps = {fit_path(samples(one_way_ns), order).segments[0].gap_ps for order in (launches, launches[::-1])}
+    (gap_ps,) = gaps
+    assert gap_ps == fit_path(samples(one_way_ns), stream(lambda _: 2000)).segments[0].gap_ps
+
+
 def test_small_messages_are_not_as_far_apart_as_the_large_ones_that_were_streamed() -> None:
     """A run that streams one large size says nothing of small ones: their gap is at most the time of one of them."""
     round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in {8: 36_000, 65_536: 480_000}.items()]

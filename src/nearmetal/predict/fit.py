@@ -300,16 +300,19 @@ def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
 def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Floats) -> dict[int, float]:
     """Return ns between messages of one pair, by size.
 
-    A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement. Where only large messages
-    were streamed, the smallest are as far apart as those, but by no more than the time of a single one.
+    A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement; of several launches the
+    median counts. Where only large messages were streamed, the smallest are as far apart as those, but by no more than
+    the time of a single one.
     """
-    gaps: dict[int, float] = {}
+    found: list[tuple[int, float]] = []
     for window in windows:
         if window.pairs != 1:
             continue
         total, count = float(np.median(window.ns)), window.window_messages
         ends = float(np.interp(window.message_bytes, sizes, times)) + float(times[0])
-        gaps[window.message_bytes] = max((total - ends) / (count - 1), total / count / 2) if count > 1 else total
+        gap = max((total - ends) / (count - 1), total / count / 2) if count > 1 else total
+        found.append((window.message_bytes, gap))
+    gaps = {size: float(np.median(launches)) for size, launches in by_key(found).items()}
     if gaps and (least := min(gaps)) > max(SMALL_BYTES, sizes[0]):
         gaps[int(sizes[0])] = min(gaps[least], float(times[0]))
     return gaps
