@@ -616,3 +616,12 @@ def test_sizes_that_imb_had_no_memory_or_time_for_are_named() -> None:
     (found,) = _imported(f"{block}   2097152{reason}\n\n# All processes entering MPI_Finalize\n")
     assert [cell.message_bytes for cell in found.cells] == [8]
     assert "IMB ran out of memory or time at 2 MiB" in found.lacks
+
+
+def test_imports_of_several_block_sizes_are_not_compared_in_silence() -> None:
+    small = re.sub(rb'"blksize":\s*131072', b'"blksize": 8192', data("iperf3-3.12-tcp.json"))
+    assert _imported(small)[0].workload == "iperf3-8192-byte-blocks"
+    assert "datagrams have 32768 bytes" in str(_imported(data("iperf3-3.12-udp.json"))[0].lacks)
+    unsaid = ("nuttcp-6.1.2-two-streams.txt", "iperf2-2.1.8-two-streams.txt", "sockperf-3.7-pp.txt")
+    unsaid += ("netperf-2.7.0-tcp_rr.txt",)
+    assert all("no message size" in str(_imported(data(name))[0].lacks) for name in unsaid)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text
-from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, of_streams, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Tool, of_streams, one_figure
 
 PROGRAM = "iperf 2"
 
@@ -58,7 +58,7 @@ def _seconds(word: str) -> float:
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     protocol, rate, alone, streams = parse(data)
-    lacks = ["one rate per run: no percentiles, no spread within it"]
+    lacks = ["one rate per run: no percentiles, no spread within it", NO_SIZE]
     if alone:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))

@@ -206,11 +206,16 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     report = parse(data)
     operation = f"{report.protocol}_stream"
     of_intervals = "its samples are intervals, not messages: percentiles are of interval rates; no latency of requests"
-    lacks = (ONE_MEAN if report.unheard else of_intervals,)
+    lacks: tuple[str, ...] = (ONE_MEAN if report.unheard else of_intervals,)
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
+    if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ
+        lacks += (f"its datagrams have {report.block_bytes} bytes: compare them with others of that size only",)
+    elif report.block_bytes != _TCP_BLOCK_BYTES:
+        name += f"-{report.block_bytes}-byte-blocks"
     yield Foreign("iperf3", report.version, name, 2, ((operation, 0, _spans(report)),), lacks)
 
 
+_TCP_BLOCK_BYTES = 128 << 10
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')
 _BEGINS = rb'^\{(?:$|"event": ?"start")'
 TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, _samples, STREAMS)

@@ -14,7 +14,7 @@ from nearmetal.workloads.figures import BANDWIDTH, LATENCY
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "netperf -k"
 
@@ -103,7 +103,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         named = result.protocol[:40] or "a protocol that it does not name"
         raise ForeignFileError(f"netperf's test was over {named!r}")
     operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
-    lacks = ("one figure per run: no percentiles, no spread within it",)
+    lacks = ("one figure per run: no percentiles, no spread within it", NO_SIZE)
     cells = ((operation, 0, _samples(data, operation)),)
     yield Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, cells, lacks)
 

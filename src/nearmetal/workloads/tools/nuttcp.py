@@ -14,7 +14,7 @@ from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "nuttcp"
 
@@ -107,7 +107,7 @@ def _span(found: Transfer) -> Spans:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     found = parse(data)
     operation = "udp_stream" if found.datagrams else "tcp_stream"
-    lacks = ("one rate per run: no percentiles, no spread within it",)
+    lacks = ("one rate per run: no percentiles, no spread within it", NO_SIZE)
     yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _span(found)),), lacks)
 
 

@@ -19,7 +19,7 @@ from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import LATENCY
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.tools.lines import positive, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 from nearmetal.workloads.workload import Launch
 
 PROGRAM = "sockperf"
@@ -210,7 +210,7 @@ def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     mean_us = parse_summary(data).mean_half_round_trip_us
     operation, unsaid = _round_trip(data)
-    lacks = (ONE_MEAN, *unsaid, "its interval is of a mean of dependent packets; give its --full-log instead")
+    lacks = (ONE_MEAN, NO_SIZE, *unsaid, "its interval is of a mean of dependent packets; give its --full-log instead")
     yield Foreign("sockperf", "", "sockperf", 2, ((operation, 0, one_figure("us", 2 * mean_us)),), lacks)
 
 

@@ -16,6 +16,7 @@ from nearmetal.workloads.workload import Workload
 WINDOW_MESSAGES = 64
 """The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
 ONE_MEAN = "one mean over a launch: no percentiles, no spread within it"
+NO_SIZE = "no message size: import outputs of one size only"
 C = TypeVar("C")
 
 
