@@ -312,6 +312,23 @@ def test_a_decision_names_the_cheapest_path_that_loses_little(files: tuple[str, 
         run(predict, *decide, "--baseline", "tap")
 
 
+def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Path) -> None:
+    machines = tuple(
+        NamedMachine(name, "as-found", "polling", Machine(path(1), path(us)), kind=kind)
+        for name, kind, us in (("metal", "native", 20), ("fn", "vf", 19), ("far", "declared", 90))
+    )
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+    argv = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json")
+    assert {row["ratio"]["to"] for row in json.loads(run(predict, *argv)[0])} == {"metal / as-found"}
+    decide = (*argv[:-2], "--decide", "--loss", "60%")
+    with pytest.raises(BadInputError, match="cannot order metal, fn, far by cost: what far costs is not known"):
+        run(predict, *decide)
+    out, _ = run(predict, *decide, "--path", "fn,metal")
+    assert "fn / as-found / polling is the cheapest that stays within 60% of metal" in " ".join(out.split())
+    out, _ = run(predict, *decide, "--path", "metal,fn,far")
+    assert "Nothing cheaper than metal / as-found / polling itself" in " ".join(out.split())
+
+
 def test_of_two_settings_that_do_the_cheaper_one_is_named(files: tuple[str, str], two_settings: str) -> None:
     argv = (files[0], "--on", two_settings, "--replicas", "1", "--decide", "--loss", "900%", "--baseline", "vf")
     for settings in (SETTINGS, SETTINGS[::-1]):

@@ -16,7 +16,7 @@ from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell
 from nearmetal.cli.values import COUNT, PATH, format_option, parse_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
-from nearmetal.predict.decide import AnswerRow, compare
+from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
 from nearmetal.predict.models import NamedMachine, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
@@ -116,6 +116,7 @@ def command(
         return
     if decide:
         _refuse_one(replay.machines)
+        refuse_unordered(replay.machines, paths_of(given["paths"]))
     schedule = replay.schedules[0]
     placing = partial(replay.changes.placement, schedule.ranks, per_node)
     told = {label(named): _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity}

@@ -30,7 +30,7 @@ AS_FOUND = "as-found"
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
 BARE = (*BARE_METAL, "veth")
-"""What the ratio is to where nothing else is asked for: the first of these that was predicted, else the fastest."""
+"""What the ratio is to where nothing else is asked for: the first of these kinds predicted, else the fastest."""
 CHEAPEST_FIRST = (
     *("e1000", "virtio", "tap", "bridge", "vhost", "macvlan", "veth"),
     *("guest-vf", "vf", "passthrough", "vf-roce", "native-roce", "native"),
@@ -144,8 +144,31 @@ def _bare(
     if baseline and baseline not in known:
         hint = meant(baseline, sorted(known), f"predicted are {', '.join(sorted(known))}")
         raise BadInputError(f"no path {baseline} to compare with", hint=hint)
-    wanted = baseline or next((path for path in BARE if path in known), "")
-    return min((one for one in times if wanted in {"", one[0].path}), key=lambda one: one[1])
+    asked = ([one for one in times if one[0].path == baseline],) if baseline else ()
+    of_kind = ([one for one in times if _kind(one[0]) == kind] for kind in BARE)
+    return min(next(filter(None, (*asked, *of_kind)), times), key=lambda one: one[1])
+
+
+def _kind(named: NamedMachine) -> str:
+    """Return the recipe of a path; a file of an older version has only its name."""
+    return named.kind or named.path
+
+
+def _rank(named: NamedMachine, order: Sequence[str]) -> int | None:
+    """Return how many paths are cheaper than a path, None where neither the order nor its kind shows it."""
+    known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
+    return next((known.index(name) for name in (named.path, named.kind) if name in known), None)
+
+
+def refuse_unordered(machines: Sequence[NamedMachine], order: Sequence[str]) -> None:
+    """Raise BadInputError where the cheapest of several paths cannot be told, because their cost is not known."""
+    paths = list(dict.fromkeys(named.path for named in machines))
+    unknown = list(dict.fromkeys(named.path for named in machines if _rank(named, order) is None))
+    if unknown and len(paths) > 1:
+        raise BadInputError(
+            f"--decide cannot order {', '.join(paths)} by cost: what {', '.join(unknown)} costs is not known",
+            hint=f"name the paths with --path, the cheapest first, such as --path {','.join(paths)}",
+        )
 
 
 def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Sequence[str] = ()) -> AnswerRow | None:
@@ -154,13 +177,11 @@ def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Seq
     `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Of a path's settings `as-found` is the
     cheapest, because nothing has to be set for it; then come those in `settings`, in that order; then the likeliest.
     """
-    known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
 
     def cost(row: AnswerRow) -> tuple[int, int, float]:
-        name = row.named.path if row.named.path in known else row.named.kind
-        setting = row.named.setting
+        rank, setting = _rank(row.named, order), row.named.setting
         at = -1 if setting == AS_FOUND else settings.index(setting) if setting in settings else len(settings)
-        return known.index(name) if name in known else len(known), at, -row.chance
+        return len(order) + len(CHEAPEST_FIRST) if rank is None else rank, at, -row.chance
 
     ranked = sorted((row for row in rows if row.chance >= SURE), key=cost)
     return ranked[0] if ranked else None
