@@ -22,6 +22,7 @@ import nearmetal
 from nearmetal.cli.main import run
 from nearmetal.cli.rollback import put_everything_back, settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.hosts.far import machine
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
@@ -439,6 +440,15 @@ def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
         FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
         FarMachine(ProgramCarrier("n9", ("/no/such/program",))).connect()
+
+
+def test_a_file_of_any_number_of_pieces_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_CHUNK_BYTES", 1)
+    far = FarMachine(ProgramCarrier("far", ("sh",)))
+    for content in (b"", b"x" * (sys.getrecursionlimit() + 1) + b"\0%s\n"):
+        far.write(str(tmp_path / "file"), content)
+        assert (tmp_path / "file").read_bytes() == content
+    far.close()
 
 
 @pytest.mark.parametrize("told", ["", "SIGTERM", "SIGHUP"])

@@ -106,18 +106,16 @@ class FarMachine:
         stream.write(b"exec %s\n" % command(argv))
         return KeptProgram(tuple(argv), stream)
 
-    def write(self, path: str, data: bytes, *, append: bool = False) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """Write a file; what is no longer than a page goes out as one write, as sysfs wants it."""
         self.connect()
-        sign = b">>" if append else b">"
-        first, rest = data[:_CHUNK_BYTES], data[_CHUNK_BYTES:]
-        line = b"{ printf %s %s %s; }" % (printf(first), sign, word(path))
-        written = self._ask(line, SHORT_S)
-        if written is None or not written.ok:
-            said = written.stderr.decode(errors="replace").strip() if written else "no answer"
-            raise NearmetalError(f"cannot write {path} on {self.name}: {said}")
-        if rest:
-            self.write(path, rest, append=True)
+        for start in range(0, max(len(data), 1), _CHUNK_BYTES):
+            sign = b">>" if start else b">"
+            line = b"{ printf %s %s %s; }" % (printf(data[start : start + _CHUNK_BYTES]), sign, word(path))
+            written = self._ask(line, SHORT_S)
+            if written is None or not written.ok:
+                said = written.stderr.decode(errors="replace").strip() if written else "no answer"
+                raise NearmetalError(f"cannot write {path} on {self.name}: {said}")
 
     def remove_at_end(self, path: str) -> None:
         """Have the far shell remove a file or folder when it ends, also by a lost connection or a kill -9 here.
