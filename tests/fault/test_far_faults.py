@@ -25,7 +25,7 @@ from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far import machine
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.far.stream import LostError, ProgramCarrier
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.folder import host_lock, journal_folder, open_journals
@@ -434,7 +434,6 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
 
 
 def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
-    from nearmetal.hosts.far.stream import ProgramCarrier
 
     with pytest.raises(LostError, match="no such node"):
         FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
