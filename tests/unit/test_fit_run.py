@@ -21,6 +21,7 @@ from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.models import Cores
 from nearmetal.predict.native import Placement
 from nearmetal.store.rundir import RunDir
+from tests.fake_runs import make_run
 from tests.unit.simulated import ping
 
 if TYPE_CHECKING:
@@ -135,6 +136,19 @@ def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], 
 @pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])
 def test_processors_of_a_list_are_counted(listed: str, count: int) -> None:
     assert count_processors(listed) == count
+
+
+def test_paths_whose_trials_failed_are_told(tmp_path: Path) -> None:
+    """They were left out of an answer without a word."""
+    study = STUDY.replace('{ kind = "fake" }', '{ kind = "fake", options = { "fail.tap" = "no relay" } }')
+    study = study.replace('{ name = "shm" }', '{ name = "shm" }, { name = "tap" }')
+    run = make_run(tmp_path / "run", study)
+    (tmp_path / "p.toml").write_text('[pattern]\nkind = "halo"\nranks = 2\nsteps = 2\nmessage_bytes = 8\ndims = [2]\n')
+    argv = [str(tmp_path / "p.toml"), "--on", str(run), "--replicas", "1"]
+    told = CliRunner().invoke(predict, argv, catch_exceptions=False).stderr
+    assert "warning: tap / as-found / polling is left out: its ping-pong failed in" in told
+    assert "first because: no relay" in told
+    assert "left out" not in CliRunner().invoke(predict, [*argv, "--path", "veth"], catch_exceptions=False).stderr
 
 
 def test_collectives_are_taken_from_the_run_as_they_were_measured(measured: RunDir) -> None:

@@ -14,7 +14,7 @@ from nearmetal.cli.values import COUNT, PATH
 from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.doubt import Doubt, refuse_beyond
 from nearmetal.predict.doubts import find_doubts
-from nearmetal.predict.fit_run import fit_run
+from nearmetal.predict.fit_run import failed_of, fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
 from nearmetal.predict.native import Placement
@@ -25,7 +25,7 @@ from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import by_key, parse_size_bytes
+from nearmetal.units import by_key, counted, parse_size_bytes
 
 _NAMED = 2
 """Programs that a title names; of more it gives the number."""
@@ -79,10 +79,17 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
     )
 
 
-def load_model(source: Path, eager: str | None) -> ModelFile:
-    """Return the models of a run directory (fitted now) or of a model file."""
+def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFile:
+    """Return the models of a run directory (fitted now) or of a model file; warn of asked paths whose trials failed."""
     if source.is_dir():
-        return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
+        run = RunDir.open(source)
+        model = fit_run(run, eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
+        for key, failed in failed_of(run, model).items():
+            if not paths or key[0] in paths:
+                said = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
+                said += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
+                warn(f"{said}\nhint: `nearmetal show {source}` lists the trials")
+        return model
     if eager:
         raise BadInputError(
             f"--eager has no effect on {source}, whose paths are fitted", hint="use it when you fit the run"
@@ -220,8 +227,8 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
             )
         changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
     changes = replace(changes, compute_scale=changes.compute_scale * schedules[0].compute_scale)
-    model = load_model(given["source"], given["eager"])
     paths = paths_of(given["paths"])
+    model = load_model(given["source"], given["eager"], paths)
     chosen = choose(model, paths, given["settings"], given["modes"])
     if not paths and not validating and any(named.kind != INTRA_KIND for named in chosen):
         chosen = [named for named in chosen if named.kind != INTRA_KIND]

@@ -44,8 +44,9 @@ from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
-from nearmetal.study.order import PACE, Scalar
+from nearmetal.study.order import PACE, Order, Scalar
 from nearmetal.study.spec import AGAIN
+from nearmetal.units import by_key
 from nearmetal.workloads.figures import SUITES
 
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
@@ -139,7 +140,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     launches: dict[Key, dict[Launch, _Samples]] = {}
     for record in valid(records):
         order = record.order
-        key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
+        key = _key(order)
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
@@ -180,6 +181,21 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
+
+
+def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:
+    """Return the failed ping-pong trials of each path, setting and progress mode that has no valid one."""
+    fitted = {named.key for named in model.machines}
+    failed = ((_key(one.order), one) for one in run.trials() if not one.valid)
+    return by_key(
+        (key, one)
+        for key, one in failed
+        if key not in fitted and one.order.workload.options.get("operation", one.order.workload.label) == PAIRED
+    )
+
+
+def _key(order: Order) -> Key:
+    return order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress
 
 
 @dataclass(frozen=True, slots=True)
