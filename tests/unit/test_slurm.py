@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.hosts.batch import slurm
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
@@ -186,6 +187,18 @@ def test_jobs_that_are_of_no_use_are_not_submitted_for_ever(state: JobState, sai
     host.close()
     assert (outcome.status, scheduler.submitted) == (TrialStatus.FAILED, 3)
     assert said in outcome.reason
+
+
+def test_a_job_that_sbatch_may_have_submitted_is_not_called_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(slurm, "_TIMEOUT_S", 0.01)
+    with pytest.raises(UnavailableError, match="may be in the queue") as refused:
+        Slurm().submit(Request(nodes=1, time_limit_s=60))
+    assert "squeue" in refused.value.hint
 
 
 def test_a_controller_that_is_started_anew_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

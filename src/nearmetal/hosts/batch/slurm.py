@@ -59,6 +59,11 @@ class Slurm:
     def submit(self, request: Request) -> list[str]:
         """Submit with sbatch; the job may be put back into the queue after a preemption."""
         finished = _ask(submit_argv(request), stdin=_HOLD)
+        if finished.timed_out:
+            raise UnavailableError(
+                f"sbatch did not answer within {_TIMEOUT_S:.0f} s; the job may be in the queue nevertheless",
+                hint="`squeue --me --name=nearmetal` lists it, `scancel JOB` removes it",
+            )
         number = finished.text.strip().split(";")[0]
         if not finished.ok or not number.isdecimal():
             raise UnavailableError(
