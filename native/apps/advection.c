@@ -5,7 +5,7 @@
  *
  * First-order upwind scheme with positive velocities: each point needs its lower neighbour along x, y and z, so that
  * each rank sends one face up and receives one face from below along every divided axis, once a step. A chain of 16
- * ranks has 15 messages a step. Where ranks run (inter-node, intra-node, hybrid) is the launcher's business.
+ * ranks has 15 messages a step. Where ranks run (inter-node, intra-node, hybrid) is up to the launcher.
  *
  * Verification needs no stored values. A plane wave exp(i k.x) stays one under this scheme: each step multiplies
  * it by g = 1 - sum over d of c_d (1 - exp(-i k_d)) (von Neumann's analysis of the scheme). The field starts as 1 +
@@ -27,7 +27,7 @@ static const struct {
 } classes[] = {{32, 64}, {64, 128}, {128, 128}, {256, 256}, {512, 512}};
 
 static const double courant[3] = {0.25, 0.2, 0.15}; /* c_d dt / h_d; their sum must stay below 1 */
-static const double waves[3] = {1.7, 2.3, 0.6}; /* periods across the grid; broken ones, so that the total changes */
+static const double waves[3] = {1.7, 2.3, 0.6}; /* periods across the grid; not whole, so that the total changes */
 
 struct wave {
     double re, im;

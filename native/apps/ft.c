@@ -171,7 +171,7 @@ static void exchange_blocks(struct ft *ft, const struct complex_number *from, st
     RUN_MPI(ft->run, MPI_Alltoall(from, doubles, MPI_DOUBLE, to, doubles, MPI_DOUBLE, MPI_COMM_WORLD));
 }
 
-/* Copy the rows of each plane of `slab` that belong to each rank's block, in the direction asked for. */
+/* Copy the rows of each plane of `slab` that belong to each rank's block, in the given direction. */
 static void rearrange(struct ft *ft, struct complex_number *slab, struct complex_number *blocks, int into_blocks) {
     const int64_t rows = ft->y_count * ft->n[0];
     for (int rank = 0; rank < ft->run->ranks; rank++)

@@ -62,7 +62,7 @@ struct is {
     int32_t owned_count, owned_first_key, owned_last_key; /* the range of key values owned: [first, last) */
     int64_t keys_below;                                   /* keys owned by lower ranks */
     int32_t *count;                                       /* [max_key] running count of owned keys, by value */
-    int32_t *bucket_count, *bucket_total;                 /* [buckets + TEST_KEYS] the test keys ride along */
+    int32_t *bucket_count, *bucket_total;                 /* [buckets + TEST_KEYS] with the test keys' values */
     int *send_count, *send_offset, *receive_count, *receive_offset; /* [ranks] */
     int failures;
 };
@@ -82,7 +82,7 @@ static void make_keys(struct is *is) {
     }
 }
 
-/* Count keys by bucket over all ranks. Behind the counts, the values of the five test keys travel. */
+/* Count keys by bucket over all ranks. The values of the five test keys follow the counts. */
 static void count_buckets(struct is *is) {
     const int length = is->buckets + TEST_KEYS;
     memset(is->bucket_count, 0, (size_t)length * sizeof *is->bucket_count);

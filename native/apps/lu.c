@@ -201,7 +201,7 @@ static void exchange_faces(struct lu *lu) {
     }
 }
 
-/* rhs and the derived quantities that fit the u of now. */
+/* Recompute rhs and the derived quantities from u. */
 static void refresh(struct lu *lu) {
     exchange_faces(lu);
     flow_derive(&lu->block);
@@ -333,12 +333,12 @@ static void run_lu(struct run *run) {
     }
 }
 
-/* A rank must own the layers that it gives away. */
+/* A rank must own the layers that it sends. */
 static int accepts_lu(const struct run *run) {
     int parts[2] = {0, 0};
     MPI_Dims_create(run->ranks, 2, parts);
     return classes[run_class_index(run)].n / parts[0] > FLOW_GHOSTS;
 }
 
-const struct app app_lu = {"lu",       "LU",  "floating point", "any that leaves each 3 points along x and y",
+const struct app app_lu = {"lu",       "LU",  "floating point", "any that leaves each rank 3 points along x and y",
                            accepts_lu, run_lu};

@@ -5,7 +5,7 @@
  *     mpirun -n RANKS nmapps NAME --class S|W|A|B|C [--record FILE] [--record-communication FILE] [--spoil]
  *     mpirun -n RANKS nmapps advection [--grid XxYxZ] [--size NXxNYxNZ] [--steps T] ...
  *
- * Exit status: 0 verified, 1 verification failed, 2 wrong options or rank count, 3 the run could not be carried out.
+ * Exit status: 0 verified, 1 verification failed, 2 wrong options or rank count, 3 the run failed.
  */
 #include "common/app.h"
 #include "common/record_file.h"
@@ -73,7 +73,7 @@ static int parse_process_grid(const char *text, struct run *run) {
     return 1;
 }
 
-/* 1 understood, 0 not. */
+/* Returns 1 when understood, else 0. */
 static int parse_value(const char *name, const char *value, struct run *run, struct options *options) {
     if (strcmp(name, "--class") == 0)
         return parse_class(value, run);
@@ -113,7 +113,7 @@ static int parse_options(int argc, char **argv, struct run *run, struct options 
     }
     if (!options->app->accepts(run)) {
         if (run->rank == 0)
-            fprintf(stderr, "nmapps: %s cannot run on %d ranks like this; it takes: %s\n", options->app->name,
+            fprintf(stderr, "nmapps: %s cannot run on %d ranks with these options; it takes: %s\n", options->app->name,
                     run->ranks, options->app->ranks_rule);
         return STATUS_USAGE;
     }
@@ -130,7 +130,7 @@ static void print_size(const struct run *run) {
     printf(" Size            = %24s\n", text);
 }
 
-/* The end block has the keys of the NAS benchmarks, so that whatever reads theirs reads ours. */
+/* The end block has the keys of the NAS benchmarks, so that readers of theirs read ours. */
 static void print_end_block(const struct app *app, const struct run *run) {
     const double mine_s[2] = {(double)(run->stop_ns - run->start_ns) * 1e-9,
                               (double)run->timed_communication_ns * 1e-9};

@@ -76,7 +76,7 @@ struct sp {
 
 /* ---- ghost points ------------------------------------------------------------------------------------------------ */
 
-/* Along each axis, one message each way for all cells; cells at the border of the cube have no part in it. */
+/* Along each axis, one message each way for all cells; cells at the border of the cube take no part. */
 static void exchange_axis(struct sp *sp, int axis) {
     const int rank[2] = {sp->behind[axis], sp->ahead[axis]};
     const int border[2] = {0, sp->side - 1};
@@ -93,7 +93,7 @@ static void exchange_axis(struct sp *sp, int axis) {
         }
     }
     for (int side = 0; side < 2;
-         side++) /* what goes behind is tagged apart from what goes ahead: both may be one rank */
+         side++) /* each direction has its own tag: both neighbours may be one rank */
         RUN_MPI(sp->run,
                 MPI_Irecv(sp->arrived[side], expected[side], MPI_DOUBLE, rank[side], TAG_FACE + 10 * (1 - side),
                           MPI_COMM_WORLD, &request[side]),
@@ -183,8 +183,8 @@ static inline void eliminate(double row[SYSTEMS][5], double *restrict rhs, const
     }
 }
 
-/* Inner lines of a block along one axis that lie side by side. They are worked on abreast, point by point: each line
- * is one long chain of dependent operations, and a processor fills the waits of one with the work of the others. */
+/* Adjacent inner lines of a block along one axis, processed together, point by point: each line is one long chain of
+ * dependent operations, and a processor overlaps the stalls of one with the work of the others. */
 struct sheaf {
     int64_t first;  /* place of point 0 of line 0 */
     int64_t across; /* from one line to the next */
@@ -285,8 +285,8 @@ static int lines_of(struct sp *sp, int d, int slab) {
     return lines;
 }
 
-/* Give `values` carried values to rank `to`, and take as many as the next cell needs from rank `from`. All ranks do so
- * at once around a ring: the receive is posted first, so that no blocking send can wait for itself. */
+/* Send `values` carried values to rank `to`, and receive those of the next cell from rank `from`. All ranks do so at
+ * once around a ring: the receive is posted first, so that no blocking send can deadlock. */
 static void hand_over(struct sp *sp, int to, int from, int tag, int values, int values_next) {
     double *const given = sp->carried;
     MPI_Request request;
@@ -322,7 +322,7 @@ static void set_sound_speed(struct flow_block *block) {
     }
 }
 
-/* rhs and the derived quantities that fit the u of now. */
+/* Recompute rhs and the derived quantities from u. */
 static void refresh(struct sp *sp) {
     exchange_faces(sp);
     for (int k = 0; k < sp->side; k++) {
@@ -457,7 +457,7 @@ static void run_sp(struct run *run) {
     release(&sp);
 }
 
-/* A cell must hold the layers that it gives away. */
+/* A cell must hold the layers that it sends. */
 static int accepts_sp(const struct run *run) {
     const int side = grid_square_root(run->ranks);
     return side > 0 && side <= MAX_SIDE && classes[run_class_index(run)].n / side > FLOW_GHOSTS;

@@ -1,5 +1,5 @@
-/* Work between iterations: a rank that computes comes to its message with caches full of its own data, and the path of
- * a message through the library and the kernel is cold. Back to back it never is. */
+/* Work between iterations: after computing, a rank's caches hold its own data, and the path of a message through the
+ * library and the kernel is cold. In back-to-back iterations it never is. */
 #ifndef NMBENCH_COMPUTE_H
 #define NMBENCH_COMPUTE_H
 
@@ -13,7 +13,7 @@ struct compute {
     size_t at;       /* where the next piece begins */
 };
 
-/* Take and touch the working set; returns 0, or the bytes that were too much. Nothing is taken for 0 ns. */
+/* Allocate and touch the working set; return 0, or the bytes that could not be allocated. 0 ns needs none. */
 size_t compute_prepare(struct compute *compute, int64_t for_ns, int64_t working_set_bytes);
 void compute_free(struct compute *compute);
 

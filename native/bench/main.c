@@ -1,7 +1,7 @@
 /* nmbench: measure one MPI operation, keep every iteration of every rank.
  *
- * Reading order: this file, measure.c (the timed loop), ops.h (the table), sync.h, record.h. The exit statuses are
- * part of the interface and stand in options_usage.
+ * Reading order: this file, measure.c (the timed loop), ops.h (the table), sync.h, record.h. The exit statuses are part
+ * of the interface; options_usage lists them.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -43,8 +43,8 @@ static int refuse_ranks(MPI_Comm comm, const struct op *op) {
     return 0;
 }
 
-/* Find out on rank 0 before anything is measured; every rank gets the answer. Not by a broadcast: a message one way
- * leaves Open MPI's shared memory in a state in which small collectives take a fifth longer until the launch ends. */
+/* Check on rank 0 before anything is measured and tell every rank. Not by a broadcast: one-way messages leave Open
+ * MPI's shared memory in a state in which small collectives take a fifth longer until the launch ends. */
 static int refuse_out(MPI_Comm comm, const char *path) {
     int rank, error = 0;
     MPI_Comm_rank(comm, &rank);
@@ -54,7 +54,7 @@ static int refuse_out(MPI_Comm comm, const char *path) {
     return error == 0 ? 0 : launch_refuse(comm, EXIT_WRITE, "cannot write %s: %s", path, strerror(error));
 }
 
-/* All arrays are there before the first call. Returns 0 or EXIT_MEMORY, the same on every rank. */
+/* Allocate all arrays before the first call. Returns 0 or EXIT_MEMORY, the same on every rank. */
 static int allocate_cells(MPI_Comm comm, const struct op *op, const struct options *options, struct cell *cells,
                           size_t count) {
     int64_t wanted_bytes = 0, most_wanted_bytes;

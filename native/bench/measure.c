@@ -64,7 +64,7 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
     cell->calls += entries;
 }
 
-/* Rounds of their own, so that neither filling nor comparing touches the caches between timed iterations. */
+/* Separate rounds, so that neither filling nor comparing touches the caches between timed iterations. */
 static void check_rounds(const struct op *op, struct op_run *run, struct cell *cell) {
     for (int i = 0; i < CHECK_ROUNDS; i++) {
         const int round = (int)cell->check_rounds++;
@@ -81,7 +81,7 @@ static int compare_int64(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Of a pair only the rank that stamps pauses: its partner waits for the message in any case. */
+/* Only the timing rank of a pair pauses: its partner waits for the message in any case. */
 static bool pauses(const struct op *op, const struct op_run *run) {
     return run->initiator || !(op->kind == OP_ROUND_TRIP || op->kind == OP_WINDOW);
 }
@@ -110,8 +110,8 @@ static int64_t most_missed(const struct op_run *run, const struct cell *cell) {
     return most;
 }
 
-/* A window that was found too short for a quarter of the iterations is made longer and all are measured again, a few
- * times; one that was asked for is kept. */
+/* If a quarter of the iterations miss the estimated window, lengthen it and measure all again, a few times; a window
+ * set by --sync-window-us is kept. */
 static void measure_in_windows(const struct op *op, const struct sync_method *method, const struct options *options,
                                struct sync *sync, struct op_run *run, struct cell *cell) {
     const bool asked = options->sync_window_ns > 0;
@@ -128,7 +128,7 @@ static void measure_in_windows(const struct op *op, const struct sync_method *me
     }
 }
 
-/* Return how often the kernel has moved this process to another processor, -1 where it does not say. */
+/* Return how often the kernel has moved this process to another processor, -1 where it does not report it. */
 static int64_t moves_so_far(void) {
     char line[128];
     long long count = -1;

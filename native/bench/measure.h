@@ -11,7 +11,7 @@
 #include "options.h"
 #include "sync.h"
 
-/* What one rank keeps of one size. The arrays hold `warmup + iterations` entries, warm-up first. */
+/* One rank's measurements of one size. The arrays hold `warmup + iterations` entries, warm-up first. */
 struct cell {
     int64_t size_bytes; /* 0 for an operation without a size */
     int64_t iterations, warmup;
@@ -20,27 +20,27 @@ struct cell {
     struct clock_offset offset;
     int64_t sync_window_ns;
     int64_t check_rounds, check_failures; /* of this rank */
-    int64_t calls; /* of the operation in all: warm-up, checks, and windows that were tried or measured again too */
-    int64_t migrations; /* moves of this rank to another processor, -1 where the kernel does not say */
+    int64_t calls; /* of the operation in all, including warm-up, checks and windows that were measured again */
+    int64_t migrations; /* moves of this rank to another processor, -1 where the kernel does not report them */
     const char *type_name;
 };
 
 /* Return the entries of each array. */
 size_t cell_entries(const struct cell *cell);
 
-/* Allocate and touch the arrays. Returns 0, or the bytes that were too much. */
+/* Allocate and touch the arrays. Returns 0, or the bytes that could not be allocated. */
 size_t cell_allocate(struct cell *cell);
 void cell_free(struct cell *cell);
 
-/* Measure. Collective. Returns 0 and fills the cell, or, the same on every rank, the most bytes that a rank failed
- * to allocate; such a rank has said so on stderr. */
+/* Measure. Collective. Returns 0 and fills the cell, or, the same on every rank, the most bytes that a rank failed to
+ * allocate; that rank reports it on stderr. */
 int64_t measure_cell(const struct op *op, const struct sync_method *method, const struct options *options,
                      MPI_Comm comm, struct cell *cell);
 
-/* Relate the clocks of all ranks, when every cell is measured: fills `offset`. Collective. */
+/* Relate the clocks of all ranks after every cell is measured: fills `offset`. Collective. */
 void measure_offsets(MPI_Comm comm, struct cell *cells, size_t count);
 
-/* Say on stderr which rank could not have how much. */
+/* Report on stderr which rank could not allocate how much. */
 void measure_complain_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose);
 
 #endif

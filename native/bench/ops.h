@@ -13,13 +13,13 @@ enum op_kind { OP_ROUND_TRIP, OP_WINDOW, OP_COLLECTIVE, OP_EXCHANGE };
 
 enum { OP_MAX_NEIGHBOURS = 4 };
 
-/* An operation on one message size, made ready before the loop. */
+/* An operation on one message size, prepared before the loop. */
 struct op_run {
     MPI_Comm comm;
     int rank, ranks;
     int message_bytes;
     int window_messages;
-    bool many_buffers; /* windows: a buffer for each message, not one for all */
+    bool many_buffers; /* windows: one buffer per message, not one for all */
 
     unsigned char *send, *receive; /* owned; sizes below */
     size_t send_bytes, receive_bytes;
@@ -43,15 +43,15 @@ struct op {
     enum op_kind kind;
     int min_ranks, max_ranks; /* max_ranks 0: no limit */
     bool even_ranks, has_size;
-    /* Allocate and touch. False: wanted_bytes says what was too much. Collective. */
+    /* Allocate and touch. False: wanted_bytes could not be allocated. Collective. */
     bool (*prepare)(struct op_run *run);
-    /* Write the payload of a check round and forget what was received. */
+    /* Write the payload of a check round and clear what was received. */
     void (*fill)(struct op_run *run, int round);
     /* The measured call: nothing but MPI. */
     void (*call)(struct op_run *run);
     /* Return how many received messages of this round are wrong on this rank. */
     int64_t (*validate)(const struct op_run *run, int round);
-    /* Give back all that prepare took; also right after a failed prepare. Collective. */
+    /* Free all that prepare allocated, also after a failed prepare. Collective. */
     void (*clean)(struct op_run *run);
 };
 
@@ -68,7 +68,7 @@ const char *op_kind_name(enum op_kind kind);
 /* Return what the payload is made of: "float32" or "uint8" for reductions, "byte" otherwise. */
 const char *op_type_name(const struct op_run *run);
 
-/* Shared by the rows: take and give back the buffers. */
+/* Shared by the rows: allocate and free the buffers. */
 bool op_allocate(struct op_run *run, size_t send_bytes, size_t receive_bytes, size_t request_count);
 void op_release(struct op_run *run);
 

@@ -6,7 +6,7 @@
 
 enum { TAG = 1, TAG_ACK = 2, ACK_BYTES = 4 };
 
-/* Many receive buffers of a window together stay below this, so that 64 messages of 4 MiB fit in a small guest; beyond
+/* The receive buffers of a window stay below this together, so that 64 messages of 4 MiB fit in a small guest; beyond
  * it messages share slots, as they all do with a single buffer and in other suites. */
 enum { SLOTS_MAX_BYTES = 16 << 20, SLOT_ALIGN_BYTES = 64 };
 

@@ -14,7 +14,7 @@ const char options_usage[] =
     "  --sizes A,B,...        message sizes in bytes (default 8)\n"
     "  --iterations N         measured iterations of each size (default 1000)\n"
     "  --warmup N             iterations before them, kept and marked (default 100)\n"
-    "  --large-from BYTES     sizes from here on use the next two (default 65536)\n"
+    "  --large-from BYTES     sizes from this on use the next two options (default 65536)\n"
     "  --iterations-large N   (default: as --iterations)\n"
     "  --warmup-large N       (default: as --warmup)\n"
     "  --window N             messages in flight of bw, bibw and message_rate (default 64)\n"
@@ -26,11 +26,11 @@ const char options_usage[] =
     "  --pace-us N            pause before each iteration, drawn from 0 to N us for each (default 0: back to back)\n"
     "  --seed N               decides the pauses (default 0)\n"
     "  --compute-us N         compute for N us before each iteration, as applications do (default 0)\n"
-    "  --working-set BYTES    what is computed on, read and written in turn (default 1048576)\n"
-    "  --check                verify the payload in rounds of its own, before and after the timed ones\n"
-    "  --list                 print the operations, one a line, and end\n"
+    "  --working-set BYTES    memory that it computes on, read and written in turn (default 1048576)\n"
+    "  --check                verify the payload in separate rounds, before and after the timed ones\n"
+    "  --list                 print the operations, one per line, and exit\n"
     "\n"
-    "exit status: 0 measured; 2 bad arguments; 3 measured, but a payload was wrong; 4 no memory; 5 the file could\n"
+    "exit status: 0 measured; 2 bad arguments; 3 measured, but a payload was wrong; 4 out of memory; 5 the file could\n"
     "not be written\n";
 
 enum { MAX_COUNT = 1000000000 };

@@ -1,4 +1,4 @@
-/* What the command line asks for. No MPI in here, so that it is tested alone. */
+/* The command line's options. No MPI in here, so that it can be tested alone. */
 #ifndef NMBENCH_OPTIONS_H
 #define NMBENCH_OPTIONS_H
 
@@ -12,22 +12,22 @@ enum { OPTIONS_MAX_SIZES = 64 };
 
 struct options {
     const char *operation;                  /* --op */
-    const char *sync;                       /* --sync; NULL: what suits the operation */
+    const char *sync;                       /* --sync; NULL: the operation's default */
     const char *out;                        /* --out */
     int64_t sizes_bytes[OPTIONS_MAX_SIZES]; /* --sizes, in the order given */
     size_t size_count;
     int64_t iterations;       /* --iterations: measured, after the warm-up */
     int64_t warmup;           /* --warmup */
-    int64_t large_from_bytes; /* --large-from: sizes from here on use the two below */
+    int64_t large_from_bytes; /* --large-from: sizes from this on use the two below */
     int64_t iterations_large; /* --iterations-large; default: iterations */
     int64_t warmup_large;     /* --warmup-large; default: warmup */
     int64_t window_messages;  /* --window */
     int64_t sync_window_ns;   /* --sync-window-us, in ns; 0: measured for each size */
     int64_t pace_ns;          /* --pace-us, in ns: the longest pause before an iteration; 0: none */
     int64_t seed;             /* --seed: decides the pauses */
-    int64_t compute_ns;       /* --compute-us, in ns: how long each rank computes before an iteration; 0: not */
-    int64_t working_set_bytes; /* --working-set: what it computes on */
-    bool many_buffers;        /* --buffers many: a buffer for each message of a window */
+    int64_t compute_ns;       /* --compute-us, in ns: how long each rank computes before an iteration; 0: none */
+    int64_t working_set_bytes; /* --working-set: the memory that it computes on */
+    bool many_buffers;        /* --buffers many: one buffer per message of a window */
     bool check;               /* --check */
     bool list;                /* --list */
     bool help;                /* --help */
@@ -38,7 +38,7 @@ extern const char options_usage[];
 /* Read the command line.
  *
  * Returns true and fills `options`, or returns false and leaves in `message` one sentence that names the argument.
- * Neither the operation's name nor its needs (ranks, a size) are judged here. Strings are borrowed from argv.
+ * Neither the operation's name nor its needs (ranks, a size) are checked here. Strings are borrowed from argv.
  */
 bool options_parse(int argc, char *const argv[], struct options *options, char message[ARGUMENTS_MESSAGE_CHARS]);
 

@@ -1,4 +1,4 @@
-/* Bring every rank's cells to rank 0 and write the sample file. */
+/* Gather every rank's cells on rank 0 and write the sample file. */
 #ifndef NMBENCH_RECORD_H
 #define NMBENCH_RECORD_H
 

@@ -1,4 +1,4 @@
-/* Command lines as tables: a row an option. No MPI in here, so that it is tested alone. */
+/* Command lines as tables: one row per option. No MPI in here, so that it can be tested alone. */
 #ifndef NM_ARGUMENTS_H
 #define NM_ARGUMENTS_H
 
@@ -13,10 +13,10 @@ enum { ARGUMENTS_MESSAGE_CHARS = 256 };
 struct argument {
     const char *name;
     size_t offset;
-    const char *needed;  /* a text's placeholder in the usage, when it must be given */
+    const char *needed;  /* a required text's placeholder in the usage */
     bool text;           /* a const char *, borrowed from argv */
     bool switched;       /* a bool, true when the option is there; it has no value */
-    int64_t least, most; /* an int64_t: whole numbers from the one to the other */
+    int64_t least, most; /* an int64_t: whole numbers in this range */
     /* Reads a value of another kind; returns false and one sentence in `message` when it cannot. */
     bool (*read)(const char *value, void *options, char *message);
 };
@@ -29,7 +29,7 @@ bool arguments_number(const char *text, const char *end, int64_t *value);
 bool arguments_parse(int argc, char *const argv[], const struct argument *table, size_t count, void *options,
                      char *message);
 
-/* Tell whether every needed text was given; otherwise `message` names the first that was not. */
+/* Return whether every required text was given; otherwise `message` names the first that was not. */
 bool arguments_complete(const struct argument *table, size_t count, const void *options, char *message);
 
 #endif

@@ -1,7 +1,7 @@
 /* The one clock of the engine: CLOCK_MONOTONIC_RAW, integer nanoseconds since an arbitrary start of this machine.
  *
- * RAW is not slewed by time daemons, so that a difference of two stamps is what the oscillator says. Stamps of
- * different machines are related only through the offsets that sync.h estimates.
+ * RAW is not slewed by time daemons, so a difference of two stamps is what the oscillator counted. Stamps of different
+ * machines are related only through the offsets that sync.h estimates.
  */
 #ifndef NM_CLOCK_H
 #define NM_CLOCK_H

@@ -1,4 +1,4 @@
-/* What every engine says of its launch: an error, once, and in its file which MPI and machines it ran on. */
+/* What every engine reports of its launch: an error, once, and in its file the MPI and machines it ran on. */
 #ifndef NM_LAUNCH_H
 #define NM_LAUNCH_H
 
@@ -8,10 +8,10 @@
 
 #include "text.h"
 
-/* The engine's name, in front of what it says on stderr; each engine defines its own. */
+/* The engine's name, which begins its messages on stderr; each engine defines its own. */
 extern const char program_name[];
 
-/* Say it once, from rank 0, and return the status. */
+/* Print the error once, from rank 0, and return the status. */
 __attribute__((format(printf, 3, 4))) int launch_refuse(MPI_Comm comm, int status, const char *format, ...);
 
 /* Add a list of numbers, every `stride`-th of `values`, to a header; with a key, as its next field. */

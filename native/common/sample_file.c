@@ -97,7 +97,7 @@ static void write_trailer(struct sample_file *file) {
     write_bytes(file, numbers, sizeof numbers);
 }
 
-/* A rename is on disk only when its directory is. */
+/* A rename is on disk only once its directory is. */
 static int sync_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     struct text name = {0};

@@ -20,7 +20,7 @@
 
 enum { SAMPLE_FILE_VERSION = 1, SAMPLE_FILE_MAGIC_BYTES = 8 };
 
-/* A file being written under a temporary name beside its own. A failed write is remembered in `error` (errno). */
+/* A file being written under a temporary name next to its own. A failed write is remembered in `error` (errno). */
 struct sample_file {
     const char *path;
     char *temporary_path;
@@ -33,7 +33,7 @@ struct sample_file {
 /* Return the CRC-32 (IEEE 802.3, as zlib's crc32) of `crc` continued with more bytes; start with 0. */
 uint32_t crc32_continue(uint32_t crc, const void *bytes, size_t count);
 
-/* Tell whether a file can be made beside `path`, leaving none; otherwise errno says why not. */
+/* Return whether a file can be created next to `path`, leaving none; otherwise errno says why not. */
 bool sample_file_probe(const char *path);
 
 /* Start the file with its header; `magic` has 8 characters and says, with the version, what the blocks are. Check

@@ -7,10 +7,10 @@
 
 enum { TAG_OFFSET = 11, TAG_NEVER = 12, PROBES = 64 };
 
-/* How long before a window opens a waiting rank stops driving MPI's progress, and the least lead of the first. */
+/* How long before a window opens a waiting rank stops driving MPI's progress, and the minimum lead of the first. */
 static const int64_t quiet_ns = 5000, lead_ns = 2000000;
 
-/* Two crystals of 50 millionths each drift apart by 1 in this many. */
+/* Two oscillators of 50 ppm each drift apart by 1 in this many. */
 static const int64_t drift_one_in = 10000;
 
 /* ---- clocks ---- */
@@ -65,7 +65,7 @@ struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns)
 /* ---- waiting ---- */
 
 /* Many MPI libraries move data only inside calls: without the probe, what this rank still has to forward would sit
- * through the wait and be charged to the others' next iteration. The yield lets ranks that share a core arrive. */
+ * through the wait and be charged to the others' next iteration. The yield lets ranks that share the core catch up. */
 static void wait_until(MPI_Comm comm, int64_t open_ns) {
     for (int64_t now_ns = clock_stamp_ns(); now_ns < open_ns; now_ns = clock_stamp_ns()) {
         if (open_ns - now_ns > quiet_ns) {

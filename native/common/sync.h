@@ -1,4 +1,4 @@
-/* How ranks come to the start of an iteration together, and how well their clocks are known.
+/* How ranks start an iteration together, and how well the offsets of their clocks are known.
  *
  * Offsets between clocks are estimated by ping-pong, taking the exchange with the shortest round trip: the partner's
  * stamp lies in the middle of it, wrong by at most half the round trip (Cristian, "Probabilistic clock
@@ -6,8 +6,8 @@
  * far apart the ranks began can be computed from the sample file whatever the method: small messages before a size
  * would leave the transport in another state than the size itself does. Time windows alone need an estimate before.
  *
- * A pause of random length before an iteration takes it out of step with whatever has a rhythm of its own, such as the
- * interrupt moderation of a port: back to back, a ping-pong meets its timer always in the same phase, or alternates.
+ * A pause of random length before an iteration decorrelates it from periodic activity, such as the interrupt moderation
+ * of a port: a back-to-back ping-pong meets its timer always in the same phase, or alternates.
  */
 #ifndef NM_SYNC_H
 #define NM_SYNC_H
@@ -49,7 +49,7 @@ const struct sync_method *sync_find(const char *name);
 struct clock_offset sync_estimate_offset(MPI_Comm comm);
 
 /* Return the estimate for a time `elapsed_ns` away from when it was made: its error grows by what two clocks, each
- * within 50 millionths of true, can drift apart. The reference itself (an error of 0) stays exact. */
+ * within 50 ppm, can drift apart. The reference itself (an error of 0) stays exact. */
 struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns);
 
 /* A launch's mean is that of a few hundred pauses: drawn freely they would leave it an error of 3 % where a timer
@@ -60,7 +60,7 @@ enum { PAUSE_STRATA = 64 };
 /* Return the pause before an iteration, uniform from 0 to `most_ns`. */
 int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns);
 
-/* Pause before an iteration, driving MPI's progress and giving way, as a rank does that waits for a window. */
+/* Pause before an iteration, driving MPI's progress and yielding, as a rank that waits for a window does. */
 void sync_pause(const struct sync *sync, int64_t iteration);
 
 /* Agree when window 0 opens. Collective; `offset` and `window_ns` are set. */

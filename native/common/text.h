@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Start with {0}; give back with text_free. After a failed allocation `failed` stays set and nothing is added. */
+/* Start with {0}; free with text_free. After a failed allocation `failed` stays set and nothing is added. */
 struct text {
     char *chars;
     size_t length, capacity;

@@ -1,11 +1,11 @@
-/* Waiting that gives the processor away, for an MPI that can only yield.
+/* Waiting that frees the processor, for an MPI that can only yield.
  *
- * Open MPI 4 has no sleeping wait: told to yield when idle it calls sched_yield(), which keeps the processor busy. With
- * NEARMETAL_YIELD=sleep in its environment this program takes that call itself and sleeps for as short as the kernel
- * lets it, which is what Open MPI 5 does when told `threads_pthreads_yield_strategy nanosleep`
- * (opal/mca/threads/pthreads/threads_pthreads_yield.c). With NEARMETAL_YIELD=events it sleeps until something comes over
- * one of the MPI's connections, so that an interrupt wakes it, as MPIs do that block in the driver of their card. Without
- * the variable it is the system call as ever.
+ * Open MPI 4 has no sleeping wait: set to yield when idle, it calls sched_yield(), which keeps the processor busy. With
+ * NEARMETAL_YIELD=sleep in its environment this program intercepts that call and sleeps as briefly as the kernel
+ * allows, as Open MPI 5 does with `threads_pthreads_yield_strategy nanosleep`
+ * (opal/mca/threads/pthreads/threads_pthreads_yield.c). With NEARMETAL_YIELD=events it sleeps until something arrives
+ * on one of the MPI's connections, so that an interrupt wakes it, as MPIs do that block in the driver of their card.
+ * Without the variable it is the plain system call.
  *
  * The definitions take effect inside shared libraries because the program exports them (-rdynamic).
  */
@@ -23,13 +23,13 @@ static enum { YIELD, SLEEP, EVENTS } asked;
 
 static const struct timespec least = {.tv_nsec = 1};
 
-/* Nothing tells of what a rank of the same node leaves in shared memory: where there is one, look as often as `sleep`
- * does. Elsewhere a millisecond is for what comes neither over a connection nor through memory. */
+/* No event announces what a rank of the same node writes to shared memory: where there is one, look as often as `sleep`
+ * does. Elsewhere a millisecond covers what arrives neither on a connection nor through memory. */
 static struct timespec longest = {.tv_nsec = 1};
 
 /* The epoll that this thread's MPI last looked at without waiting, and whether it found something there since its last
- * yield. The MPI yields also after looks that brought what it waits for (it looks until one brings nothing), so that
- * call must not wait for more. */
+ * yield. The MPI also yields after polls that found what it waits for (it polls until one finds nothing), and must not
+ * wait for more then. */
 static _Thread_local int watched = -1;
 static _Thread_local bool found;
 
@@ -55,7 +55,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) 
 static void wait_for_event(void) {
     struct pollfd connections = {.fd = watched, .events = POLLIN};
     if (!found)
-        ppoll(&connections, 1, &longest, NULL); /* whatever ends it, the MPI looks next */
+        ppoll(&connections, 1, &longest, NULL); /* whatever ends it, the MPI polls next */
     found = false;
 }
 

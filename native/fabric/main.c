@@ -1,7 +1,7 @@
 /* nmfabric: measure all pairs of a fabric in rounds of disjoint pairs, keep every iteration.
  *
- * Reading order: this file, rounds.h (who works with whom), measure.c (the steps of a round), record.h. The exit
- * statuses are part of the interface and stand in options_usage.
+ * Reading order: this file, rounds.h (which ranks are paired), measure.c (the steps of a round), record.h. The exit
+ * statuses are part of the interface; options_usage lists them.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -52,7 +52,7 @@ static char *read_text(const char *path) {
     return NULL;
 }
 
-/* On rank 0: read the rounds and find out whether the file can be written. Returns a status. */
+/* On rank 0: read the rounds and check that the file can be written. Returns a status. */
 static int prepare_root(const struct part *part, struct rounds *rounds) {
     char message[ROUNDS_MESSAGE_CHARS];
     char *text = read_text(part->options->rounds);

@@ -18,8 +18,8 @@ static char complaint[COMPLAINT_CHARS];
 static size_t complaint_length;
 static unsigned patience_s;
 
-/* The iteration that was finished last, and what it was when the alarm looked: a slow partner answers, a dead one does
- * not. The loops set it between their iterations, where no time is taken. */
+/* The last finished iteration, now and at the previous alarm: a slow partner makes progress, a dead one does not. The
+ * loops set it between iterations, outside the timed region. */
 static volatile sig_atomic_t finished, finished_before;
 
 static void look(int signal_number) {
@@ -30,7 +30,7 @@ static void look(int signal_number) {
         return;
     }
     const ssize_t written = write(STDERR_FILENO, complaint, complaint_length);
-    (void)written; /* there is nobody left to tell */
+    (void)written; /* there is nowhere else to report it */
     _exit(EXIT_NO_ANSWER);
 }
 
@@ -38,7 +38,7 @@ static const char *name_of(const struct part *part, int rank) {
     return part->names + (size_t)rank * MPI_MAX_PROCESSOR_NAME;
 }
 
-/* Start to be patient with `peer`; the caller ends it with alarm(0). */
+/* Start the timeout for `peer`; the caller ends it with alarm(0). */
 static void be_patient(const struct part *part, size_t round, int peer) {
     const int length =
         snprintf(complaint, sizeof complaint,
@@ -106,7 +106,7 @@ static void receive_windows(struct part *part, int peer) {
 
 enum step { STEP_LATENCY, STEP_FIRST_SENDS, STEP_SECOND_SENDS, STEP_COUNT };
 
-/* Carry out one step with a partner; return how many samples this rank kept. */
+/* Run one step with a partner; return how many samples this rank kept. */
 static size_t work(struct part *part, enum step step, int32_t partner, int64_t *samples_ns) {
     const bool starts = partner > 0;
     const int peer = (starts ? partner : -partner) - 1;

@@ -1,4 +1,4 @@
-/* The rounds, carried out: every rank keeps the durations that it stamped itself. */
+/* Run the rounds: every rank keeps the durations that it measured itself. */
 #ifndef NMFABRIC_MEASURE_H
 #define NMFABRIC_MEASURE_H
 
@@ -8,7 +8,7 @@
 
 #include "options.h"
 
-/* What a rank does and keeps.
+/* One rank's partners and samples.
  *
  * `partner[k]` is as in struct rounds. `samples_ns` holds, for each round in which the rank works, the round trips if
  * it starts, and then the windows that it sent, each from its first send to the acknowledgement; warm-up first.
@@ -23,15 +23,15 @@ struct part {
     size_t sample_count;
     unsigned char *send, *receive; /* a window each */
     MPI_Request *requests;
-    char *names; /* by rank, MPI_MAX_PROCESSOR_NAME each; for complaints */
+    char *names; /* by rank, MPI_MAX_PROCESSOR_NAME each; for error messages */
 };
 
-/* Allocate and touch what `partner` asks for. Returns 0, or the bytes that were too much. */
+/* Allocate and touch what `partner` requires. Returns 0, or the bytes that could not be allocated. */
 size_t part_allocate(struct part *part);
 void part_free(struct part *part);
 
-/* Carry all rounds out. Collective. A rank whose partner lets it finish nothing for the patience says for whom, on
- * stderr, and ends the job with EXIT_NO_ANSWER. */
+/* Run all rounds. Collective. A rank that finishes nothing within the patience names its partner on stderr and ends the
+ * job with EXIT_NO_ANSWER. */
 void part_measure(struct part *part);
 
 enum { EXIT_NO_ANSWER = 6 };

@@ -10,7 +10,7 @@ const char options_usage[] =
     "Measure pairs of ranks, many at the same time, round by round: a ping-pong, then windows of messages one way,\n"
     "then the other way. All ranks wait for each other between these steps. Every iteration is kept.\n"
     "\n"
-    "  --rounds FILE               a line a round: a word, then pairs such as 0-5 4-1; read by rank 0\n"
+    "  --rounds FILE               one line per round: a word, then pairs such as 0-5 4-1; read by rank 0\n"
     "  --out FILE                  the fabric file, written by rank 0 when all is measured\n"
     "  --latency-bytes N           size of a ping (default 8)\n"
     "  --latency-iterations N      (default 50)\n"
@@ -19,10 +19,10 @@ const char options_usage[] =
     "  --bandwidth-window N        messages in flight (default 16)\n"
     "  --bandwidth-iterations N    windows in each direction; 0: no bandwidth is measured (default 10)\n"
     "  --bandwidth-warmup N        windows before them, kept and marked (default 2)\n"
-    "  --patience N                seconds without progress after which a rank gives its partner up (default 30)\n"
+    "  --patience N                seconds without progress after which a rank gives up on its partner (default 30)\n"
     "\n"
-    "exit status: 0 measured; 2 bad arguments or rounds; 4 no memory; 5 the file could not be written; 6 a rank got\n"
-    "no answer\n";
+    "exit status: 0 measured; 2 bad arguments or rounds; 4 out of memory; 5 the file could not be written; 6 a rank\n"
+    "got no answer\n";
 
 static const int64_t max_window_bytes = 1 << 26;
 

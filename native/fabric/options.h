@@ -1,4 +1,4 @@
-/* What the command line asks for. No MPI in here, so that it is tested alone. */
+/* The command line's options. No MPI in here, so that it can be tested alone. */
 #ifndef NMFABRIC_OPTIONS_H
 #define NMFABRIC_OPTIONS_H
 

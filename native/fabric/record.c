@@ -37,7 +37,7 @@ static void build_header(struct text *header, const struct part *part, const str
     launch_end_header(header, part->names, part->ranks);
 }
 
-/* One rank after another; a rank's samples may be more than those of rank 0, so room is made for each. */
+/* One rank after another; a rank may have more samples than rank 0, so each gets its own buffer. */
 static void write_ranks(const struct part *part, const struct rounds *rounds, struct sample_file *file) {
     for (int rank = 0; rank < part->ranks; rank++) {
         uint64_t count = part->sample_count;
@@ -46,7 +46,7 @@ static void write_ranks(const struct part *part, const struct rounds *rounds, st
             MPI_Recv(&count, 1, MPI_UINT64_T, rank, TAG_SAMPLES, part->comm, MPI_STATUS_IGNORE);
             samples_ns = malloc((count + 1) * sizeof samples_ns[0]);
             if (samples_ns == NULL)
-                MPI_Abort(part->comm, ENOMEM); /* the others are sending: there is no way back */
+                MPI_Abort(part->comm, ENOMEM); /* the other ranks are sending already: no recovery */
             MPI_Recv(samples_ns, (int)count, MPI_INT64_T, rank, TAG_SAMPLES, part->comm, MPI_STATUS_IGNORE);
         }
         sample_file_block(file, rounds->partner + (size_t)rank * part->rounds, part->rounds * sizeof(int32_t));

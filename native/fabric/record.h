@@ -1,4 +1,4 @@
-/* Bring what every rank kept to rank 0 and write the fabric file. See docs/reference/fabric-file.md. */
+/* Gather every rank's samples on rank 0 and write the fabric file. See docs/reference/fabric-file.md. */
 #ifndef NMFABRIC_RECORD_H
 #define NMFABRIC_RECORD_H
 

@@ -10,7 +10,7 @@ static bool complain(char *message, size_t line, const char *what, const char *w
     return false;
 }
 
-/* Read decimal digits at `*cursor` and move behind them; -1 when there are none or they name no rank. */
+/* Read decimal digits at `*cursor` and advance past them; -1 when there are none or they name no rank. */
 static int32_t read_rank(const char **cursor, int ranks) {
     int32_t value = 0;
     if (!isdigit((unsigned char)**cursor))
@@ -28,11 +28,11 @@ static bool add_pair(struct rounds *rounds, size_t round, const char *word, char
     const int32_t first = read_rank(&cursor, rounds->ranks);
     const int32_t second = first >= 0 && *cursor++ == '-' ? read_rank(&cursor, rounds->ranks) : -1;
     if (second < 0 || *cursor != '\0' || first == second)
-        return complain(message, round + 1, "this is no pair of two ranks", word);
+        return complain(message, round + 1, "not a pair of two ranks:", word);
     int32_t *const of_first = &rounds->partner[(size_t)first * rounds->count + round];
     int32_t *const of_second = &rounds->partner[(size_t)second * rounds->count + round];
     if (*of_first != 0 || *of_second != 0)
-        return complain(message, round + 1, "a rank stands in it twice:", word);
+        return complain(message, round + 1, "a rank appears twice:", word);
     *of_first = second + 1;
     *of_second = -(first + 1);
     return true;
@@ -42,7 +42,7 @@ static bool add_phase(struct rounds *rounds, size_t round, const char *word, cha
     const size_t length = strlen(word);
     for (size_t i = 0; i < length; i++)
         if (!islower((unsigned char)word[i]))
-            return complain(message, round + 1, "a phase is a word of small letters, not", word);
+            return complain(message, round + 1, "a phase is a word of lower-case letters, not", word);
     if (length >= ROUNDS_PHASE_CHARS)
         return complain(message, round + 1, "a phase is a short word, not", word);
     if (rounds->phase_count == 0 || strcmp(rounds->phases[rounds->phase_count - 1].name, word) != 0)
@@ -55,7 +55,7 @@ static bool add_line(struct rounds *rounds, size_t round, char *line, char *mess
     char *rest = NULL;
     const char *word = strtok_r(line, " ", &rest);
     if (word == NULL)
-        return complain(message, round + 1, "there is nothing in it", "");
+        return complain(message, round + 1, "the line is empty:", "");
     if (!add_phase(rounds, round, word, message))
         return false;
     while ((word = strtok_r(NULL, " ", &rest)) != NULL)
@@ -74,13 +74,13 @@ static size_t count_lines(const char *text) {
 bool rounds_parse(char *text, int ranks, struct rounds *rounds, char message[ROUNDS_MESSAGE_CHARS]) {
     *rounds = (struct rounds){.ranks = ranks, .count = count_lines(text)};
     if (rounds->count == 0) {
-        snprintf(message, ROUNDS_MESSAGE_CHARS, "there are no rounds: each is a line that ends with a line break");
+        snprintf(message, ROUNDS_MESSAGE_CHARS, "no rounds: each is a line that ends with a line break");
         return false;
     }
     rounds->partner = calloc(rounds->count * (size_t)ranks, sizeof rounds->partner[0]);
     rounds->phases = calloc(rounds->count, sizeof rounds->phases[0]);
     if (rounds->partner == NULL || rounds->phases == NULL) {
-        snprintf(message, ROUNDS_MESSAGE_CHARS, "no memory for %zu rounds of %d ranks", rounds->count, ranks);
+        snprintf(message, ROUNDS_MESSAGE_CHARS, "out of memory for %zu rounds of %d ranks", rounds->count, ranks);
         return false;
     }
     char *line = text;
@@ -92,7 +92,7 @@ bool rounds_parse(char *text, int ranks, struct rounds *rounds, char message[ROU
         line = end + 1;
     }
     if (*line != '\0')
-        return complain(message, rounds->count + 1, "it does not end with a line break:", line);
+        return complain(message, rounds->count + 1, "the line has no line break:", line);
     return true;
 }
 

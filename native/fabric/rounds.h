@@ -1,7 +1,7 @@
-/* The rounds that a launch measures, read from a text: who works with whom, round by round. No MPI in here.
+/* The rounds that a launch measures, read from a text: which ranks are paired in each. No MPI in here.
  *
- * A line is a round: the word of its phase, then the pairs that work in it at the same time, such as
- * `all 0-5 4-1 3-2`. The first rank of a pair starts the ping-pong. No rank may stand in a line twice.
+ * A line is a round: the word of its phase, then the pairs that it measures at the same time, such as `all 0-5 4-1
+ * 3-2`. The first rank of a pair starts the ping-pong. No rank may appear twice in a line.
  */
 #ifndef NMFABRIC_ROUNDS_H
 #define NMFABRIC_ROUNDS_H
@@ -18,8 +18,8 @@ struct phase {
     int64_t rounds;
 };
 
-/* partner[rank * count + round] is 0 for a rank that rests, p + 1 for one that starts with p, -(p + 1) for one that
- * answers p. */
+/* partner[rank * count + round] is 0 for an idle rank, p + 1 for one that starts with p, -(p + 1) for one that answers
+ * p. */
 struct rounds {
     int ranks;
     size_t count;
@@ -28,8 +28,8 @@ struct rounds {
     size_t phase_count;
 };
 
-/* Read `text`, which is changed on the way. Returns true, or false with one sentence in `message`; give back with
- * rounds_free in both cases. */
+/* Parse `text`, which is modified. Returns true, or false with one sentence in `message`; free with rounds_free in both
+ * cases. */
 bool rounds_parse(char *text, int ranks, struct rounds *rounds, char message[ROUNDS_MESSAGE_CHARS]);
 void rounds_free(struct rounds *rounds);
 

@@ -1,9 +1,8 @@
-/* nmrelay TAP0 TAP1: makes two tap devices and carries frames between them until it is killed.
+/* nmrelay TAP0 TAP1: creates two tap devices and forwards frames between them until it is killed.
  *
- * Prints "ready" on stdout once both devices exist; they may then be renamed or moved to other network
- * namespaces, the relay keeps serving them. Exit status: 1 when a device cannot be made or fails, 2 for
- * wrong arguments. A frame that the other side does not take (its queue is full, or it is down) is dropped,
- * as a wire would.
+ * Prints "ready" on stdout once both devices exist; they may then be renamed or moved to other network namespaces, the
+ * relay keeps serving them. Exit status: 1 when a device cannot be created or fails, 2 for wrong arguments. A frame
+ * that the other side does not accept (its queue is full, or it is down) is dropped, as on a wire.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,14 +32,14 @@ static int open_tap(const char *name) {
         return -1;
     }
     if (ioctl(tap, TUNSETIFF, &request) < 0) {
-        fprintf(stderr, "nmrelay: cannot make tap device %s: %s\n", name, strerror(errno));
+        fprintf(stderr, "nmrelay: cannot create tap device %s: %s\n", name, strerror(errno));
         close(tap);
         return -1;
     }
     return tap;
 }
 
-/* Carry all frames that wait on `from`. Returns 0, or -1 when the device is gone. */
+/* Forward all frames that wait on `from`. Returns 0, or -1 when the device is gone. */
 static int carry(int from, int to) {
     static char frame[FRAME_BYTES];
     for (;;) {

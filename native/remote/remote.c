@@ -1,11 +1,11 @@
-/* nmremote WHERE LINE...: has a shell on another machine of the lab read LINE, as ssh does; nmremote WHERE -- ARGV...
- * runs ARGV there. Both with this process's environment, working directory and standard streams, and end as it ends:
- * 128 + N for a signal N, 255 when the machine is out of reach.
+/* nmremote WHERE LINE...: runs LINE by a shell on another machine of the lab, as ssh does; nmremote WHERE -- ARGV...
+ * runs ARGV there. Both pass on this process's environment, working directory and standard streams, and exit as the
+ * command does: 128 + N for a signal N, 255 when the machine is unreachable.
  *
- * WHERE is a guest's CID (vsock) or the name of a cluster's node (TCP). What answers is hosts/lab/remote.py, which says
- * what is on the line: frames of one byte of kind, four of length (big-endian), and content.
+ * WHERE is a guest's CID (vsock) or the name of a cluster's node (TCP). The server is hosts/lab/remote.py, which
+ * defines the protocol: frames of one byte of kind, four of length (big-endian), and content.
  *
- * In C because a launch starts one for every node: Python took 140 ms of the lab's time to begin with the same.
+ * In C because a launch starts one per node: Python took 140 ms of the lab's time to start.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -44,7 +44,7 @@ static void add(struct text *text, const char *data, size_t bytes) {
         text->room = 2 * (text->bytes + bytes);
         text->data = realloc(text->data, text->room);
         if (!text->data) {
-            fputs("nmremote: no memory\n", stderr);
+            fputs("nmremote: out of memory\n", stderr);
             _exit(UNREACHABLE);
         }
     }
@@ -129,7 +129,7 @@ static int connect_guest(const char *cid) {
     return fd;
 }
 
-/* Look a name up in /etc/hosts, as the nodes of a cluster have one another; a numeric address stands for itself. */
+/* Look a name up in /etc/hosts, which lists a cluster's nodes; a numeric address stands for itself. */
 static bool find_address(const char *name, struct in_addr *address) {
     char line[512];
     bool found = inet_pton(AF_INET, name, address) == 1;
@@ -147,7 +147,7 @@ static bool find_address(const char *name, struct in_addr *address) {
 static int connect_node(const char *name) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(SERVED_PORT)};
     if (!find_address(name, &to.sin_addr))
-        die(name, "/etc/hosts does not have it");
+        die(name, "it is not in /etc/hosts");
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     if (fd < 0 || connect(fd, (const struct sockaddr *)&to, sizeof to) ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
@@ -191,13 +191,13 @@ static void write_all(int fd, const char *data, size_t bytes) {
     while (bytes) {
         const ssize_t written = write(fd, data, bytes);
         if (written < 0)
-            return; /* whoever read this is gone, and the program goes on */
+            return; /* the reader is gone, and the program continues */
         data += written;
         bytes -= (size_t)written;
     }
 }
 
-/* Take one frame; return the exit status when it was the last, else -1. */
+/* Receive one frame; return the exit status when it was the last, else -1. */
 static int take_frame(int fd) {
     static char content[CHUNK_BYTES];
     char header[HEADER_BYTES];
@@ -218,7 +218,7 @@ static int take_frame(int fd) {
     return status >= 0 ? status : 128 - status;
 }
 
-/* Send this process's input until it ends: beside what is received, for a program may say much before it reads. */
+/* Send this process's input until it ends, in parallel with receiving: a program may write much before it reads. */
 static void *pass_input(void *connection) {
     static char chunk[CHUNK_BYTES];
     const int fd = *(const int *)connection;
@@ -234,7 +234,7 @@ static int converse(int fd) {
     pthread_t input;
     int status = -1;
     if (pthread_create(&input, NULL, pass_input, &fd)) {
-        fputs("nmremote: no thread\n", stderr);
+        fputs("nmremote: cannot start a thread\n", stderr);
         return UNREACHABLE;
     }
     while (status < 0)

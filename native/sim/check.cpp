@@ -1,4 +1,4 @@
-// Whether a job is one that the engine can play: everything that it relies on is checked once, here.
+// Checks once everything about a job that the engine relies on.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -25,7 +25,7 @@ bool is_duration(Ps time) { return time >= 0 && time <= kLongestPart; }
 bool has_cells(const std::vector<std::uint32_t> &dims, std::uint64_t cells) {
     std::uint64_t product = 1;
     for (const std::uint32_t extent : dims)
-        product = product <= cells ? product * extent : product; // beyond it there is no way back but by 0
+        product = product <= cells ? product * extent : product; // a larger product cannot match again, except by 0
     return product == cells && std::find(dims.begin(), dims.end(), 0u) == dims.end();
 }
 

@@ -1,6 +1,6 @@
-// What each algorithm does in each round; collective_rules.cpp tells which is chosen.
-// Sources: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH (2005);
-// Bruck et al. (1997) for the logarithmic all-to-all.
+// What each algorithm does in each round; collective_rules.cpp chooses among them. Sources: Thakur, Rabenseifner,
+// Gropp: Optimization of collective communication operations in MPICH (2005); Bruck et al. (1997) for the logarithmic
+// all-to-all.
 #include "collective.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::uint32_t rounds_log2(std::uint32_t size) {
 std::int32_t as_rank(std::uint64_t rank) { return static_cast<std::int32_t>(rank); }
 std::uint64_t block_of(std::uint64_t bytes, std::uint32_t size) { return (bytes + size - 1) / size; }
 
-// Ranks beyond the largest power of two hand their part to a neighbour first and get the result at the end.
+// Ranks beyond the largest power of two send their part to a neighbour first and get the result at the end.
 struct Folded {
     std::uint32_t power, rest, log2; // largest power of two, ranks beyond it
     std::int32_t rank;               // rank among the power of two, or kAny for those that wait
@@ -192,7 +192,7 @@ Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
     return {.send_to = as_rank(peer), .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer], .open = true};
 }
 
-// Rank 0 hears from all, then tells all.
+// Rank 0 receives from all, then sends to all.
 Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t others = c.size - 1;
     if (round >= (c.rank == 0 ? 2 * others : 2))
@@ -203,7 +203,7 @@ Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
     return round < others ? Round{.recv_from = peer, .open = round + 1 < others} : Round{.send_to = peer, .open = true};
 }
 
-// To rank 0, one after the other, and all of it from there in a broadcast.
+// To rank 0, one after the other, and from there all of it by a broadcast.
 Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t others = c.size - 1, gathering = c.rank == 0 ? others : 1;
     if (round < gathering)
@@ -217,7 +217,7 @@ Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     return collective_round(all, round - gathering);
 }
 
-// Halves of what is left to partners, the widest apart first; the blocks are taken to be alike.
+// Halves of what is left to partners, the widest apart first; blocks are assumed to be of one size.
 Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     const Folded f(c.size, c.rank);
     const std::uint64_t whole = c.bytes * c.size;

@@ -1,7 +1,7 @@
-// Collectives as the point-to-point messages that Open MPI and MPICH make of them.
+// Collectives as the point-to-point messages that Open MPI and MPICH send for them.
 //
-// An algorithm is a function of (size, rank, bytes, round): what this rank sends and receives in that round. Rounds
-// are worked out when they are reached, so a collective over a million ranks needs no schedule in memory.
+// An algorithm is a function of (size, rank, bytes, round): what this rank sends and receives in that round. Rounds are
+// computed when they are reached, so a collective over a million ranks needs no schedule in memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Which algorithm an MPI chooses: ompi/mca/coll/tuned (fixed decisions) and MPICH's src/mpi/coll, simplified where said.
+// Which algorithm an MPI chooses: ompi/mca/coll/tuned (fixed decisions) and MPICH's src/mpi/coll, simplified where
+// stated.
 #include "collective.hpp"
 
 #include <bit>
@@ -7,7 +8,7 @@ namespace nearmetal {
 
 namespace {
 
-// Of fewer than so many ranks, with fewer than so many bytes: the first row that holds.
+// For fewer than so many ranks and bytes: the first row that matches.
 struct Rule {
     std::uint32_t ranks;
     std::uint64_t bytes;
@@ -17,7 +18,7 @@ constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
 constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0}, kKi = 1024;
 
 // As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules. Algorithms that are not
-// played stand as the nearest that is: linear_sync, which sends all at once unless told a limit, as linear; trees of
+// modelled use the nearest that is: linear_sync, which sends all at once unless given a limit, as linear; trees of
 // other widths as binomial; neighbour exchange and segmented rings as rings; a ring of fewer elements than ranks, and a
 // reduction with a broadcast behind it, as recursive doubling; butterflies, and a reduction with a scatter behind it,
 // as recursive halving.
@@ -133,7 +134,7 @@ constexpr Rule kAllgathervRules[] = {
     {kAnyRanks, 4 * kKi, Algorithm::kBruckAllgather},
     {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
 };
-// By the bytes of all blocks; MPI_Reduce_scatter_block has rules of its own, which nearly always halve.
+// By the bytes of all blocks; MPI_Reduce_scatter_block has its own rules, which nearly always halve.
 constexpr Rule kReduceScatterRules[] = {
     {4, kAnyBytes, Algorithm::kRingReduceScatter},  {32, 256 * kKi, Algorithm::kHalvingReduceScatter},
     {32, kAnyBytes, Algorithm::kRingReduceScatter}, {64, 512 * kKi, Algorithm::kHalvingReduceScatter},

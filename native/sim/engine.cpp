@@ -1,5 +1,5 @@
 // The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp, the
-// network in engine_network.cpp, what is said of programs that do not end in engine_stuck.cpp.
+// network in engine_network.cpp, reports on programs that do not end in engine_stuck.cpp.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -9,16 +9,16 @@ namespace nearmetal {
 
 namespace {
 constexpr std::uint64_t kLookEvery = 1 << 16; // steps: some milliseconds
-// How many events ahead records are fetched, what those point to, and what that leads to.
+// How many events ahead to prefetch records, what those point to, and what that points to.
 constexpr std::size_t kFar = 24, kNear = 12, kNext = 5;
-constexpr std::uint32_t kMany = 2048; // ranks from which on their records do not stay in the cache
+constexpr std::uint32_t kMany = 2048; // ranks from which on the records exceed the cache
 } // namespace
 
 Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget)
     : job_(&job), machine_(&job.machine), seed_(seed), replica_(replica), ranks_(job.ranks), places_(job.ranks),
       flows_(std::size_t{job.ranks} * kInlineFlows), many_(job.ranks >= kMany), budget_(std::move(budget)) {}
 
-// Give every rank its records; the sums are taken first, for a few bytes of a file can ask for any number of them.
+// Allocate every rank's records; they are summed up first, since a few bytes of a file can demand any number of them.
 void Engine::lay_out() {
     const Job &job = *job_;
     std::uint64_t slots = 0, loops = 0, comms = 0;
@@ -60,7 +60,7 @@ void Engine::lay_out() {
     }
 }
 
-// Where gaps are replayed in their order, every rank counts its visits of each.
+// Where gaps are replayed in order, every rank counts its visits of each.
 void Engine::count_visits() {
     if (job_->orders.empty())
         return;
@@ -143,7 +143,7 @@ void Engine::simulate() {
     }
 }
 
-// Every so many steps: whether the budget is used up, or somebody wants the run to stop.
+// Every so many steps, check whether the budget is used up or the run is to stop.
 void Engine::look() {
     if (steps_ >= budget_.steps)
         throw Outcome::kSteps;
@@ -154,15 +154,15 @@ void Engine::look() {
     look_at_ = std::min(steps_ + kLookEvery, budget_.steps);
 }
 
-// What grows while a run goes on.
+// The memory that grows during a run.
 std::uint64_t Engine::bytes() const {
     constexpr std::size_t kNode = 4 * sizeof(void *); // of a hash map
     return messages_.bytes() + receives_.bytes() + contexts_.bytes() + slots_.size() * sizeof(Slot) +
            (more_flows_.size() + ways_.size()) * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
 }
 
-// With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile, each
-// when what tells its place has come itself.
+// With many ranks nearly every event touches its records first: prefetch those of the next events, each once its
+// address has been fetched.
 void Engine::fetch_ahead() const {
     const auto of_message = [](const Event &event) {
         return event.kind() == EventKind::kArrive || event.kind() == EventKind::kReady;
@@ -191,7 +191,7 @@ void Engine::fetch_ahead() const {
     }
 }
 
-// Where a message goes: to its stage, or to its process.
+// Prefetch a message's destination: its stage, or its process.
 void Engine::fetch_way(const Message &m) const {
     if (machine_->has_stage && !inside(m))
         fetch(stages_[place_of_target(m).domain], InterruptStage::kOften);
@@ -199,7 +199,7 @@ void Engine::fetch_way(const Message &m) const {
         fetch(ranks_[target(m)], kLine);
 }
 
-// And there: to the end of the stage's ring, or to the receives that its process has posted.
+// And there: the end of the stage's ring, or the receives that its process has posted.
 void Engine::fetch_end(const Message &m) const {
     if (machine_->has_stage && !inside(m))
         stages_[place_of_target(m).domain].fetch_end();
@@ -207,7 +207,7 @@ void Engine::fetch_end(const Message &m) const {
         fetch_receiver(target(m));
 }
 
-// Whom a rank sent to lately, for it is likely to do so again.
+// The ranks that a rank sent to lately: it is likely to do so again.
 void Engine::fetch_peers(std::uint32_t rank) const {
     const Flow *flows = &flows_[std::size_t{rank} * kInlineFlows];
     for (std::uint8_t i = 0; i < ranks_[rank].flows; ++i)
@@ -222,7 +222,7 @@ void Engine::fetch_program(std::uint32_t rank) const {
     fetch(flows_[std::size_t{rank} * kInlineFlows], kInlineFlows * sizeof(Flow));
 }
 
-// A poll shows many messages at once: fetch what delivering them will touch, one kind of record after another.
+// A poll finds many messages at once: prefetch what delivering them touches, one kind of record after another.
 void Engine::fetch_visible() const {
     for (const InterruptStage::Visible &v : visible_)
         fetch(messages_[v.id]);
@@ -287,8 +287,8 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
                 ++r.pc;
                 break;
             }
-            // Waiting may begin ahead of the global clock: whatever arrives meanwhile is handled at max(clock,
-            // arrival). Everything else meets shared state and happens in global order.
+            // Waiting may begin ahead of the global clock: arrivals meanwhile are handled at max(clock, arrival).
+            // Everything else touches shared state and happens in global order.
             if (op.kind != OpKind::kWait && r.clock > now_) {
                 if (!may_advance || (!events_.empty() && events_.top().time <= r.clock)) {
                     push(r.clock, EventKind::kRank, rank);
@@ -312,7 +312,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
     leave_core(rank);
 }
 
-// How long a rank computes: a draw, or what comes next in the recorded order, from its start again when it is used up.
+// How long a rank computes: a random draw, or the next in the recorded order, which starts over at its end.
 Ps Engine::gap(std::uint32_t rank, std::uint32_t table, std::uint32_t site) {
     if (table < kOrder)
         return job_->tables[table].draw(draw(rank, ranks_[rank].draws, 0));

@@ -1,7 +1,7 @@
 // One replica of a simulated run: a discrete-event replay of programs on a machine.
 //
-// What is modelled, and in which order, is written down in docs/explanation/prediction.md; a slow Python twin in the
-// tests follows the same text. A run is a pure function of (job, seed, replica).
+// docs/explanation/prediction.md describes what is modelled, and in which order; a slow Python twin in the tests
+// follows the same text. A run is a pure function of (job, seed, replica).
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ namespace nearmetal {
 
 enum class Outcome : std::uint8_t { kFinished, kDeadlock, kUnmatched, kSteps, kMemory, kTime };
 
-// What a run may use. A run that needs more ends there, and its result names the rank and call that it was at.
+// What a run may use. A run that needs more ends there, and its result names the rank and call that it reached.
 struct Budget {
-    std::uint64_t steps = ~std::uint64_t{0}; // events, instructions of programs and messages looked at in queues
+    std::uint64_t steps = ~std::uint64_t{0}; // events, instructions of programs and messages examined in queues
     std::uint64_t bytes = ~std::uint64_t{0}; // of memory
     std::function<void()> look = {};         // called every so many steps; throws to stop the run
 };
@@ -32,7 +32,7 @@ struct Stuck { // a rank that cannot go on or was the last to go on, or a messag
     std::uint64_t bytes = 0;
 };
 
-struct Mark { // a place that the program marked, and when a rank came by
+struct Mark { // a place that the program marked, and when a rank reached it
     std::uint32_t rank;
     std::int32_t level;
     Ps time;
@@ -65,7 +65,7 @@ class Engine {
     struct Place {
         std::uint32_t host = 0, domain = 0; // the machine with its port, and the node or virtual function on it
     };
-    struct alignas(kLine) Message { // holds all that its way needs, so that no rank is looked at before it is there
+    struct alignas(kLine) Message { // holds all that its transfer needs, so that no rank is touched before it arrives
         std::uint32_t next = kNone;
         std::uint32_t src = 0, dst = 0; // of the payload; a grant travels the other way
         std::int32_t tag = 0;
@@ -73,7 +73,7 @@ class Engine {
         MessageKind kind = MessageKind::kEager;
         PairClass pair = PairClass::kInter; // of its two ends, in either direction
         bool interrupts = false;            // it came while the receiver computed
-        bool crosses = false;               // it left before something of its receiver had come to its sender
+        bool crosses = false;               // it left before a message of its receiver had reached its sender
         std::uint64_t bytes = 0;
         Ps time = 0; // when it left, and from then on when it became visible to the receiver
         std::uint32_t send_owner = 0, recv_owner = 0;
@@ -95,15 +95,15 @@ class Engine {
         std::uint32_t head = kNone, tail = kNone;
     };
     struct alignas(kLine) Rank {
-        // The first line is all that most messages need which come in.
+        // The first cache line holds all that most incoming messages need.
         Ps clock = 0, compute = 0;
-        Ps compute_at_recv = 0; // what it had computed when it last received: since, it grew cold
+        Ps compute_at_recv = 0; // what it had computed when it last received: its path has gone cold since
         List posted, unexpected;
         std::uint32_t slot_base = 0, program = 0, left = 0, wait_set = kNone, pc = 0;
         State state = State::kComputing;
         std::uint8_t flows = 0;
         bool flow_overflow = false;
-        // The second line is for what it does itself.
+        // The second holds what its own calls need.
         Ps tx_free = 0, compute_at_send = 0;
         Ps owed = 0; // work for what it has sent that is still to be done, unless it waits first
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
@@ -112,16 +112,16 @@ class Engine {
         List deferred;
         std::uint32_t deferred_contexts = kNone;
     };
-    // What a rank is to the core it shares with others; only where ranks outnumber cores.
+    // A rank's state on the core that it shares; only where ranks outnumber cores.
     struct Share {
         std::uint32_t core = 0, next = kNone; // the core it has or had last
         std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
-        Ps back_at = kNever;                  // when the core that it was given is its own
-        Ps used = 0;                          // what it had of the core that it shares with its mate
+        Ps back_at = kNever;                  // when the switch to the core that it was given ends
+        Ps used = 0;                          // time used of the core that it shares with its mate
         Ps polls_until = kNever;              // when it lets its mate have the core
-        std::uint32_t mate = kNone;           // the one rank beside it, where what both had decides who goes first
+        std::uint32_t mate = kNone;           // the one other rank, where what both used decides who goes first
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
@@ -143,7 +143,7 @@ class Engine {
     };
     struct Way { // from one rank to another, where packets are acknowledged
         std::uint32_t open = 0; // messages that are not visible yet
-        Ps seen = -1;           // when the last one got visible
+        Ps seen = -1;           // when the last one became visible
     };
     static constexpr std::uint32_t kInlineFlows = 8;
     struct Port {
@@ -156,15 +156,15 @@ class Engine {
     struct Context { // a collective in progress on one rank
         std::uint32_t next = kNone, rank = 0, op = 0, round = 0, outstanding = 0, seq = 0, slot = 0;
         std::uint64_t reduce_bytes = 0;
-        Ps late_time = 0, late_cost = 0; // completions that the process has not looked at yet
+        Ps late_time = 0, late_cost = 0; // completions that the process has not seen yet
         Algorithm algorithm = Algorithm::kDissemination;
         bool closing = false;
         bool posting = false; // this round's messages are being posted
-        bool granted = false; // the process has paid for the next round, wherever it is now
+        bool granted = false; // the process has paid for the next round, whatever it does now
     };
     struct Meeting { // of all ranks, in a collective that takes as long as it was measured to take
         std::uint32_t come = 0;
-        Ps last = 0; // when the last one came so far
+        Ps last = 0; // when the latest so far arrived
     };
     static constexpr std::uint32_t kInternalSlots = 3; // behind the program's: blocking send, receive, collective
     static constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
@@ -224,7 +224,7 @@ class Engine {
             return time;
         return __builtin_mul_overflow(time, shares_[rank].slow, &own) ? kLongest : own / shares_[rank].fast;
     }
-    // How long a rank that polls waits for its turn among the hosts that poll on its core.
+    // How long a polling rank waits for its turn among the hosts that poll on its core.
     [[nodiscard]] Ps turn(std::uint32_t rank) const {
         if (shares_.empty())
             return 0;
@@ -320,7 +320,7 @@ class Engine {
     }
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
-    // Whether the process itself looks after messages at `time`; with asynchronous progress not while it computes.
+    // Whether the process itself progresses messages at `time`; with asynchronous progress not while it computes.
     [[nodiscard]] bool looks(const Rank &r, Ps time) const {
         return in_call(r) && !(machine_->async_progress && r.state == State::kWaiting && time < r.computes_until);
     }
@@ -337,7 +337,7 @@ class Engine {
     [[nodiscard]] std::int32_t peer_of(const Rank &r, std::uint32_t rank, const Op &op, Peer rule,
                                        std::int32_t peer) const;
 
-    // When something happens; a clock that runs over would go on in the past.
+    // The time of something; a clock that overflowed would continue in the past.
     static Ps sound(Ps time) {
         if (time > kLongest || time < -kLongest)
             throw Outcome::kTime;
@@ -361,7 +361,7 @@ class Engine {
     Ps now_ = 0;
     EventQueue events_;
     LargeVector<Rank> ranks_;
-    LargeVector<Place> places_;    // of every rank, for those that send to it
+    LargeVector<Place> places_;    // of every rank, for its senders
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
@@ -378,7 +378,7 @@ class Engine {
     std::vector<Port> ports_;
     LargeVector<InterruptStage> stages_;
     std::vector<std::uint32_t> stage_draws_;
-    std::vector<Ps> stage_planned_; // time of the event in the queue that is still meant
+    std::vector<Ps> stage_planned_; // time of the queued event that is still valid
     std::vector<SharedQueue> shared_;
     Pool<Message> messages_;
     FixedPool<Receive> receives_; // a slot has its own; those of collectives come from the pool
@@ -390,7 +390,7 @@ class Engine {
     bool many_ = false; // ranks: their records are fetched ahead
     Budget budget_;
     std::uint64_t steps_ = 0, look_at_ = 0;
-    std::uint32_t current_ = 0; // the rank whose program went on last
+    std::uint32_t current_ = 0; // the rank whose program ran last
     Result result_;
 };
 

@@ -1,6 +1,6 @@
 // Ranks that share cores. A crew of cores serves its ranks first come, first served, whichever core is free: a rank
-// that computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. This
-// is what a fair scheduler that balances its run queues makes of ranks that poll and yield.
+// that computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. So
+// does a fair scheduler that balances its run queues with ranks that poll and yield.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kDealPurpose = 2; // of the random numbers that place ranks on cores
 } // namespace
 
-// Give the ranks of each computer to its cores; nothing is to do where cores are enough.
+// Assign the ranks of each computer to its cores, where ranks outnumber cores.
 void Engine::deal_cores() {
     if (machine_->cores == 0)
         return;
@@ -81,8 +81,8 @@ void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
         shares_[ranks[i]].slow = domains[i % machine_->cores];
 }
 
-// Where ranks cannot be dealt out evenly the kernel balances: every domain gets an even share of all cores, but no more
-// than its ranks can use; what it leaves goes to the others.
+// Where ranks cannot be divided evenly the kernel balances: every domain gets an even share of all cores, but no more
+// than its ranks can use; the others get the rest.
 void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
     std::map<std::uint32_t, std::uint32_t> size;
     for (const std::uint32_t rank : ranks)
@@ -110,7 +110,7 @@ void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
     }
 }
 
-// Whether the rank has its core now; else it is told when it gets it.
+// Whether the rank has its core now; else it is notified when it gets it.
 bool Engine::take_core(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
@@ -126,7 +126,7 @@ bool Engine::take_core(std::uint32_t rank) {
         Core &core = cores_[best];
         share.core = best;
         core.holder = rank;
-        if (core.free_at > r.clock) // whoever had it is ahead of the global clock
+        if (core.free_at > r.clock) // its last holder is ahead of the global clock
             r.clock = core.free_at + machine_->switch_ps;
         core.slice_end = r.clock + machine_->slice_ps;
         return true;
@@ -146,7 +146,7 @@ void Engine::ask_way(const Crew &mates) {
             give_way(cores_[at].holder);
 }
 
-// Go on with what is left of a gap; false when the rank has to wait for its core or for the end of its slice.
+// Continue with the rest of a gap; false when the rank has to wait for its core or for the end of its slice.
 bool Engine::compute(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
@@ -174,7 +174,7 @@ bool Engine::compute(std::uint32_t rank) {
     return false;
 }
 
-// A rank that only waits lets the next one have the core; it is back when something comes for it.
+// A rank that only waits gives the core to the next one; it returns when something arrives for it.
 void Engine::give_way(std::uint32_t rank) {
     if (shares_.empty())
         return;
@@ -191,9 +191,9 @@ void Engine::give_way(std::uint32_t rank) {
     hand_on(share.core, time);
 }
 
-// Two ranks of a core. A fair scheduler lets the one go first that has used less of it; when that one polls and yields
-// it is passed over, unless the other is further ahead than `lead_ps`. So what one has used more than the other is
-// polled away before it goes on.
+// Two ranks of a core. A fair scheduler runs the one first that has used less of it; when that one polls and yields it
+// is passed over, unless the other is further ahead than `lead_ps`. So the other's polling makes up what one has used
+// more before it continues.
 bool Engine::polls(std::uint32_t rank) const {
     const State state = ranks_[rank].state;
     return state == State::kWaiting || state == State::kProbing || (state == State::kOff && !shares_[rank].queued);
@@ -217,12 +217,12 @@ void Engine::share_polling(std::uint32_t rank, Ps time) {
     other.used += rest - rest / 2;
 }
 
-// How much longer a rank that polls does so before its mate goes on.
+// How much longer a rank that polls does so before its mate continues.
 Ps Engine::behind(std::uint32_t rank) const {
     return polls(rank) ? std::max(shares_[shares_[rank].mate].used - machine_->lead_ps - shares_[rank].used, Ps{0}) : 0;
 }
 
-// Whether the rank keeps the core, polling, though its mate wants it; it is told when that is over.
+// Whether the rank keeps the core, polling, though its mate wants it; it is notified when that ends.
 bool Engine::polls_on(std::uint32_t rank, Ps time) {
     Share &share = shares_[rank];
     const bool over = time == share.polls_until;
@@ -274,13 +274,13 @@ void Engine::hand_on(std::uint32_t at, Ps time) {
     push(std::max(share.back_at, now_), EventKind::kCore, rank);
 }
 
-// The program of a rank is over.
+// The program of a rank has ended.
 void Engine::leave_core(std::uint32_t rank) {
     if (!shares_.empty())
         hand_on(shares_[rank].core, std::max(ranks_[rank].clock, now_));
 }
 
-// Something came for a rank: when it is off its core it wants it back.
+// Something arrived for a rank: when it is off its core it wants it back.
 void Engine::wake(std::uint32_t rank, Ps time) {
     if (ranks_[rank].state != State::kOff)
         return;
@@ -300,7 +300,7 @@ void Engine::core_due(std::uint32_t rank) {
         come_back(rank);
 }
 
-// The rank has its core again: it looks at what came meanwhile, or goes on computing.
+// The rank has its core again: it handles what arrived meanwhile, or continues computing.
 void Engine::come_back(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
@@ -322,7 +322,7 @@ void Engine::come_back(std::uint32_t rank) {
         run_rank(rank, false);
 }
 
-// A collective of the rank goes on at `time`: until then the rank keeps its core.
+// A collective of the rank continues at `time`: until then the rank keeps its core.
 void Engine::plan_context(std::uint32_t context, Ps time) {
     if (!shares_.empty())
         ++shares_[contexts_[context].rank].busy;

@@ -7,7 +7,7 @@ namespace nearmetal {
 
 namespace {
 
-// Take the first node that `wanted` accepts out of a list; kNone when there is none. `steps`: nodes looked at.
+// Remove the first node that `wanted` accepts from a list; kNone when there is none. `steps`: nodes examined.
 template <typename List, typename Nodes, typename Wanted>
 std::uint32_t unlink(List &list, Nodes &pool, std::uint64_t &steps, Wanted wanted) {
     std::uint32_t before = kNone;
@@ -72,7 +72,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     } else {
         slot(r, owner) = {.time = index, .state = SlotState::kSending};
     }
-    // A collective that goes on while its process computes takes the processor for a moment.
+    // A collective that progresses while its process computes takes the processor for a moment.
     inject(index, looks(r, now_) ? r.clock : now_ + overhead);
 }
 
@@ -100,7 +100,7 @@ void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, s
     messages_.give(found);
 }
 
-// A message has met the receive of `owner`.
+// A message matches the receive of `owner`.
 void Engine::match(std::uint32_t message, std::uint32_t owner) {
     Message &m = messages_[message];
     m.recv_owner = owner;
@@ -111,8 +111,8 @@ void Engine::match(std::uint32_t message, std::uint32_t owner) {
     }
 }
 
-// A request is used again. If what it stood for is still under way, the program has freed it (MPI_Request_free): it
-// goes on, and nobody will ask for it.
+// A request is reused. If its operation is still under way, the program has freed it (MPI_Request_free): it continues,
+// and nobody will wait for it.
 void Engine::detach(std::uint32_t rank, std::uint32_t index) {
     Rank &r = ranks_[rank];
     const Slot &s = slot(r, index);
@@ -164,7 +164,7 @@ std::uint32_t Engine::take_posted(Rank &r, const Message &m) {
 
 // ---------------------------------------------------------------- arriving
 
-// A message is visible to its process from `time` >= now on.
+// A message becomes visible to its process at `time` >= now.
 void Engine::deliver(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     m.crosses = !path(m.pair).crossing.empty() && m.kind != MessageKind::kGrant && crosses(m);
@@ -219,7 +219,7 @@ void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps 
         return;
     }
     Rank &r = ranks_[rank];
-    if (r.state == State::kWaiting) { // the library looks at whatever comes in
+    if (r.state == State::kWaiting) { // the library handles whatever arrives
         r.clock = awake(rank, time) + overhead;
         complete_slot(rank, owner, r.clock);
         return;
@@ -244,14 +244,14 @@ void Engine::complete_send(std::uint32_t rank, std::uint32_t owner, Ps time) {
 
 // ---------------------------------------------------------------- rendezvous
 
-// What it takes a process to answer a request or a grant: the answer to a grant is the data.
+// What answering a request or a grant costs a process: the answer to a grant is the data.
 Ps Engine::answer_overhead(const Message &m) const {
     const PathModel &way = path(m.pair);
     const Ps data = m.kind == MessageKind::kGrant ? way.segment(m.bytes).send_overhead(m.bytes) : 0;
     return own_time(target(m), way.segment(0).recv_overhead_ps + data);
 }
 
-// A matched request or a grant has come; the process answers when it is inside MPI.
+// A matched request or a grant has arrived; the process answers when it is inside MPI.
 void Engine::control(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t rank = target(m);
@@ -293,7 +293,7 @@ void Engine::answer(std::uint32_t index) {
         tell_sender(index, end);
 }
 
-// The send of a message is over at `time`; until then its rank waits, so another can have the core.
+// The send of a message ends at `time`; until then its rank waits, so another can have the core.
 void Engine::tell_sender(std::uint32_t index, Ps time) {
     const std::uint32_t note = messages_.take();
     const Message &m = messages_[note] = messages_[index];
@@ -302,7 +302,7 @@ void Engine::tell_sender(std::uint32_t index, Ps time) {
     push(time, EventKind::kSent, note);
 }
 
-// The receiver copies the data out of the sender's memory, and needs nothing more of the sender for it.
+// The receiver copies the data from the sender's memory, without further work of the sender.
 void Engine::fetch_data(std::uint32_t index) {
     Message &m = messages_[index];
     m.kind = MessageKind::kData;
@@ -325,7 +325,7 @@ void Engine::sent(std::uint32_t note) {
     complete_send(m.src, m.send_owner, now_);
 }
 
-// The process enters MPI: it answers what came while it computed.
+// The process enters MPI: it answers what arrived while it computed.
 void Engine::enter(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     while (r.deferred.head != kNone) {
@@ -397,7 +397,7 @@ void Engine::advance(std::uint32_t index) {
         ++c.round;
         c.reduce_bytes = round.reduce_bytes;
         const auto tag = static_cast<std::int32_t>(c.seq);
-        c.posting = true; // what completes in here does not go on to the next round
+        c.posting = true; // completions in here do not start the next round
         if (round.recv_from != kAny) {
             ++c.outstanding;
             post_recv(rank,
@@ -417,7 +417,7 @@ void Engine::advance(std::uint32_t index) {
     }
 }
 
-// One send or receive of a collective is complete at `time`; looking at it costs `cost`.
+// One send or receive of a collective is complete at `time`; handling it costs `cost`.
 void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool receive) {
     Context &c = contexts_[index];
     Rank &r = ranks_[c.rank];

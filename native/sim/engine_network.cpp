@@ -45,7 +45,7 @@ Ps PathModel::crossing_for(std::uint64_t bytes) const {
     return before.ps;
 }
 
-// Whether the receiver of a message has sent its sender one that had not come there when this one left.
+// Whether the receiver of a message has sent its sender one that had not arrived when this one left.
 bool Engine::crosses(const Message &m) const {
     const Rank &r = ranks_[m.dst];
     const Flow *flows = &flows_[std::size_t{m.dst} * kInlineFlows];
@@ -78,7 +78,7 @@ Ps Engine::recv_overhead(const Message &m) {
     return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold + crossing);
 }
 
-// Put a message on its way at `time` >= now; returns when its last byte has left the sender.
+// Send a message off at `time` >= now; returns when its last byte has left the sender.
 Ps Engine::inject(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
@@ -104,7 +104,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     r.tx_free = start + segment.gap_ps + wire;
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
-    // An interrupt stage takes packets as they come: the first of them, before the last.
+    // An interrupt stage takes packets as they arrive: the first of them before the last.
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
     const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
@@ -114,7 +114,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     return start + wire;
 }
 
-// MPI messages of a pair do not overtake each other. A rank remembers only pairs with something on the way.
+// MPI messages of a pair do not overtake each other. A rank remembers only pairs with messages in flight.
 Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
     Rank &r = ranks_[src];
     Flow *flows = &flows_[std::size_t{src} * kInlineFlows];
@@ -200,7 +200,7 @@ void Engine::take_packets(std::uint32_t domain, const InterruptStage::Item &item
     schedule_stage(domain);
 }
 
-// TCP answers packets of a message; that takes as long as a small message does, MPI's part of it left out of account.
+// TCP answers packets of a message; that takes as long as a small message does, without MPI's share.
 void Engine::acknowledge(std::uint32_t index, Ps time) {
     const Message &m = messages_[index];
     const Segment &small = path(m.pair).segments.front();
@@ -208,8 +208,8 @@ void Engine::acknowledge(std::uint32_t index, Ps time) {
     push(time + takes, EventKind::kAnswer, (m.kind == MessageKind::kGrant ? m.to : m.from).domain);
 }
 
-// Whether a message of one packet that gets visible now is acknowledged by itself: its sender had not yet seen what its
-// receiver had sent it, so neither carries that of the other.
+// Whether a message of one packet that becomes visible now gets its own acknowledgement: its sender had not yet seen
+// what its receiver had sent, so neither carries the other's.
 bool Engine::answered_alone(const Message &m, Ps time) {
     const std::uint64_t from = sender(m), to = target(m);
     Way &way = ways_[from << 32 | to];
@@ -219,8 +219,8 @@ bool Engine::answered_alone(const Message &m, Ps time) {
     return packets(wire_bytes(m)) == 1 && (back.open > 0 || back.seen > m.time);
 }
 
-// A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it
-// empty is refused and sent again (receiver not ready), with all that follow behind it.
+// A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it empty
+// is refused and sent again (receiver not ready), with all that follow it.
 bool Engine::take_buffer(std::uint32_t index, std::uint32_t to) {
     SharedQueue &queue = shared_[to];
     if (queue.refill_at <= now_) {
@@ -243,7 +243,7 @@ Ps Engine::stage_jitter(std::uint32_t to) {
     return table > 0 ? job_->tables[table - 1].draw(draw(to, stage_draws_[to], 1)) : 0;
 }
 
-// The queue of events cannot forget one, so an event that is no longer due is told by its time.
+// The event queue cannot remove an event, so one that is no longer due is recognised by its time.
 void Engine::schedule_stage(std::uint32_t to) {
     const Ps due = stages_[to].due();
     if (due != kNever && due != stage_planned_[to]) {
@@ -253,7 +253,7 @@ void Engine::schedule_stage(std::uint32_t to) {
 }
 
 void Engine::stage_due(std::uint32_t to) {
-    if (stage_planned_[to] == now_) // used up, even where the stage has moved on: it may be due once more at this time
+    if (stage_planned_[to] == now_) // consumed, even if the stage has moved on: it may be due once more at this time
         stage_planned_[to] = kNever;
     if (stages_[to].due() != now_)
         return;

@@ -1,4 +1,4 @@
-// What is said of a replay that does not end well: who waits for what, and what nobody took.
+// Reports on a replay that does not end well: who waits for what, and what nobody received.
 #include "engine.hpp"
 
 namespace nearmetal {
@@ -11,7 +11,7 @@ Stuck Engine::describe(std::uint32_t rank) const {
     const Rank &r = ranks_[rank];
     const Program &p = program(r);
     Stuck stuck{.rank = rank};
-    std::size_t at = r.pc == 0 ? 0 : r.pc - 1; // a rank that is not in a call is on its way to the next
+    std::size_t at = r.pc == 0 ? 0 : r.pc - 1; // a rank outside a call is heading for the next
     while (at < p.code.size() && static_cast<Instr>(p.code[at] & 3) != Instr::kOp)
         ++at;
     if (at == p.code.size())
@@ -26,7 +26,7 @@ Stuck Engine::describe(std::uint32_t rank) const {
     return stuck;
 }
 
-// The budget was used up.
+// The budget is used up.
 void Engine::exhausted(Outcome outcome, Result &result) const {
     result.outcome = outcome;
     result.stuck = {describe(current_)};

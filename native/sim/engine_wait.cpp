@@ -1,4 +1,4 @@
-// A rank that waits, for its requests or for all others in a collective that was measured, and what ends its wait.
+// Waits of a rank, for its requests or for all others in a measured collective, and what ends them.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
     return false;
 }
 
-// Go on with a wait that was interrupted: count anew what is still to come.
+// Resume an interrupted wait: count again what is still to come.
 bool Engine::wait_again(std::uint32_t rank) {
     const Rank &r = ranks_[rank];
     each_slot(r, r.wait_set, [](Slot &s) { s.waited = false; });
@@ -100,8 +100,8 @@ bool Engine::as_measured(const Op &op, const Comm &comm) const {
            comm.members.empty() && comm.size == job_->ranks;
 }
 
-// All leave together, the measured time after the last one called. What computing adds to a message comes on top: to
-// the first that a rank sends, and to the first that it receives.
+// All leave together, the measured time after the last one called. What computing adds to a message is added: to the
+// first that a rank sends, and to the first that it receives.
 void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq) {
     Rank &r = ranks_[rank];
     const PathModel &way = path(pair(r.place, places_[rank == 0 ? std::min(1u, job_->ranks - 1) : 0]));

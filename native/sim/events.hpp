@@ -12,9 +12,9 @@
 namespace nearmetal {
 
 enum class EventKind : std::uint8_t {
-    kRank = 0,    // the program of a rank goes on
+    kRank = 0,    // the program of a rank continues
     kArrive = 1,  // the last byte of a message reaches the port of its destination
-    kReady = 2,   // a message that queued at the port is through
+    kReady = 2,   // a message that queued at the port has passed it
     kStage = 3,   // an interrupt stage is due
     kContext = 4, // a collective goes to its next round
     kControl = 5, // a process answers a rendezvous message
@@ -33,8 +33,8 @@ struct Event {
     }
 };
 
-// Events of the present day are sorted once; those that are added to it later go to a small heap beside it. Events of
-// the days ahead lie unsorted in their day, those beyond the calendar in one heap of leaves.
+// Events of the present day are sorted once; those added to it later go to a separate small heap. Events of the days
+// ahead lie unsorted in their day, those beyond the calendar in one heap of leaves.
 class EventQueue {
   public:
     [[nodiscard]] bool empty() const { return size_ == 0; }
@@ -70,7 +70,7 @@ class EventQueue {
         }
     }
 
-    // The event that is `ahead` places behind the next one, as far as it is known without work; else nullptr.
+    // The event `ahead` places after the next one, if it is known without work; else nullptr.
     [[nodiscard]] const Event *peek(std::size_t ahead) const {
         return at_ + ahead < today_.size() ? &today_[at_ + ahead] : nullptr;
     }
@@ -78,7 +78,7 @@ class EventQueue {
   private:
     static constexpr std::size_t kDays = 4096;
     static constexpr std::size_t kCrowded = 4096, kSparse = 64; // mean events of a day that change its width
-    static constexpr std::size_t kReview = 1024;                // days between two looks at that mean
+    static constexpr std::size_t kReview = 1024;                // days between two checks of that mean
 
     struct Later {
         bool operator()(const Event &a, const Event &b) const { return b < a; }
@@ -114,7 +114,7 @@ class EventQueue {
             review();
     }
 
-    // All days are over: begin a new calendar at the earliest event beyond.
+    // All days have passed: begin a new calendar at the earliest event beyond.
     void open_calendar() {
         start_ = std::min_element(beyond_.begin(), beyond_.end())->time >> shift_ << shift_;
         day_ = static_cast<std::size_t>(-1);

@@ -27,7 +27,7 @@ void InterruptStage::arrive(Ps now, const Item &item, Ps jitter_ps) {
     }
 }
 
-// How many packets of an item have come by `now`.
+// How many packets of an item have arrived by `now`.
 std::uint32_t InterruptStage::arrived(const Item &item, Ps now) const {
     const Ps gap = setting_->packet_gap_ps;
     if (item.next_ps > now || gap == 0)
@@ -42,7 +42,7 @@ std::uint32_t InterruptStage::there(Ps now) const {
     return frames;
 }
 
-// When the next packet comes that has not come by `now`.
+// When the next packet after `now` arrives.
 Ps InterruptStage::next_packet(Ps now) const {
     Ps next = kNever;
     for (std::size_t i = head_; i < pending_.size(); ++i)
@@ -51,7 +51,7 @@ Ps InterruptStage::next_packet(Ps now) const {
     return next;
 }
 
-// Armed, and `frames` more packets are there: interrupt, or know when to look again.
+// Armed, and `frames` more packets have arrived: interrupt, or schedule the next check.
 void InterruptStage::plan(Ps now, std::uint32_t frames, Ps jitter_ps) {
     fire_at_ = moderator_.complete(now, frames);
     if (fire_at_ <= now)
@@ -151,7 +151,7 @@ void InterruptStage::softirq_limits(Ps end, std::uint32_t work) {
     round_start_ = softirq_start_ = busy_until_;
 }
 
-// napi_complete_done(): either the interrupt is enabled again or NAPI comes back by timer.
+// napi_complete_done(): either the interrupt is enabled again or a timer calls NAPI again.
 void InterruptStage::finish(Ps now, Ps jitter_ps) {
     due_ = kNever;
     if (defer_left_ > 0 && setting_->defer_ps > 0) {

@@ -1,5 +1,5 @@
-// Memory for tables of many megabytes: events touch them everywhere, and with pages of 4 KiB each touch first misses
-// the translation of its address. The kernel is asked for huge pages (madvise(2)); where it has none, nothing changes.
+// Memory for tables of many megabytes: events touch them everywhere, and with 4 KiB pages each touch misses the TLB.
+// The kernel is asked for huge pages (madvise(2)); where it has none, nothing changes.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ template <typename T> struct LargePages {
         if (memory == nullptr)
             throw std::bad_alloc();
 #if defined(__linux__)
-        static_cast<void>(madvise(memory, whole, MADV_HUGEPAGE)); // advice: a refusal costs time only
+        static_cast<void>(madvise(memory, whole, MADV_HUGEPAGE)); // only advice: a refusal costs just time
 #endif
         return static_cast<T *>(memory);
     }
@@ -50,8 +50,8 @@ template <typename T> using LargeVector = std::vector<T, LargePages<T>>;
 
 inline constexpr std::size_t kLine = 64; // of the cache
 
-// Have memory brought into the cache while something else goes on. Without the statement in assembler gcc takes a
-// function that does nothing else for one without effect, and drops the calls of it.
+// Prefetch memory into the cache. Without the assembler statement gcc considers the function free of side effects and
+// drops calls of it.
 inline void fetch_lines(const void *address, std::size_t bytes) {
     const auto *at = static_cast<const char *>(address);
     const std::size_t lead = reinterpret_cast<std::uintptr_t>(at) % kLine;

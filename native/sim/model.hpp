@@ -1,4 +1,4 @@
-// What the machine does: path models of each class of pair, the network between nodes, and the host side.
+// The machine model: paths of each class of pair, the network between nodes, and the host side.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace nearmetal {
 
 // LogGP of one range of message sizes (Culler et al. 1993; Alexandrov et al. 1995), plus the residual distribution.
 struct Segment {
-    std::uint64_t up_to_bytes = 0; // the last segment holds for all larger messages too
+    std::uint64_t up_to_bytes = 0; // the last segment also covers all larger messages
     Ps latency_ps = 0, send_overhead_ps = 0, recv_overhead_ps = 0, gap_ps = 0;
     std::uint64_t latency_fs_per_byte = 0; // how the latency of one message grows
-    std::uint64_t fs_per_byte = 0;         // G, how long a byte keeps the sender from the next: 80,000 is 100 Gbit/s
+    std::uint64_t fs_per_byte = 0;         // G, the time per byte before the sender's next one: 80,000 is 100 Gbit/s
     std::uint32_t tail = 0;                // 1 + position in Job::tables of what is added to the latency; 0 for nothing
     std::uint64_t overhead_fs_per_byte = 0; // O, what either end's processor needs for each byte
 
@@ -28,8 +28,8 @@ struct Segment {
     }
 };
 
-// What a message costs beyond the back-to-back one of a measurement once its process has computed for so long: the
-// path through library and kernel has left the caches.
+// What a message costs beyond a back-to-back one of a measurement after its process has computed for so long: the path
+// through library and kernel has left the caches.
 struct ColdPoint {
     Ps computed_ps, extra_ps;
 };
@@ -44,14 +44,14 @@ struct PathModel {
     std::vector<Segment> segments;                       // rising bounds
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
-    std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
-    bool fetched = false; // inside a domain: above the limit the receiver does both ends' work, the sender only asks
-    // What either end works for a message while its process computes, at least: some of that work otherwise passes while
-    // it waits for the wire. Rising; on lines, beyond the last by the byte.
+    std::uint64_t copy_fs_per_byte = 0; // a process's limit on sending and receiving together; 0: none
+    bool fetched = false; // inside a domain: above the limit the receiver does the work of both ends
+    // The least work of either end for a message while its process computes: otherwise some of it overlaps the wait for
+    // the wire. Rising; on lines, beyond the last per byte.
     std::vector<WorkPoint> work;
 
-    // What it takes a receiver beyond that of a message whose sender had not yet got what the receiver sent it: neither
-    // can carry the other's acknowledgement. On lines, constant below the first and beyond the last.
+    // What the receiver of a message spends in addition if the sender had not yet got what the receiver sent it:
+    // neither can carry the other's acknowledgement. On lines, constant below the first and beyond the last.
     std::vector<WorkPoint> crossing;
 
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
@@ -96,18 +96,18 @@ struct Machine {
     bool blocking = false;
     Ps spin_ps = 0, wakeup_ps = 0;
     std::uint32_t wakeup_tail = 0; // 1 + position in Job::tables
-    bool async_progress = false;   // the library moves rendezvous and collectives while the process computes
+    bool async_progress = false;   // the library progresses rendezvous and collectives while the process computes
     std::uint64_t reduce_fs_per_byte = 0;
     CollectiveChoice collectives = CollectiveChoice::kOpenMpi;
-    std::vector<CollectivePoint> measured[kCollectives]; // by Collective; rising sizes; none: played as its messages
+    std::vector<CollectivePoint> measured[kCollectives]; // by Collective; rising sizes; none: simulated as its messages
     double compute_scale = 1.0;
-    // Cores of a computer, 0 where every rank has its own; a rank that waits gives way to one that shares its core.
+    // Cores of a computer, 0 where every rank has its own; a rank that waits yields to one that shares its core.
     std::uint32_t cores = 0;
     bool one_computer = false;    // all hosts are one computer, as namespaces are
     bool share_by_domain = false; // a core is shared evenly between domains, not between ranks
-    Ps slice_ps = 0;              // how long a rank computes before it has to give way
-    Ps switch_ps = 0;             // from giving way until the other rank looks after its messages
-    Ps lead_ps = kNever;          // how much more than one that polls a rank may have used before that goes first
+    Ps slice_ps = 0;              // how long a rank computes before it has to yield
+    Ps switch_ps = 0;             // from yielding until the other rank handles its messages
+    Ps lead_ps = kNever;          // how much more than a polling rank one may have used before the other goes first
 
     [[nodiscard]] bool was_measured(Collective collective, std::uint64_t bytes) const {
         const std::vector<CollectivePoint> &points = measured[static_cast<std::size_t>(collective)];
@@ -136,13 +136,13 @@ struct Job {
     std::vector<std::uint32_t> host_of;   // rank -> host (its port); empty: rank / ranks_per_host
     std::vector<std::uint32_t> domain_of; // rank -> virtual function, numbered over all hosts; empty: the host
     std::vector<Quantiles> tables;
-    std::vector<std::vector<Ps>> orders; // of gaps that are replayed as they were recorded
+    std::vector<std::vector<Ps>> orders; // of gaps that are replayed as recorded
 };
 
 // Throw std::invalid_argument with `what` when the condition does not hold.
 void require(bool condition, const char *what);
 
-// Check everything once and fill in what may be left out; throw std::invalid_argument for what cannot be played.
+// Check everything once and fill in what may be left out; throw std::invalid_argument for what cannot be simulated.
 void seal(Job &job);
 
 } // namespace nearmetal

@@ -157,8 +157,8 @@ void Moderator::rearm(Ps now) {
     }
 }
 
-// mlx4_en_auto_moderation(), run from the statistics work every 250 ms. Ticks are caught up with before anything
-// that could change the counters, so each sees them as they were at its time.
+// mlx4_en_auto_moderation(), run from the statistics work every 250 ms. Ticks are processed before anything that could
+// change the counters, so each sees the counters of its time.
 void Moderator::tick_mlx4(Ps now) {
     for (; next_tick_ <= now; next_tick_ += kMlx4Period)
         run_mlx4();

@@ -1,7 +1,7 @@
 // The receive side of one virtual function: completions, interrupt moderation, interrupt delivery and NAPI polling.
 //
-// `Moderator` is the rule that decides when the next interrupt may fire, as hardware and driver have it together.
-// `InterruptStage` is the machine around it. Both follow Linux 6.12 and keep its integer arithmetic; the kernel files
+// `Moderator` is the rule that decides when the next interrupt may fire, as hardware and driver implement it together.
+// `InterruptStage` is the machinery around it. Both follow Linux 6.12 and keep its integer arithmetic; the kernel files
 // are named at each algorithm in moderation.cpp. Times are ps of the simulation, settings are in the unit of the
 // driver. `nearmetal.predict.moderation` is the plain Python twin; the tests compare them event by event.
 #pragma once
@@ -38,15 +38,15 @@ struct ModerationSetting {
     // igb only: link speed in Mbit/s
     std::uint32_t link_mbps = 1000;
     // igb and igbvf: the 82576 of QEMU 10.0 (hw/net/igb_core.c). A unit of the register that the driver writes lasts
-    // 1,024 ns, not 250. A window that is over interrupts even without a packet, and that interrupt opens no new one.
+    // 1,024 ns, not 250. The end of a window interrupts even without a packet, and that interrupt opens no new window.
     bool emulated = false;
 };
 
 class Moderator {
   public:
-    explicit Moderator(const ModerationSetting &setting); // which has to live as long
+    explicit Moderator(const ModerationSetting &setting); // which must live as long
 
-    // `frames` more completions are there at `now`: when the interrupt is due (<= now: at once, kNever: not yet).
+    // `frames` more completions at `now`: when the interrupt is due (<= now: at once, kNever: not yet).
     Ps complete(Ps now, std::uint32_t frames);
     // The interrupt fires.
     void fire(Ps now);
@@ -54,7 +54,7 @@ class Moderator {
     void polled(Ps now, std::uint32_t packets, std::uint64_t bytes);
     // NAPI is done and the interrupt is enabled again: where drivers adapt.
     void rearm(Ps now);
-    // Whether packets that come while an interrupt is planned change nothing about it.
+    // Whether packets that arrive while an interrupt is planned do not affect it.
     [[nodiscard]] bool throttles() const { return setting_->kind >= ModerationKind::kIgbQueue; }
     // What the driver has programmed: usecs for the delay kinds, quarter microseconds for the ITR kinds.
     [[nodiscard]] std::uint32_t programmed() const { return throttles() ? itr_ : usecs_; }
@@ -94,7 +94,7 @@ class Moderator {
     bool timing_ = false;
     std::uint32_t latency_class_ = 0;
     // counters
-    std::uint64_t ring_packets_ = 0, ring_bytes_ = 0; // since ever
+    std::uint64_t ring_packets_ = 0, ring_bytes_ = 0; // since the start
     std::uint64_t new_packets_ = 0, new_bytes_ = 0;   // since the driver last cleared them
     // mlx4
     Ps next_tick_ = 0;
@@ -120,10 +120,10 @@ struct StageSetting {
     Ps ksoftirqd_ps = 0;             // delay when the softirq is handed to ksoftirqd
     std::uint32_t defer_count = 0;   // napi_defer_hard_irqs
     Ps defer_ps = 0;                 // gro_flush_timeout
-    // How messages come as packets of a TCP connection; 0: all packets of a message at once, without headers.
+    // How messages arrive as packets of a TCP connection; 0: all packets of a message at once, without headers.
     Ps packet_gap_ps = 0;
     std::uint32_t header_bytes = 0, message_header_bytes = 0; // of each packet as the driver sees it; the MPI's
-    // A poll that finds two packets or more of a message sends an acknowledgement back, and so do messages that cross.
+    // A poll that finds two or more packets of a message sends an acknowledgement, and so do messages that cross.
     bool acknowledged = false;
 };
 
@@ -133,13 +133,13 @@ class alignas(kLine) InterruptStage {
     struct Item {
         std::uint32_t id, frames;
         std::uint64_t bytes;
-        Ps next_ps = 0; // when the next of its packets comes
+        Ps next_ps = 0; // when its next packet arrives
         std::uint32_t unacknowledged = 0;
     };
     struct Visible {
         std::uint32_t id;
         Ps time;
-        bool acknowledges = false; // not the message yet: an acknowledgement of some of its packets leaves
+        bool acknowledges = false; // not the message yet: an acknowledgement of some of its packets
     };
     static constexpr std::uint32_t kNobody = ~0u; // the id of an acknowledgement: it is only counted
     enum class Log : std::uint8_t { kInterrupt = 1, kPoll = 2, kRearm = 3 };
@@ -151,7 +151,7 @@ class alignas(kLine) InterruptStage {
 
     explicit InterruptStage(const StageSetting &setting) : setting_(&setting), moderator_(setting.moderation) {}
 
-    // When handle() wants to be called; kNever when nothing is planned. May move with arrive() and handle().
+    // When to call handle(); kNever when nothing is planned. May move with arrive() and handle().
     [[nodiscard]] Ps due() const { return due_; }
     // The first of `item.frames` packets of a message is in the ring at `now` (never falling between calls).
     // `jitter_ps` is added to the delivery of the interrupt that it may cause; so is that of handle().
@@ -159,7 +159,7 @@ class alignas(kLine) InterruptStage {
     // Do what was due at `now` == due(); messages that become visible to the process are appended to `out`.
     void handle(Ps now, Ps jitter_ps, std::vector<Visible> &out);
 
-    // An item comes soon, or a poll: have the end of the ring brought into the cache, or all of it.
+    // An item or a poll comes soon: prefetch the end of the ring, or all of it.
     void fetch_end() const { fetch_lines(pending_.data() + pending_.size(), sizeof(Item)); }
     void fetch() const {
         if (head_ < pending_.size())
@@ -187,7 +187,7 @@ class alignas(kLine) InterruptStage {
     Ps due_ = kNever, busy_until_ = 0, fire_at_ = kNever;
     State state_ = State::kArmed;
     bool exhausted_ = false; // the last poll used its whole weight
-    Moderator moderator_;    // its first members too are used for each message: those before make one line of the cache
+    Moderator moderator_;    // its first members are also used for each message: those before fill one cache line
     std::uint32_t round_packets_ = 0, rounds_ = 0; // of this softirq: packets of this net_rx_action, restarts
     Ps round_start_ = 0, softirq_start_ = 0;
     std::uint32_t defer_left_ = 0;

@@ -1,5 +1,5 @@
 // nearmetal.predict._sim: the simulator as a Python extension. Errors in the input are ValueError; the Python side
-// (nearmetal.predict.simulate) says what they mean.
+// (nearmetal.predict.simulate) explains them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -52,7 +52,7 @@ class Team {
   public:
     explicit Team(Budget budget) : budget_(std::move(budget)) {}
 
-    // What a thread of the team looks at; the one that belongs to Python looks at signals too.
+    // What a thread of the team checks; the one that belongs to Python also checks for signals.
     [[nodiscard]] Budget budget(bool of_python) {
         Budget own = budget_;
         own.look = [this, of_python] {
@@ -64,7 +64,7 @@ class Team {
         return own;
     }
 
-    // Carry `work` out, on this thread and on helpers; throw what the first of them threw.
+    // Run `work` on this thread and on helpers; throw what the first of them threw.
     template <typename Work> void run(std::uint32_t threads, Work work) {
         const auto guarded = [&](bool of_python) {
             try {
@@ -144,7 +144,7 @@ std::vector<Result> simulate(const Job &job, std::uint64_t seed, std::uint32_t f
 using LogTuple = std::tuple<int, Ps, std::uint32_t>;
 using VisibleTuple = std::tuple<std::uint32_t, Ps>;
 
-// One stage alone, fed with arrivals: what it does, step by step, and when each message becomes visible.
+// A single stage fed with arrivals: what it does, step by step, and when each message becomes visible.
 std::tuple<std::vector<LogTuple>, std::vector<VisibleTuple>>
 run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &frames, const I64Array &bytes) {
     require(time_ps.size() == frames.size() && frames.size() == bytes.size(), "arrivals: sizes differ");

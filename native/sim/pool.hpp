@@ -35,7 +35,7 @@ template <typename Record> class Pool {
     std::uint32_t used_ = 0;
 };
 
-// A pool whose first `fixed` records belong to somebody already: they are neither taken nor given back.
+// A pool whose first `fixed` records have owners already: they are neither taken nor given back.
 template <typename Record> class FixedPool {
   public:
     void reserve_fixed(std::uint32_t fixed) { fixed_.resize(fixed); }

@@ -1,7 +1,7 @@
 // What ranks do: the simulator's input, shared and read-only during a run.
 //
 // A program is a list of instructions over a table of operations. Many ranks may share one program: then peers are
-// rules (`Peer`) that are worked out from the rank number, so a million ranks cost no more than their state.
+// rules (`Peer`) that are computed from the rank number, so a million ranks cost no more than their state.
 #pragma once
 
 #include <cstdint>
@@ -80,8 +80,8 @@ struct Program {
     std::uint32_t slots = 0;                  // request slots in use
     std::uint32_t depth = 0;                  // deepest nesting of repeats
 
-    // Fill in what follows from the code: depth and the partner of each repeat. Returns false when code or an index
-    // is not well-formed.
+    // Derive depth and the partner of each repeat from the code. Returns false when code or an index is not
+    // well-formed.
     bool seal();
     std::vector<std::uint32_t> partner; // of each kRepeat: its kEnd; of each kEnd: its kRepeat
     std::vector<std::uint32_t> level;   // of each kRepeat and kEnd: nesting depth from 0

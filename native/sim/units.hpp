@@ -1,8 +1,8 @@
-// Time and chance of the simulator: integer picoseconds and a counter-based generator.
+// Time and random numbers of the simulator: integer picoseconds and a counter-based generator.
 //
 // Nothing here depends on the order in which threads or ranks run: a draw is a pure function of (seed, stream,
 // counter). Floating point is used for one multiplication and one addition at a time, never contracted (see
-// CMakeLists.txt), so results are equal to the bit on every IEEE-754 machine.
+// CMakeLists.txt), so results are bit-identical on every IEEE-754 machine.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace nearmetal {
 using Ps = std::int64_t; // picoseconds; 2^63 ps are 106 days
 __extension__ typedef __int128 Wide; // a product of two durations
 inline constexpr Ps kNever = std::numeric_limits<Ps>::max();
-inline constexpr Ps kLongest = Ps{1} << 60;     // what a run may last: 13 days
+inline constexpr Ps kLongest = Ps{1} << 60;     // the longest run: 13 days
 inline constexpr Ps kLongestPart = Ps{1} << 57; // a single duration: 40 hours
 inline constexpr Ps kPsPerUs = 1'000'000;
 
-// How long bytes take at a rate; what cannot be told is too long for any run.
+// How long bytes take at a rate; an overflow is too long for any run.
 [[nodiscard]] inline Ps time_of(std::uint64_t bytes, std::uint64_t fs_per_byte) {
     std::uint64_t fs = 0;
     return __builtin_mul_overflow(bytes, fs_per_byte, &fs) ? kLongest : static_cast<Ps>(fs / 1000);

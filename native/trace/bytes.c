@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the trace file is little-endian and written as it lies");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the trace file is little-endian and written from memory");
 
 bool nmt_grow(void *array, size_t *room, size_t wanted, size_t entry_bytes) {
     if (wanted <= *room)

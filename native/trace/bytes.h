@@ -1,7 +1,7 @@
 /* bytes.h - a growing byte buffer and the number encodings of the trace file (docs/reference/trace-file.md).
  *
- * Every function of the recorder that may run out of memory or of room says so by returning false or NMT_NONE, and
- * never ends the traced program. A buffer whose `failed` is set keeps what it has and takes no more.
+ * Every function of the recorder that may run out of memory or space reports it by returning false or NMT_NONE, and
+ * never ends the traced program. A buffer whose `failed` is set keeps its contents and accepts no more.
  */
 #ifndef NMT_BYTES_H
 #define NMT_BYTES_H
@@ -48,7 +48,7 @@ static inline uint64_t nmt_mix(uint64_t value) {
     return value ^ (value >> 33);
 }
 
-/* Make room for `wanted` entries of `entry_bytes` in *array, doubling; false when there is no memory (nothing lost). */
+/* Make room for `wanted` entries of `entry_bytes` in *array, doubling; false when out of memory (nothing is lost). */
 bool nmt_grow(void *array, size_t *room, size_t wanted, size_t entry_bytes);
 
 #endif

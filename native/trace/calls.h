@@ -3,13 +3,13 @@
  *   ROW(Name, name, before, after, parameters...)   a call with counts: also wrapped in its large-count form
  *   PLAIN(Name, name, before, after, parameters...) a call without counts
  *
- * `before` runs in front of the real call, `after` when it has succeeded. A parameter is (KIND, name); the kinds are
- * the C and Fortran types of wrap_*.c. In `after`, inputs go by their names; OUT_REQUEST(x), OUT_COMM(x),
- * OUT_MESSAGE(x) and OUT_INT(x) read outputs; COUNTS(x) and TYPES(x) pass arrays on; FIRST_INDEX is what arrays of
- * indices count from. `mark` is the call in progress.
+ * `before` runs before the real call, `after` when it has succeeded. A parameter is (KIND, name); the kinds are the C
+ * and Fortran types of wrap_*.c. In `after`, inputs go by their names; OUT_REQUEST(x), OUT_COMM(x), OUT_MESSAGE(x) and
+ * OUT_INT(x) read outputs; COUNTS(x) and TYPES(x) pass arrays on; FIRST_INDEX is what arrays of indices count from.
+ * `mark` is the call in progress.
  *
- * Blocking, non-blocking and persistent forms of one operation differ in how they are noted, not in what they are, so
- * they share a row: P2P and COLLECTIVE below.
+ * Blocking, non-blocking and persistent forms of one operation differ only in how they are noted, so they share a row:
+ * P2P and COLLECTIVE below.
  */
 
 #define NOTHING (void)0
@@ -74,7 +74,7 @@ ROW(Recv_init, recv_init, NOTHING, PREPARED(ONE(NMT_RECV, 0)), RECV_PARAMETERS, 
 
 ROW(Sendrecv, sendrecv, NOTHING, BLOCKING(BOTH), BOTH_PARAMETERS, (STATUS, status))
 ROW(Sendrecv_replace, sendrecv_replace, NOTHING, BLOCKING(REPLACE), REPLACE_PARAMETERS, (STATUS, status))
-/* One request for a send and a receive: a trace has one slot a request and one direction a slot. */
+/* One request for a send and a receive: a trace has one slot per request and one direction per slot. */
 #define NEITHER nmt_blank_call(NMT_UNSUPPORTED, 0)
 MPI4_ROW(Isendrecv, isendrecv, NOTHING, REQUESTED(NEITHER), BOTH_PARAMETERS, (REQUEST_OUT, request))
 MPI4_ROW(Isendrecv_replace, isendrecv_replace, NOTHING, REQUESTED(NEITHER), REPLACE_PARAMETERS, (REQUEST_OUT, request))
@@ -218,7 +218,7 @@ PLAIN(Comm_free, comm_free, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_c
 PLAIN(Comm_disconnect, comm_disconnect, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_comm_freed(&mark),
       (COMM_OUT, comm))
 
-/* MPI_Comm_idup: its handle is there at once in the libraries we know, and is used only after the request completed. */
+/* MPI_Comm_idup: the known libraries set its handle at once, and it is used only after the request completed. */
 PLAIN(Comm_idup, comm_idup, NOTHING,
       (MADE(NMT_COMM_DUP, NMT_DUP), nmt_note_request(&mark, nmt_blank_call(NMT_SKIP, 0), OUT_REQUEST(request))),
       (COMM, comm), (COMM_OUT, created), (REQUEST_OUT, request))

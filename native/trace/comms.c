@@ -13,7 +13,7 @@ static struct {
     struct nmt_comm_info *infos;
     size_t room;
     uint32_t count;
-    uint32_t latest; /* the info that was found last: most programs use one communicator for long */
+    uint32_t latest; /* the entry found last: most programs use one communicator for long */
     struct occurrence *occurrences;
     size_t occurrences_room;
     size_t occurrences_count;
@@ -80,7 +80,7 @@ uint64_t nmt_comms_uid(uint64_t parent_uid, uint64_t nth, MPI_Comm created) {
     uint64_t *members = members_of(created, &size), first = members && size ? members[0] : 0;
     free(members);
     if (inter) {
-        /* Both sides must come to the same name: the lower of the two first members speaks. */
+        /* Both sides must derive the same uid: both use the lower of the two first members. */
         uint64_t *remote = remote_members_of(created, &size);
         first = remote && size && remote[0] < first ? remote[0] : first;
         free(remote);
@@ -110,7 +110,7 @@ uint64_t nmt_comms_uid_by_members(uint64_t parent_uid, MPI_Comm created) {
     return nmt_uid((uint64_t[]){name, earlier(name)}, 2);
 }
 
-/* Enter the Cartesian shape of a communicator, when it has one, as lists. */
+/* Add the Cartesian shape of a communicator, when it has one, as lists. */
 static int add_shape(struct nmt_recorder *recorder, MPI_Comm comm, struct nmt_comm *entry) {
     int topology, dimensions = 0;
     PMPI_Topo_test(comm, &topology);

@@ -1,4 +1,4 @@
-/* comms.h - communicators: which entry a handle is, and names that all members agree on without talking. */
+/* comms.h - communicators: the entry of a handle, and uids that all members agree on without messages. */
 #ifndef NMT_COMMS_H
 #define NMT_COMMS_H
 
@@ -20,22 +20,22 @@ struct nmt_comm_info {
     bool inter;
 };
 
-/* Enter MPI_COMM_WORLD and MPI_COMM_SELF. */
+/* Add MPI_COMM_WORLD and MPI_COMM_SELF. */
 bool nmt_comms_start(struct nmt_recorder *recorder);
 
 /* Return what is known of a communicator, or NULL. The pointer is valid until the next communicator is made. */
 struct nmt_comm_info *nmt_comms_find(MPI_Comm comm);
 
-/* Enter a communicator of a kind made from `parent`; the uid is told by `uid`. Return its entry or NMT_NONE. */
+/* Add a communicator of a kind made from `parent`, with uid `uid`. Return its entry or NMT_NONE. */
 uint32_t nmt_comms_add(struct nmt_recorder *recorder, MPI_Comm comm, int kind, uint32_t parent, uint64_t uid);
 
 /* The uid of a communicator made by a collective call over its parent, of which it is the nth. */
 uint64_t nmt_comms_uid(uint64_t parent_uid, uint64_t nth, MPI_Comm created);
 
-/* The uid of one made by its members only, or between two groups: told by the members. */
+/* The uid of one made by its members only, or between two groups: derived from the members. */
 uint64_t nmt_comms_uid_by_members(uint64_t parent_uid, MPI_Comm created);
 
-/* The handle is freed and may come back for another communicator. */
+/* The handle is freed and may be reused for another communicator. */
 void nmt_comms_forget(uint32_t entry);
 
 void nmt_comms_free(void);

@@ -54,7 +54,7 @@ struct nmt_call nmt_sendrecv(struct nmt_call send, struct nmt_call recv) {
     return send;
 }
 
-/* Start a collective; on communicators that the format cannot say enough about it is only counted. */
+/* Start a collective; on communicators that the format cannot describe it is only counted. */
 static struct nmt_call collective(int kind, int root, MPI_Comm comm, const struct nmt_comm_info **info) {
     *info = nmt_comms_find(comm);
     bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
@@ -111,7 +111,7 @@ static uint32_t intern_vector(const struct nmt_vector *vector, int peers, uint64
     return list;
 }
 
-/* How many counts a vector has: one a rank, or two a dimension for neighbours. */
+/* How many counts a vector has: one per rank, or two per dimension for neighbours. */
 static int peers_of(const struct nmt_comm_info *info, int kind) {
     bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
     return neighbours ? 2 * info->dimensions : info->size;

@@ -1,4 +1,4 @@
-/* describe.h - MPI calls as data: which entry of the CALL table a call is. */
+/* describe.h - MPI calls as entries of the CALL table. */
 #ifndef NMT_DESCRIBE_H
 #define NMT_DESCRIBE_H
 
@@ -19,7 +19,7 @@ struct nmt_types {
     bool fortran;
 };
 
-/* One side of a collective: what a rank gives or takes. */
+/* One side of a collective: what a rank sends or receives. */
 struct nmt_side {
     const void *buffer;
     long long count;
@@ -43,7 +43,7 @@ struct nmt_call nmt_sendrecv(struct nmt_call send, struct nmt_call recv);
 /* Collectives; `root` is -1 where there is none. Calls on inter-communicators are NMT_UNSUPPORTED. */
 struct nmt_call nmt_barrier(MPI_Comm comm);
 struct nmt_call nmt_whole(int kind, long long count, MPI_Datatype type, int root, MPI_Comm comm, const void *buffer);
-/* ... where the side that is in place does not say how much: the other one does. */
+/* ... where one side may be in place: `tells` is the side that states the size. */
 struct nmt_call nmt_exchange(int kind, struct nmt_side tells, struct nmt_side other, int root, MPI_Comm comm);
 /* ... with a count for each rank: `many` is known at the root only (or everywhere, root -1). */
 struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector many, int root, MPI_Comm comm);

@@ -46,8 +46,8 @@ static uint64_t bin_start(uint32_t bin) {
     return (uint64_t)(NMT_GAP_STEPS + bin % NMT_GAP_STEPS) << (bin / NMT_GAP_STEPS - 1);
 }
 
-/* A duration in 16 bits, to the nearest: up to 4095 ns as it is, else (2048 .. 4095) << shift, as shift * 2048 + step.
- * 73 minutes and all above are one. */
+/* A duration rounded to 16 bits: up to 4095 ns exactly, else (2048 .. 4095) << shift, as shift * 2048 + step. 73
+ * minutes and above share one value. */
 static uint16_t short_of(uint64_t ns) {
     if (ns < 4096)
         return (uint16_t)ns;
@@ -57,7 +57,7 @@ static uint16_t short_of(uint64_t ns) {
     return code < UINT16_MAX ? (uint16_t)code : UINT16_MAX;
 }
 
-/* Keep a duration in its place in the order, in a block that doubles. */
+/* Append a duration to the order, in a block that doubles. */
 static bool keep_order(struct nmt_gaps *gaps, struct site *site, uint64_t duration_ns) {
     uint32_t have = site->kept;
     if (have != site->visits || have == NMT_GAP_KEPT || gaps->kept_in_all == NMT_GAP_KEPT_IN_ALL)

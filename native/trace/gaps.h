@@ -1,11 +1,11 @@
 /* gaps.h - how long a rank computes between two calls: one distribution for each place in the program, and the order.
  *
- * A place (site) is told by four numbers: the code addresses and the CALL entries before and after it. The first
- * NMT_GAP_EXACT durations of a site are kept as they are; from then on the site is a histogram with NMT_GAP_STEPS
- * bins an octave (a value is known to 1/16 of itself). Sites beyond NMT_GAP_SITES share one for each pair of kinds.
+ * A place (site) is identified by four numbers: the code addresses and the CALL entries before and after it. The first
+ * NMT_GAP_EXACT durations of a site are kept exactly; from then on the site is a histogram with NMT_GAP_STEPS bins per
+ * octave (a value is known to 1/16 of itself). Sites beyond NMT_GAP_SITES share one for each pair of kinds.
  *
- * The first NMT_GAP_KEPT durations of a site are also kept in the order in which they came, as 16 bits each, until
- * there are NMT_GAP_KEPT_IN_ALL: ranks are slow together, and a distribution forgets that.
+ * The first NMT_GAP_KEPT durations of a site are also kept in order of arrival, as 16 bits each, until there are
+ * NMT_GAP_KEPT_IN_ALL: ranks slow down together, which a distribution does not show.
  */
 #ifndef NMT_GAPS_H
 #define NMT_GAPS_H
@@ -39,8 +39,8 @@ struct nmt_gaps;
 /* Return an empty table, or NULL without memory. */
 struct nmt_gaps *nmt_gaps_new(void);
 
-/* Add a duration at a place and return its site; `kinds` tells which site shared by the rest it joins when there are
- * too many. NMT_NONE without memory. */
+/* Add a duration at a place and return its site; `kinds` selects the shared site that it joins when there are too many.
+ * NMT_NONE without memory. */
 uint32_t nmt_gaps_add(struct nmt_gaps *gaps, const struct nmt_place *place, uint32_t kinds, uint64_t duration_ns);
 
 /* Append the payload of the GAPS section. */

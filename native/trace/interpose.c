@@ -32,8 +32,8 @@ static struct {
 #define FAST_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 
 static FAST_LOCAL int depth;
-static FAST_LOCAL bool has_called;                     /* anything that is recorded, where several threads may */
-static FAST_LOCAL uint64_t left_ns, left_processor_ns; /* when this thread went on computing, by both clocks */
+static FAST_LOCAL bool has_called;                     /* made a recorded call, where several threads may */
+static FAST_LOCAL uint64_t left_ns, left_processor_ns; /* when this thread resumed computing, by both clocks */
 static FAST_LOCAL uint64_t *handle_buffer;
 static FAST_LOCAL size_t handle_room;
 
@@ -51,7 +51,7 @@ static void begin_gap(uint64_t now_ns) {
     left_processor_ns = state.facts.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
 }
 
-/* How much of the gap that ends now the thread did not have a processor. */
+/* How long the thread had no processor during the gap that ends now. */
 static uint64_t time_without_processor(uint64_t now_ns) {
     uint64_t had_ns = read_ns(CLOCK_THREAD_CPUTIME_ID) - left_processor_ns, passed_ns = now_ns - left_ns;
     return passed_ns > had_ns ? passed_ns - had_ns : 0;
@@ -99,7 +99,7 @@ static void complain(const char *what, const char *why) {
     fprintf(stderr, "nearmetal trace: rank %u: %s: %s\n", state.run.rank, what, why);
 }
 
-/* A program that runs with another MPI than this library was compiled for hands over handles of another shape. */
+/* A program that runs with another MPI than this library was compiled for passes handles of another type. */
 static bool library_fits(void) {
     char version[NMT_VERSION_ROOM] = "";
     nmt_read_version(version);
@@ -131,13 +131,13 @@ static void identify(void) {
         (struct nmt_run){.rank = (uint32_t)rank, .ranks = (uint32_t)ranks, .trace_id = id ? strtoull(id, NULL, 16) : 0};
 }
 
-/* Its ranks count from 0 anew, as those of the program that started it: their files would have the same names. */
+/* Its ranks start from 0, as those of the program that started it: their files would have the same names. */
 static bool was_spawned(void) {
     MPI_Comm parent;
     PMPI_Comm_get_parent(&parent);
     if (parent == MPI_COMM_NULL)
         return false;
-    complain("not recorded", "MPI_Comm_spawn started it, and a trace holds the ranks of the launcher only");
+    complain("not recorded", "MPI_Comm_spawn started it, and a trace holds only ranks that the launcher started");
     return true;
 }
 
@@ -153,7 +153,7 @@ static bool start(const char *directory) {
     }
     int error = nmt_recorder_claim(&state.run, state.part);
     if (!error && nmt_recorder_wrote(&state.run, state.path)) {
-        complain("not recorded", "this launch has recorded a program already, and a trace holds one");
+        complain("not recorded", "this launch has already recorded a program, and a trace holds one");
         return false;
     }
     if (error) {
@@ -161,7 +161,7 @@ static bool start(const char *directory) {
         return false;
     }
     if (!nmt_recorder_start(&nmt_recorder, state.directory) || !nmt_comms_start(&nmt_recorder)) {
-        complain("cannot record", "there is no memory");
+        complain("cannot record", "out of memory");
         return false;
     }
     return true;
@@ -363,7 +363,7 @@ struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype
     return call;
 }
 
-/* Note the creation of a communicator whose uid is known. Made by its own members only, it is a call on itself. */
+/* Note the creation of a communicator whose uid is known. One made by its own members only is a call on itself. */
 static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, const struct nmt_comm_info *parent,
                       uint64_t uid, MPI_Comm created, bool by_members) {
     struct nmt_call call = nmt_blank_call(call_kind, parent->entry);

@@ -1,4 +1,4 @@
-/* interpose.h - what the wrappers of calls.h are made of.
+/* interpose.h - the building blocks of the wrappers of calls.h.
  *
  * Every wrapper does the same: nmt_enter, the real call, nmt_leave, describe the call as data, hand the description
  * to one of the nmt_note functions, nmt_done. Calls that MPI makes itself inside another call are not recorded. With
@@ -33,16 +33,16 @@ struct nmt_mark {
     bool noted;
 };
 
-/* Return whether this call is to be recorded, and stamp its start. */
+/* Return whether to record this call, and stamp its start. */
 bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code);
 
 /* Stamp the end of the real call and lock the recorder. */
 void nmt_leave(struct nmt_mark *mark);
 
-/* Unlock the recorder; the program computes again from here on. */
+/* Unlock the recorder; the program computes again from here. */
 void nmt_done(struct nmt_mark *mark);
 
-/* Tell calls from nested ones around MPI_Init and MPI_Finalize, which are not recorded like the others. */
+/* Mark nested calls around MPI_Init and MPI_Finalize, which are not recorded like the others. */
 void nmt_init(int result, uint64_t enter_ns, int threads);
 void nmt_finalize(const void *code);
 uint64_t nmt_now_ns(void);
@@ -60,14 +60,14 @@ void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Reques
 
 /* The requests of the snapshot with these indices are complete (NULL: all of them). */
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base);
-/* The same for a test: nothing complete is a fruitless poll. */
+/* The same for a test: it is a fruitless poll when nothing is complete. */
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base);
-/* The same for a look at one request, which the program goes on holding. */
+/* The same for a query of one request, which the program keeps. */
 void nmt_note_looked(struct nmt_mark *mark, bool found);
 void nmt_note_started(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 
-/* Probes; a matched probe remembers what its message is received with. */
+/* Probes; a matched probe keeps what describes the receive of its message. */
 /* MPI_Pcontrol: a mark in the program, whatever its level. */
 void nmt_mark_level(struct nmt_mark *mark, int level);
 
@@ -81,7 +81,7 @@ void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created
 void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm);
 void nmt_note_comm_freed(struct nmt_mark *mark);
 
-/* Calls that the format has no kind for, and calls that stay on this rank (datatypes, topologies). */
+/* Calls that the format has no kind for, and calls local to this rank (datatypes, topologies). */
 void nmt_note_unsupported(struct nmt_mark *mark);
 void nmt_note_local(struct nmt_mark *mark);
 

@@ -29,7 +29,7 @@ void nmt_read_version(char version[NMT_VERSION_ROOM]) {
         *at = *at == '\t' ? ' ' : *at;
 }
 
-/* Copy text into a META line: a new line in it would end the line, and bytes outside ASCII might not be UTF-8. */
+/* Copy text into a META line: a newline would end the line, and bytes outside ASCII might not be UTF-8. */
 static void add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
     nmt_bytes_put(meta, key, strlen(key));
     nmt_bytes_put(meta, "=", 1);
@@ -106,7 +106,7 @@ static int add_build(struct dl_phdr_info *program, size_t size, void *meta) {
     return 1;
 }
 
-/* The processor whose clock the gaps were measured by: its model, where the kernel tells it, and how many there are. */
+/* The processor whose clock measured the gaps: its model, where the kernel reports it, and how many there are. */
 static void add_processors(struct nmt_bytes *meta) {
     char line[LINE_ROOM];
     FILE *file = fopen("/proc/cpuinfo", "re");

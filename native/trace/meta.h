@@ -9,11 +9,11 @@
 
 enum {
     NMT_NAMES = 64,
-    /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library that answers may be another one, with a larger limit. */
+    /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library in use may be another one, with a larger limit. */
     NMT_VERSION_ROOM = 1 << 16,
 };
 
-/* Calls that were seen but not recorded, in all and by name; of more names than fit only the sum tells. */
+/* Calls that were seen but not recorded, in all and by name; names that do not fit are only in the sum. */
 struct nmt_unsupported {
     uint64_t calls;
     unsigned names;
@@ -25,7 +25,7 @@ struct nmt_unsupported {
 
 void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name);
 
-/* What describes a rank's recording beside its calls. */
+/* What describes a rank's recording besides its calls. */
 struct nmt_facts {
     int threads;              /* the level that MPI granted */
     uint64_t calling_threads; /* that called MPI after MPI_Init; 0 where only one may */
@@ -37,7 +37,7 @@ struct nmt_facts {
     struct nmt_unsupported unsupported;
 };
 
-/* Read the first line of what the MPI that runs says of itself. */
+/* Read the first line of the version string of the MPI in use. */
 void nmt_read_version(char version[NMT_VERSION_ROOM]);
 
 /* Write the lines of META, ended by a zero. */

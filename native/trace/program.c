@@ -34,7 +34,7 @@ struct open_step {
     struct step step;
     uint64_t hash;
     uint32_t previous; /* the step before it in the same bucket */
-    uint32_t due_next; /* the next older repeat that wants to grow at the same height */
+    uint32_t due_next; /* the next older repeat that may grow at the same height */
 };
 
 struct nmt_program {
@@ -107,7 +107,7 @@ static void push_open(struct nmt_program *program, struct step step) {
     }
 }
 
-/* Take the latest step off. Steps leave in the reverse order of their coming, so both chains only lose their head. */
+/* Pop the latest step. Steps leave in reverse order, so both chains only lose their head. */
 static struct step pop_open(struct nmt_program *program) {
     uint32_t at = --program->height;
     struct open_step *open = &program->open[at];
@@ -128,7 +128,7 @@ static void drop_open(struct nmt_program *program, uint32_t count) {
     }
 }
 
-/* Let a repeat grow by the latest steps when they are its body once more. */
+/* Extend a repeat by the latest steps when they match its body once more. */
 static bool grow_repeat(struct nmt_program *program) {
     for (uint32_t at = program->due[program->height]; at != NO_STEP; at = program->open[at].due_next) {
         struct repeat *repeat = program->open[at].step.repeat;
@@ -167,7 +167,7 @@ static uint32_t depth_of(const struct nmt_program *program, uint32_t start, uint
     return depth;
 }
 
-/* Turn the latest `length` steps and their equals before them into a repeat of two. */
+/* Fold the latest `length` steps and the equal ones before them into a repeat of two. */
 static bool fold(struct nmt_program *program, uint32_t length) {
     uint32_t second = program->height - length, first = second - length;
     uint32_t depth = depth_of(program, second, length) + 1;

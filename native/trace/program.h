@@ -1,9 +1,9 @@
 /* program.h - the sequence of calls and gaps of a rank, with repeats found while it runs.
  *
- * Steps are pushed one at a time. When the latest steps repeat the ones before them they become a repeat, and when
- * they repeat the body of the repeat before them its count rises: a loop of any length, of loops of any length,
- * takes the memory of one turn. Equal stretches are found by rolling hashes and confirmed step by step, so what is
- * written always expands to exactly what was pushed.
+ * Steps are pushed one at a time. When the latest steps repeat the ones before them they become a repeat, and when they
+ * repeat the body of the repeat before them its count rises: a loop of any length, of loops of any length, takes the
+ * memory of one iteration. Equal stretches are found by rolling hashes and confirmed step by step, so what is written
+ * always expands to exactly what was pushed.
  *
  * Memory is bounded: at most NMT_WINDOW steps and repeats (and NMT_LIVE_STEPS steps inside repeats) are open to
  * folding. Older ones are encoded, and leave memory for an unnamed file as soon as they fill NMT_SPILL_BYTES.
@@ -30,8 +30,8 @@ enum {
 
 struct nmt_program;
 
-/* Make an empty program whose older part may spill into an unnamed file in `directory` (NULL: memory only). NULL
- * when there is no memory. */
+/* Make an empty program whose older part may spill into an unnamed file in `directory` (NULL: memory only). NULL when
+ * out of memory. */
 struct nmt_program *nmt_program_new(const char *directory);
 
 /* Append: compute at gap site `gap` (NMT_NONE: no gap), then call number `call`. */

@@ -23,7 +23,7 @@ bool nmt_recorder_start(struct nmt_recorder *recorder, const char *directory) {
     return recorder->gaps && recorder->program;
 }
 
-/* Time since the program went on: between two polls it is waiting when it is short, else it is compute. */
+/* Time since the program resumed: between two polls it counts as waiting when short, else as compute. */
 static void count_pause(struct nmt_recorder *recorder, uint64_t enter_ns) {
     uint64_t pause_ns = enter_ns > recorder->left_ns ? enter_ns - recorder->left_ns : 0;
     if (recorder->polled && pause_ns < NMT_POLL_PAUSE_NS)
@@ -32,7 +32,7 @@ static void count_pause(struct nmt_recorder *recorder, uint64_t enter_ns) {
         recorder->compute_ns += pause_ns;
 }
 
-/* Blur what makes calls distinct when there are too many of them. Collectives keep their sizes: ranks must agree. */
+/* Coarsen what makes calls distinct when there are too many of them. Collectives keep their sizes: ranks must agree. */
 static void blur(struct nmt_recorder *recorder, struct nmt_call *call) {
     struct nmt_call exact = *call;
     if (call->kind == NMT_SEND || call->kind == NMT_SENDRECV)
@@ -52,7 +52,7 @@ static uint32_t gap_before(struct nmt_recorder *recorder, uint32_t call, uint64_
     uint32_t kinds = (uint32_t)entries[recorder->last_call].kind << 16 | entries[call].kind;
     uint32_t gap = nmt_gaps_add(recorder->gaps, &place, kinds, recorder->compute_ns);
     if (gap == NMT_NONE)
-        give_up(recorder, "there is no memory for compute gaps");
+        give_up(recorder, "out of memory for compute gaps");
     return gap;
 }
 
@@ -65,7 +65,7 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
         blur(recorder, &call);
     uint32_t index = nmt_calls_intern(&recorder->calls, &call);
     if (index == NMT_NONE || index >= NMT_MAX_CALLS) {
-        give_up(recorder, index == NMT_NONE ? "there is no memory for another distinct call"
+        give_up(recorder, index == NMT_NONE ? "out of memory for another distinct call"
                                             : "it makes too many distinct calls (a tag that counts up?)");
         return;
     }
@@ -106,7 +106,7 @@ uint32_t nmt_recorder_add_comm(struct nmt_recorder *recorder, const struct nmt_c
 uint32_t nmt_recorder_list(struct nmt_recorder *recorder, const uint64_t *values, size_t count) {
     uint32_t list = nmt_lists_intern(&recorder->lists, values, count);
     if (list == NMT_NONE)
-        give_up(recorder, "there is no memory for another list");
+        give_up(recorder, "out of memory for another list");
     return list;
 }
 

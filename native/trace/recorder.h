@@ -1,7 +1,7 @@
 /* recorder.h - everything one rank records, without MPI: feed it calls and times, then write its file.
  *
  * The recorder is not thread-safe; interpose.c holds a lock around it. When memory, disk or a table limit runs out it
- * sets `failure` to one sentence and takes no more; such a recording is never written.
+ * sets `failure` to one sentence and records no more; such a recording is never written.
  */
 #ifndef NMT_RECORDER_H
 #define NMT_RECORDER_H
@@ -16,13 +16,13 @@ enum { NMT_EXACT_CALLS = 64, NMT_MAX_CALLS = 128 };
 #else
 enum {
     NMT_EXACT_CALLS = 1 << 16, /* distinct calls after which message sizes are rounded and lists left out */
-    NMT_MAX_CALLS = 1 << 20,   /* distinct calls after which the recording is given up */
+    NMT_MAX_CALLS = 1 << 20,   /* distinct calls after which recording stops */
 };
 #endif
 
 enum {
     NMT_POLL_PAUSE_NS = 2000,        /* time between fruitless polls that counts as waiting, not as compute */
-    NMT_MAX_COMMUNICATORS = 1 << 16, /* communicators after which the recording is given up, freed ones too */
+    NMT_MAX_COMMUNICATORS = 1 << 16, /* communicators, freed ones too, after which recording stops */
 };
 
 enum nmt_comm_kind {
@@ -35,7 +35,7 @@ enum nmt_comm_kind {
     NMT_INTER,
 };
 
-/* A communicator, exactly as it lies in the COMM section. */
+/* A communicator, laid out as in the COMM section. */
 struct nmt_comm {
     uint64_t uid;
     uint32_t parent;
@@ -46,7 +46,7 @@ struct nmt_comm {
     uint32_t dims;
     uint32_t periods;
 };
-_Static_assert(sizeof(struct nmt_comm) == 32, "struct nmt_comm must lie as in the file");
+_Static_assert(sizeof(struct nmt_comm) == 32, "struct nmt_comm must be laid out as in the file");
 
 struct nmt_recorder {
     struct nmt_lists lists;
@@ -56,10 +56,10 @@ struct nmt_recorder {
     uint32_t comm_count;
     struct nmt_gaps *gaps;
     struct nmt_program *program;
-    uint64_t left_ns; /* when the program went on computing */
+    uint64_t left_ns; /* when the program resumed computing */
     uint64_t last_code;
     uint32_t last_call;
-    uint64_t compute_ns; /* since the last recorded call, polls apart */
+    uint64_t compute_ns; /* since the last recorded call, without polls */
     uint64_t polling_ns; /* in fruitless polls since then */
     bool polled;         /* the last call was a fruitless poll */
     uint64_t rounded;    /* calls whose size was rounded */
@@ -88,7 +88,7 @@ void nmt_recorder_poll(struct nmt_recorder *recorder, uint64_t enter_ns, uint64_
 /* Leave out this much of the gap that is about to end. */
 void nmt_recorder_skip(struct nmt_recorder *recorder, uint64_t idle_ns);
 
-/* Note when the program goes on after a note or a poll, so that the recorder's own work is nobody's compute time. */
+/* Note when the program resumes after a note or a poll, so that the recorder's work does not count as compute. */
 void nmt_recorder_resume(struct nmt_recorder *recorder, uint64_t now_ns);
 
 /* Add a communicator and return its entry; NMT_NONE when there are too many. */

@@ -1,9 +1,9 @@
-/* requests.h - which slot an MPI request holds, told by its handle.
+/* requests.h - which slot an MPI request holds, by its handle.
  *
- * A new request takes the lowest free slot, so equal turns of a loop use equal slots and compress. A library may
- * hand the same handle out several times at once, for requests that are complete already: those are kept in order
- * and the oldest completes first. A request that is not recorded (MPI_PROC_NULL) is kept too, without a slot, so that
- * its completion is not mistaken for another's.
+ * A new request takes the lowest free slot, so equal iterations of a loop use equal slots and compress. A library may
+ * return the same handle several times at once, for requests that are complete already: those are kept in order and the
+ * oldest completes first. A request that is not recorded (MPI_PROC_NULL) is kept too, without a slot, so that its
+ * completion is not mistaken for another's.
  */
 #ifndef NMT_REQUESTS_H
 #define NMT_REQUESTS_H

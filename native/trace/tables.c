@@ -14,7 +14,7 @@ struct nmt_call nmt_blank_call(int kind, uint32_t comm) {
                              .type_bytes = 1};
 }
 
-/* Answers whether the entry at `position` of `owner` equals `wanted`. */
+/* Return whether the entry at `position` of `owner` equals `wanted`. */
 typedef bool nmt_equal(const void *owner, uint32_t position, const void *wanted);
 typedef uint64_t nmt_hash_of(const void *owner, uint32_t position);
 

@@ -1,4 +1,4 @@
-/* tables.h - what is written once and referred to by number: integer lists and distinct calls. */
+/* tables.h - integer lists and distinct calls, written once and referred to by number. */
 #ifndef NMT_TABLES_H
 #define NMT_TABLES_H
 
@@ -49,7 +49,7 @@ enum nmt_flag {
     NMT_POLLED = 1 << 9,
 };
 
-/* One distinct call, exactly as it lies in the CALL section. */
+/* One distinct call, laid out as in the CALL section. */
 struct nmt_call {
     uint16_t kind;
     uint16_t flags;
@@ -65,7 +65,7 @@ struct nmt_call {
     uint32_t list_b;
     uint32_t type_bytes;
 };
-_Static_assert(sizeof(struct nmt_call) == 56, "struct nmt_call must lie as in the file");
+_Static_assert(sizeof(struct nmt_call) == 56, "struct nmt_call must be laid out as in the file");
 
 /* Return a call of a kind on a communicator with nothing else in it. */
 struct nmt_call nmt_blank_call(int kind, uint32_t comm);

@@ -89,7 +89,7 @@ int MPI_Finalize(void) {
     return PMPI_Finalize();
 }
 
-/* Further arguments are the profiler's own affair, and none of ours is called with any. */
+/* Further arguments are for other profilers: this one takes none and passes none on. */
 int MPI_Pcontrol(const int level, ...) {
     struct nmt_mark mark;
     int status = PMPI_Pcontrol(level);
@@ -109,7 +109,7 @@ int MPI_Pcontrol(const int level, ...) {
 #define PLAIN(Name, name, before, after, ...) WRAP(Name, before, after, __VA_ARGS__)
 #include "calls.h"
 
-/* Not in calls.h: Fortran hands on the lengths of texts as further arguments. */
+/* Not in calls.h: Fortran passes the lengths of strings as further arguments. */
 #define DYNAMIC(Name, ...) WRAP(Name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
 
 DYNAMIC(Comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), (INT, root), (COMM, comm),

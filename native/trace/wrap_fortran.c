@@ -3,8 +3,8 @@
  *
  * All bindings pass every argument by reference and every handle as one integer (the types of mpi_f08 hold nothing
  * else), so one wrapper shape serves all. Only buffers differ: in MPICH's mpi_f08 calls with a buffer, whose names end
- * in `f08ts`, a buffer comes as an array descriptor, which starts with the address. Arguments go on untouched; only
- * the description of the call reads them. `ierror` is optional in mpi_f08.
+ * in `f08ts`, a buffer comes as an array descriptor, which starts with the address. Arguments are passed on unchanged;
+ * only the description of the call reads them. `ierror` is optional in mpi_f08.
  */
 #include "interpose.h"
 
@@ -29,7 +29,7 @@ static any_function *real_function(const char *name) {
     return function;
 }
 
-/* The Fortran MPI_IN_PLACE is a variable of the library, told by its address. */
+/* The Fortran MPI_IN_PLACE is a variable of the library, known by its address. */
 static const void *buffer_at(const void *buffer) {
     static const void *in_place;
     if (!in_place)
@@ -116,7 +116,7 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         nmt_done(&mark);                                                                                               \
     }
 
-/* The same function under the names that other compilers give to it. */
+/* The same function under the names that other compilers use. */
 #define ALIAS(symbol, other) extern __typeof__(symbol) other __attribute__((alias(#symbol)))
 
 /* The library's own Fortran start does more than MPI_Init, such as finding Fortran's constants: it must run. */

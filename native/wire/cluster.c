@@ -14,7 +14,7 @@ enum { MAGIC = 0x77697232 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Holders keep the lock for less than a microsecond; one that was stopped by a signal would keep it for ever. */
+/* The lock is held for less than a microsecond; a holder that was stopped by a signal would keep it for ever. */
 static void lock(struct member *m) {
     struct watch seen[NODES_MAX] = {{0}};
     int error = pthread_mutex_trylock(&m->shared->lock);
@@ -59,7 +59,7 @@ static bool all_joined(const struct cluster *shared) {
     return true;
 }
 
-/* Map the memory, reserved in full: a page that is missing later would end the process by SIGBUS. */
+/* Map the memory, reserved in full: a page missing later would end the process by SIGBUS. */
 static struct cluster *map_shared(const char *path, int fd, size_t bytes) {
     const int error = posix_fallocate(fd, 0, (off_t)bytes);
     if (error)
@@ -81,7 +81,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         wire_die("%s belongs to another cluster (it has %u nodes, lookahead %lld ns)", path, shared->nodes,
                  (long long)shared->lookahead_ns);
     if (shared->node[self].pid)
-        wire_die("there is a node %d in %s already, process %d", self, path, shared->node[self].pid);
+        wire_die("node %d has already joined %s, as process %d", self, path, shared->node[self].pid);
     shared->node[self].pid = getpid();
     if (all_joined(shared) && unlink(path) && errno != ENOENT && errno != EPERM && errno != EACCES)
         wire_die("cannot remove %s: %s", path, strerror(errno));
@@ -96,7 +96,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         m->peer_fd[i] = -1;
 }
 
-/* Under the lock: a sender that had seen this node here would lower its promise when nobody is left to raise it. */
+/* Under the lock: a sender that had seen this node would lower its promise, and nobody would raise it again. */
 void cluster_leave(struct member *m) {
     lock(m);
     m->me->gone = 1;
@@ -155,7 +155,7 @@ static void copy_out(const struct ring *ring, uint64_t at, void *to, size_t byte
 
 static bool fits(const struct ring *ring, size_t bytes) { return RING_BYTES - (ring->written - ring->read) >= bytes; }
 
-/* Under the lock: an idle node that is to get a frame may send from its arrival on. */
+/* Under the lock: an idle node may send from the arrival of a frame on. */
 static void lower_promise(struct member *m, struct node *peer, int64_t arrival_ns) {
     if (arrival_ns >= peer->promise_ns)
         return;
@@ -174,7 +174,7 @@ void cluster_send(struct member *m, int to, int64_t now_ns, const struct header 
         wire_die("a frame leaves at %lld ns, before the promised %lld ns", (long long)now_ns,
                  (long long)m->me->promise_ns);
     if (header->arrival_ns < now_ns + m->lookahead_ns)
-        wire_die("a frame is %lld ns on its way, less than the lookahead", (long long)(header->arrival_ns - now_ns));
+        wire_die("a frame travels for %lld ns, less than the lookahead", (long long)(header->arrival_ns - now_ns));
     struct watch seen = {0};
     while (!fits(ring, bytes) && !peer->gone)
         if (!cluster_wait_for_room(m, to, &seen))

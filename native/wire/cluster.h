@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The memory that all machines of a cluster share, and the protocol over it. Nothing here knows QEMU.
+/* The memory that all machines of a cluster share, and the protocol over it. Nothing here depends on QEMU.
  *
  * Times are cluster time: nanoseconds since the machines began to run, on each machine's virtual clock.
  *
  *   X_i  the promise of node i: it sends nothing before X_i, unless it learns of a frame that it does not know yet.
- *        Busy: where it is. Idle: its next event. Who sends a frame to i lowers X_i to the frame's arrival.
+ *        Busy: its present time. Idle: its next event. A node that sends i a frame lowers X_i to the frame's arrival.
  *   d    the lookahead: a frame that leaves at t arrives at t + d or later.
  *   G_i  the grant, min(min over j of X_j + d, X_i + 2d), for j other than i: every frame that i does not know yet
  *        arrives at G_i or later.
  *
  * A node is at instant t only when G_i > t, so all that arrives at t or earlier is known and delivered in one order.
- * Some node always may go on: the one with the smallest X has G_i >= X_i + d.
+ * Some node can always proceed: the one with the smallest X has G_i >= X_i + d.
  */
 #ifndef WIRE_CLUSTER_H
 #define WIRE_CLUSTER_H
@@ -24,7 +24,7 @@
 
 #include "report.h"
 
-#ifndef WIRE_RING_BYTES /* tests make it small */
+#ifndef WIRE_RING_BYTES /* tests make it smaller */
 #define WIRE_RING_BYTES (1 << 18)
 #endif
 enum { NODES_MAX = 16, RING_BYTES = WIRE_RING_BYTES, FRAME_BYTES_MAX = 1 << 17 };
@@ -34,7 +34,7 @@ struct node {
     _Alignas(128) _Atomic int64_t promise_ns; /* X_i */
     _Alignas(128) _Atomic uint32_t mail;      /* frames put into its rings so far */
     _Atomic int64_t need_ns;                  /* the grant that it waits for */
-    _Atomic uint32_t sleeping;                /* 1 while nobody has undertaken to wake it */
+    _Atomic uint32_t sleeping;                /* 1 while no other node is about to wake it */
     _Atomic uint32_t wake;                    /* the word that it sleeps on */
     _Atomic uint32_t gone;
     _Atomic int32_t pid;
@@ -47,7 +47,7 @@ struct ring {
     uint8_t data[RING_BYTES];
 };
 
-/* Whoever only wants to know how far nodes are reads magic, nodes and promise_ns; wire.py does. */
+/* Observers of the nodes' progress, such as wire.py, read magic, nodes and promise_ns. */
 struct cluster {
     uint32_t magic, nodes;
     int64_t lookahead_ns;
@@ -65,8 +65,8 @@ struct header {
     uint32_t network, source;
 };
 
-/* What was seen of a node that is waited for: where it was, how long processors had worked for it then and at the last
- * look, and since when neither changed. */
+/* What was observed of an awaited node: its time, its processor time then and at the last check, and since when neither
+ * changed. */
 struct watch {
     int64_t since_ns, promise_ns, worked_ns, latest_ns;
     int stopped;
@@ -88,20 +88,20 @@ struct member {
     struct counts *counts;
 };
 
-/* Map `path` and take the place `self` of `nodes`; the last one to come removes the path. Ends the process when the
- * memory cannot be had or belongs to another cluster. */
+/* Map `path` and join as node `self` of `nodes`; the last one to join removes the path. Ends the process when the
+ * memory is unavailable or belongs to another cluster. */
 void cluster_join(struct member *member, const char *path, int self, int nodes, int64_t lookahead_ns);
 void cluster_leave(struct member *member);
 
 int64_t cluster_granted_ns(const struct cluster *shared, int node);
-/* Promise to send nothing before `from_ns`, and let go whoever waited for that. */
+/* Promise to send nothing before `from_ns`, and wake the nodes that waited for that. */
 void cluster_promise(struct member *member, int64_t from_ns);
-/* Promise as an idle node whose own next event is at `event_ns`; return that or an earlier arrival.
- * `earliest_ns` tells the earliest frame that has been delivered and not handled. */
+/* Promise as an idle node whose own next event is at `event_ns`; return that or an earlier arrival. `earliest_ns`
+ * returns the earliest frame that has been delivered and not handled. */
 int64_t cluster_promise_idle(struct member *member, int64_t event_ns, int64_t (*earliest_ns)(void *context));
-/* Give a frame to node `to`; `now_ns` is when it leaves. */
+/* Send a frame to node `to`; `now_ns` is when it leaves. */
 void cluster_send(struct member *member, int to, int64_t now_ns, const struct header *header, const uint8_t *data);
-/* Deliver what has come. */
+/* Deliver what has arrived. */
 void cluster_drain(struct member *member);
 
 /* Wait until the grant is what is needed: `need_ns`, or for an idle node what it promised, or an arrival before that.
@@ -110,8 +110,8 @@ bool cluster_wait(struct member *member, int64_t need_ns);
 bool cluster_wait_idle(struct member *member);
 /* A ring to `to` is full: wait a moment for it to be read. False: the machine is being stopped. */
 bool cluster_wait_for_room(struct member *member, int to, struct watch *seen);
-/* Judge the nodes that hold this one back from `need_ns`: end the process when one died, was stopped or hangs. `seen`
- * has an entry a node and is the caller's for as long as one wait lasts. */
+/* Check the nodes that hold this one back from `need_ns`: end the process when one died, was stopped or hangs. `seen`
+ * has an entry per node; the caller keeps it for the length of one wait. */
 void cluster_watch(struct member *member, struct watch *seen, int64_t need_ns);
 void cluster_wake_ready(struct member *member);
 

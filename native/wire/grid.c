@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* While its CPU works, a machine looks at the others every `step_ns` of its time: it promises, waits until it may go
- * on, and learns what arrives. The plugin interface counts instructions inside the generated code and calls when the
- * next block would go past a limit; one instruction is one nanosecond. That costs no exit from the CPU's loop, no timer
- * and no lock. The count may run ahead of the clock, where a block was left early; it never lags, and each visit sets
- * it right.
+/* While its CPU works, a machine synchronizes with the others every `step_ns` of its time: it promises, waits until it
+ * may continue, and learns what arrives. The plugin interface counts instructions inside the generated code and calls
+ * when the next block would go past a limit; one instruction is one nanosecond. That costs no exit from the CPU's loop,
+ * no timer and no lock. The count may run ahead of the clock, where a block was left early; it never lags, and each
+ * visit corrects it.
  *
- * While its CPU is halted, a machine leaps from event to event. QEMU lets its main loop do that, which sees a halted
+ * While its CPU is halted, a machine leaps from event to event. QEMU does that in its main loop, which sees a halted
  * CPU before what that CPU ran is accounted for, and then leaps too far. So a hook at HLT and MWAIT queues work for the
- * CPU's own thread, which leaps there; while work is queued the main loop takes no CPU for idle. */
+ * CPU's own thread, which leaps instead; while work is queued the main loop considers no CPU idle. */
 #include "grid.h"
 
 #include <sched.h>
@@ -31,7 +31,7 @@ static void run_for(unsigned vcpu, int64_t insns) {
     *counted = LIMIT - (uint64_t)insns;
 }
 
-/* For tests: where visits fall, and where the CPU's loop is broken, must not show in anything. */
+/* For tests: where visits fall, and where the CPU's loop is left, must not change any result. */
 static int64_t fuzzed_step_ns(int64_t now_ns) {
     static struct timer extra;
     static uint64_t state;
@@ -64,7 +64,7 @@ static void visit(unsigned vcpu, void *insns) {
     const int64_t end_ns = now_ns + (int64_t)block_insns;
     machine.counts.visits++;
     if (now_ns > machine.known_ns)
-        wire_die("at %lld ns all is known until %lld ns only", (long long)now_ns, (long long)machine.known_ns);
+        wire_die("at %lld ns arrivals are known only until %lld ns", (long long)now_ns, (long long)machine.known_ns);
     cluster_promise(&machine.member, now_ns);
     int64_t granted_ns = cluster_granted_ns(machine.member.shared, machine.member.self);
     if (granted_ns <= end_ns) {
@@ -86,14 +86,14 @@ static void visit(unsigned vcpu, void *insns) {
 
 static void pass_idle_time(CPUState *cpu, void *unused);
 
-/* Wait, as an idle machine with nothing of its own before `event_ns`, until that instant or an earlier arrival is safe.
- * Others may use QEMU meanwhile: false tells that this work was queued anew. */
+/* Wait, as an idle machine with no event of its own before `event_ns`, until that instant or an earlier arrival is
+ * safe. Others may use QEMU meanwhile: false means that this work was queued again. */
 static bool know_until(CPUState *cpu, int64_t event_ns) {
     struct member *m = &machine.member;
     cluster_promise_idle(m, event_ns, machine_next_frame_ns);
     bool kept_lock = true;
     if (machine.options.person) {
-        cluster_wait_idle(m); /* the main loop would take a key, and so wake the CPU before what is promised */
+        cluster_wait_idle(m); /* the main loop would handle a key press, and wake the CPU before the promised time */
     } else if (cluster_granted_ns(m->shared, m->self) < m->me->need_ns) {
         async_run_on_cpu(cpu, pass_idle_time, NULL);
         bql_unlock();
@@ -107,7 +107,7 @@ static bool know_until(CPUState *cpu, int64_t event_ns) {
     return kept_lock;
 }
 
-/* Leap to the next event, if it is known to be the next. False: somebody else is to go on from here. */
+/* Leap to the next event, if it is known to be the next. False: another thread continues from here. */
 static bool leap(CPUState *cpu) {
     const int64_t ahead_ns = qemu_clock_deadline_ns_all(CLOCK_VIRTUAL, NOT_EXTERNAL);
     if (is_coupled) {
@@ -119,7 +119,7 @@ static bool leap(CPUState *cpu) {
             return true; /* a frame goes first: it is set now, or was dropped */
     }
     if (ahead_ns < 0)
-        return false; /* nothing will ever happen by itself */
+        return false; /* no event is pending at all */
     machine.counts.leaps++;
     machine.counts.leapt_ns += ahead_ns;
     icount_start_warp_timer();
@@ -127,7 +127,7 @@ static bool leap(CPUState *cpu) {
     return true;
 }
 
-/* Let QEMU's main loop have a turn; what is queued keeps it from leaping. */
+/* Let QEMU's main loop run once; queued work keeps it from leaping. */
 static void let_others(CPUState *cpu, void (*later)(CPUState *, void *)) {
     async_run_on_cpu(cpu, later, NULL);
     bql_unlock();
@@ -159,8 +159,7 @@ static void on_halt(unsigned vcpu, void *unused) {
 /* ---- a CPU that is stopped ---- */
 
 /* A guest stops its machine by writing to a port. Its CPU is stopped at once, the machine when the main loop comes to
- * it, and until then that loop may take the stopped CPU for idle and leap. So whoever finds such a CPU keeps work
- * queued. */
+ * it, and until then that loop may consider the stopped CPU idle and leap. So work stays queued for such a CPU. */
 static void hold_still(CPUState *cpu, void *unused) {
     (void)unused;
     if (!runstate_is_running() || !all_cpu_threads_idle())
@@ -214,7 +213,7 @@ void grid_install(uint64_t plugin, int coupled) {
 
 void grid_begin(void) {
     if (qemu_get_cpu(1) && is_coupled)
-        wire_die("machines with several CPUs cannot be coupled: each would need a clock of its own");
+        wire_die("machines with several CPUs cannot be coupled: each CPU would need its own clock");
     if (is_coupled) {
         layout_find();
         run_for(0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* How a machine keeps step with the others, and how it passes idle time. */
+/* How a machine synchronizes with the others, and how it skips idle time. */
 #ifndef WIRE_GRID_H
 #define WIRE_GRID_H
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* helper_vmrun (target/i386/tcg/system/svm_helper.c) delivers an injected external interrupt at once, and leaves its
- * vector in `exception_index`, where an exception waits to be delivered. When QEMU leaves its inner loop before
- * something clears it, the vector is delivered again, whatever the guest's interrupt flag says, and the request to leave
- * is lost: a timer that was set meanwhile, such as a frame's arrival, would be late. Such a delivery can be told from
- * every other: in guest mode, by hardware, and with the next instruction pointer -1, which only VMRUN writes; of what
- * VMRUN injects, exceptions have vectors below 32 and software interrupts say that they are.
+ * vector in `exception_index`, where an exception waits for delivery. When QEMU leaves its inner loop before something
+ * clears it, the vector is delivered again, whatever the guest's interrupt flag, and the request to leave is lost: a
+ * timer that was set meanwhile, such as a frame's arrival, would be late. Such a delivery can be told from every other:
+ * in guest mode, by hardware, and with the next instruction pointer -1, which only VMRUN writes; of what VMRUN injects,
+ * exceptions have vectors below 32 and software interrupts are marked as such.
  *
  * The hook takes the place of one function in a copy of the CPU class's table of operations. The table is found by
  * that function; fields are found by their names in QEMU's descriptions for migration. */
@@ -74,10 +74,10 @@ static int look_in(struct dl_phdr_info *object, size_t bytes, void *data) {
         if (part->p_type == PT_LOAD && look->from >= start && look->from + look->bytes <= start + part->p_memsz)
             look->inside = true;
     }
-    return 1; /* the program itself comes first, and is all that is looked at */
+    return 1; /* the program itself comes first, and only it matters */
 }
 
-/* Tell whether these bytes belong to QEMU's own program file. */
+/* Return whether these bytes belong to QEMU's own program file. */
 static bool in_program(const void *from, size_t bytes) {
     struct look look = {(uintptr_t)from, bytes, 0, false};
     dl_iterate_phdr(look_in, &look);
@@ -103,7 +103,7 @@ static const struct description *subsection(const struct description *descriptio
 /* ---- the hook ---- */
 
 /* Where exceptions leave the next instruction pointer is inferred from its neighbour; a page fault's is near where it
- * happened (it is written before the fault's own place is worked out within its block). */
+ * happened (it is written before the fault's own place within its block is computed). */
 static void check(const CPUState *cpu, int vector) {
     static int checked;
     if (vector != VECTOR_PAGE_FAULT || checked == CHECKS)
@@ -111,7 +111,7 @@ static void check(const CPUState *cpu, int vector) {
     checked++;
     const int64_t apart = (int64_t)(read_field(cpu, at.next_eip, 8) - read_field(cpu, at.eip, 8));
     if (apart > FAULT_APART_MOST || apart < -FAULT_APART_MOST || read_field(cpu, at.is_int, 4))
-        wire_die("this QEMU is unknown: a page fault's next instruction is not where it was looked for");
+        wire_die("this QEMU is unknown: a page fault's next instruction is not in the expected place");
 }
 
 static void do_interrupt(CPUState *cpu) {
@@ -120,7 +120,7 @@ static void do_interrupt(CPUState *cpu) {
     if (vector >= VECTOR_FIRST && vector <= VECTOR_LAST && read_field(cpu, at.next_eip, 8) == UINT64_MAX &&
         !read_field(cpu, at.is_int, 4) && (read_field(cpu, at.hflags, 4) & HF_GUEST)) {
         ++*stale_count;
-        cpu_exit(cpu); /* QEMU takes the vector for the reason why it left its loop, and forgets that it was asked to */
+        cpu_exit(cpu); /* QEMU takes the vector for the reason it left its loop, and drops the request to leave */
         return;        /* it clears the vector */
     }
     x86_cpu_do_interrupt(cpu);
@@ -149,7 +149,7 @@ static void hook(void) {
         class[i] = operations;
         return;
     }
-    wire_die("this QEMU is unknown: its CPU's class has no operation to deliver interrupts");
+    wire_die("this QEMU is unknown: its CPU class has no operation to deliver interrupts");
 }
 
 void guests_repair(uint64_t *stale) {

@@ -5,8 +5,8 @@
 
 #include "report.h"
 
-/* A CPU's instruction budget under -icount (accel/tcg/icount-common.c): `budget` was given; of it `low`, a 16-bit
- * count that generated code decrements, and `extra` are left. `high`, beside `low`, asks the CPU to leave its loop. */
+/* A CPU's instruction budget under -icount (accel/tcg/icount-common.c): `budget` was given; of it `low`, a 16-bit count
+ * that generated code decrements, and `extra` are left. `high`, next to `low`, asks the CPU to leave its loop. */
 static struct {
     size_t budget, extra, low;
 } at;
@@ -21,11 +21,11 @@ static size_t only_place(const char *what, uint64_t value, size_t bytes) {
         if (memcmp(fake + i, &value, bytes) != 0)
             continue;
         if (found != FAKE_BYTES)
-            wire_die("this QEMU is unknown: more than one place for %s", what);
+            wire_die("this QEMU is unknown: found more than one place for %s", what);
         found = i;
     }
     if (found == FAKE_BYTES)
-        wire_die("this QEMU is unknown: no place for %s", what);
+        wire_die("this QEMU is unknown: found no place for %s", what);
     return found;
 }
 
@@ -38,7 +38,7 @@ void layout_find(void) {
     at.budget = only_place("the budget", GIVEN, sizeof(int64_t));
     at.extra = only_place("the rest of the budget", GIVEN - LOW_MOST, sizeof(int64_t));
     if (only_place("the count", LOW_MOST, sizeof(uint16_t)) != at.low)
-        wire_die("this QEMU is unknown: the instruction count is not beside the request to leave");
+        wire_die("this QEMU is unknown: the instruction count is not next to the request to leave");
 }
 
 static int64_t read_long(const CPUState *cpu, size_t place) {

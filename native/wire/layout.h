@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Where QEMU keeps what it exports no function for, found by letting QEMU's own functions write to a fake. */
+/* The place of fields that QEMU exports no function for, found by letting QEMU's own functions write to a fake. */
 #ifndef WIRE_LAYOUT_H
 #define WIRE_LAYOUT_H
 
 #include "qemu.h"
 
-/* Find the fields; ends the process when this QEMU is not as expected. Call it while the virtual clock stands still:
- * in the handler of a state change to running. */
+/* Find the fields; ends the process when this QEMU is not as expected. Call it while the virtual clock is stopped: in
+ * the handler of a state change to running. */
 void layout_find(void);
 
 /* The machine's time in a callback at the start of a block of `block_insns` instructions, which QEMU has already taken
  * off the budget. Asking qemu_clock_get_ns there would end QEMU ("Bad icount read"). */
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns);
 
-/* Leave the block that is about to begin as if it had not been looked at; QEMU looks for due work and comes back. */
+/* Leave the block that is about to begin as if it had not been entered; QEMU does due work and returns to it. */
 _Noreturn void layout_leave_block(CPUState *cpu, uint64_t block_insns);
 
 #endif

@@ -45,7 +45,7 @@ static void transmit(int network, const uint8_t *data, size_t bytes) {
 
 static ssize_t from_network(NetClientState *from, const uint8_t *data, size_t bytes) {
     if (bytes > FRAME_BYTES_MAX)
-        wire_die("a frame of %zu bytes is longer than the wire carries", bytes);
+        wire_die("a frame of %zu bytes is longer than the wire allows", bytes);
     if (machine.began_ns >= 0 && bytes >= HEADER_BYTES)
         transmit(from == client[0] ? 0 : 1, data, bytes);
     return (ssize_t)bytes;
@@ -56,7 +56,7 @@ static ssize_t from_network(NetClientState *from, const uint8_t *data, size_t by
 static void put_frame(void *context, const struct header *header, const uint8_t *data) {
     struct machine *m = context;
     if (header->arrival_ns <= m->known_ns)
-        wire_die("a frame that arrives at %lld ns comes to be known only when all until %lld ns should be",
+        wire_die("a frame that arrives at %lld ns became known only when all until %lld ns should have been",
                  (long long)header->arrival_ns, (long long)m->known_ns);
     port_put(&m->port[header->network], header, data);
 }
@@ -94,8 +94,8 @@ static void deliver(int network, struct frame *frame) {
     free(frame);
 }
 
-/* Frames are due now. The machine's own timers of this very instant go first, so that it does not matter which were set
- * first: that depends on when the host told of the frame. */
+/* Frames are due now. The machine's own timers of the same instant go first, so that it does not matter which were set
+ * first: that depends on when the host delivered the frame. */
 static void on_arrival(void *unused) {
     (void)unused;
     static int turns;
@@ -134,7 +134,7 @@ void machine_plug_in(void) {
 
 void machine_begin(int64_t clock_ns) {
     timer_init_full(&arrival, NULL, CLOCK_VIRTUAL, SCALE_NS, 0, on_arrival, NULL);
-    machine.known_ns = machine.member.lookahead_ns - 1; /* nobody has sent anything before the beginning */
+    machine.known_ns = machine.member.lookahead_ns - 1; /* nothing was sent before the beginning */
     machine.began_ns = clock_ns;
     machine.began_host_ns = wire_host_ns();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* wire.so: a shared object that QEMU loads with -plugin. It couples machines under -icount into one virtual time, and
- * mends what of QEMU stands in the way. Alone (nodes=1) it only mends. */
+ * works around QEMU's defects that affect them. Alone (nodes=1) it only does the latter. */
 #include <stdlib.h>
 
 #include "grid.h"
@@ -20,7 +20,7 @@ static void on_state(void *unused, bool running, int state) {
     }
     if (machine.began_ns >= 0) {
         if (machine.options.nodes > 1)
-            wire_die("a coupled machine cannot be stopped and continued");
+            wire_die("a coupled machine cannot be paused and resumed");
         return;
     }
     machine_begin(qemu_clock_get_ns(CLOCK_VIRTUAL));

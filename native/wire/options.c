@@ -22,7 +22,7 @@ static struct number {
     {"step", 1, 1000000, 0},
     {"spin", 0, 1000000, SPIN_NS},
     {"patience", 1, 1000000, PATIENCE_S},
-    /* for the measured network; with a 1 behind, for the management network */
+    /* for the measured network; with a 1 appended, for the management network */
     {"delay", 0, 1000000000, 2000},
     {"rate", 0, 1000000, 0},
     {"queue", 0, 1 << 30, 1 << 20},

@@ -21,7 +21,7 @@ int64_t port_transmit(struct port *port, int64_t now_ns, uint32_t bytes) {
     return port->line_free_ns + port->link.delay_ns;
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014), a step a value: every bit of what goes in decides every bit that comes out. */
+/* splitmix64 (Steele, Lea, Flood 2014), one step per value: every input bit affects every output bit. */
 static uint64_t mixed(uint64_t state, uint64_t value) {
     uint64_t z = (state ^ value) + UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -80,7 +80,7 @@ void port_put(struct port *port, const struct header *header, const uint8_t *dat
     *place = frame;
 }
 
-/* Cut-through: the frame's first bit leaves the switch as it arrives, unless others are before it. */
+/* Cut-through: the frame's first bit leaves the switch as it arrives, unless other frames are queued. */
 static bool pass_switch(struct port *port, struct frame *frame) {
     const int64_t takes_ns = serialization_ns(&port->link, frame->header.bytes);
     const int64_t first_bit_ns = frame->header.arrival_ns - takes_ns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* One port of a machine on one network: its line, and its place on a switch. Pure: time goes in, times come out.
+/* One port of a machine on one network: its line, and its place on a switch. Pure functions of time.
  *
  * A frame that leaves at t waits until the line is free, takes its serialization time and then the line's delay. At the
- * switch it goes on to the receiver's line without being stored, or waits there, in a queue of limited length, behind
+ * switch it passes to the receiver's line without being stored, or waits there, in a queue of limited length, behind
  * frames of other senders. Bytes on a line: the frame, at least 60, and 24 of preamble, check sum and gap.
  */
 #ifndef WIRE_PORT_H
@@ -18,7 +18,7 @@ enum { NETWORKS = 2, MACS_MAX = 1024, MAC_BYTES = 6, TO_ALL = -1 };
 struct link {
     int64_t delay_ns;
     int64_t rate_mbps;   /* 0: frames take no time on the line */
-    int64_t queue_bytes; /* what may wait at a port of the switch */
+    int64_t queue_bytes; /* how much may wait at a port of the switch */
     int64_t loss_ppm;    /* of frames, each receiver for itself */
 };
 
@@ -42,11 +42,11 @@ struct port {
     int learned_count;
 };
 
-/* The shortest way that a frame can take. */
+/* The shortest time that a frame can take. */
 int64_t port_lookahead_ns(const struct link *link);
-/* Let a frame of `bytes` leave at `now_ns`; return when it is at the far end of the line. */
+/* Send a frame of `bytes` at `now_ns`; return when it is at the far end of the line. */
 int64_t port_transmit(struct port *port, int64_t now_ns, uint32_t bytes);
-/* Tell whether the seed takes this frame away from node `to`. */
+/* Return whether the seed drops this frame on its way to node `to`. */
 bool port_loses(const struct port *port, uint64_t seed, const struct header *header, int to);
 
 void port_learn(struct port *port, const uint8_t *mac, int node);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What the wire uses of QEMU: symbols that a QEMU with loadable modules exports, as QEMU 10 and 11 have them.
  *
- * src/nearmetal/hosts/lab/wire.py looks each of these names up before a machine starts (it reads this file). What has
- * no symbol, the places of a few fields, is found by trying (layout.c).
+ * src/nearmetal/hosts/lab/wire.py looks each of these names up before a machine starts (it reads this file). The places
+ * of a few fields, which have no symbol, are found by experiment (layout.c).
  */
 #ifndef WIRE_QEMU_H
 #define WIRE_QEMU_H
@@ -17,7 +17,7 @@ enum { CLOCK_VIRTUAL = 1, SCALE_NS = 1, NOT_EXTERNAL = ~1 };
 typedef struct CPUState CPUState;
 typedef struct NetClientState NetClientState;
 
-/* include/net/net.h: the leading fields of NetClientInfo; QEMU copies nothing and asks for no other. */
+/* include/net/net.h: the leading fields of NetClientInfo; QEMU copies nothing and needs no others. */
 struct net_client_info {
     int type;    /* NET_CLIENT_DRIVER_NONE */
     size_t size; /* of the object that QEMU makes: more than NetClientState needs */

@@ -15,7 +15,7 @@ struct counts {
 /* Print `wire: node I: REASON` and end the process with WIRE_EXIT, at once and without QEMU's own clean-up. */
 _Noreturn void wire_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Name the node that wire_die speaks of. */
+/* Set the node that wire_die names. */
 void wire_name_node(int node);
 
 /* Write the counts to `path`; a file that cannot be written ends the process. */

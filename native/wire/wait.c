@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { LOOK_NS = 100000000, SPINS_A_LOOK = 8, FAILURES_BORNE = 4, WAITS_A_PROBE = 128, PROBE_NS = 100000 };
-enum { BLOCK_NS_MOST = 600 }; /* how far before its grant a busy node may have to stop */
+enum { BLOCK_NS_MOST = 600 }; /* how long before its grant a busy node may have to stop */
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *limit) {
     return syscall(SYS_futex, (uint32_t *)word, operation, value, limit, NULL, 0);
@@ -67,7 +67,7 @@ static bool process_state(int pid, char *state, int64_t *worked_ns) {
     return true;
 }
 
-/* A process that ended is seen even while nobody has collected it. */
+/* A process that ended is detected even before its parent reaps it. */
 static bool ended(struct member *m, int node) {
     if (m->peer_fd[node] < 0)
         m->peer_fd[node] = (int)syscall(SYS_pidfd_open, m->shared->node[node].pid, 0);
@@ -77,8 +77,8 @@ static bool ended(struct member *m, int node) {
     return poll(&poll_for, 1, 0) > 0;
 }
 
-/* A loaded host slows everyone, so a hang is processor time without progress; only a node that neither works nor
- * moves is given up by the clock. */
+/* A loaded host slows every node, so a hang is processor time without progress; only a node that neither works nor
+ * progresses is given up after wall-clock time. */
 static void watch_peer(struct member *m, int j, struct watch *seen) {
     const struct node *peer = &m->shared->node[j];
     const int pid = peer->pid;
@@ -105,13 +105,13 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
         seen->latest_ns = worked_ns;
     }
     if (now_ns - seen->since_ns > 10 * m->patience_ns)
-        wire_die(pid ? "node %d (process %d) has neither worked nor moved for %.0f s"
-                     : "node %d (process %d) has not come for %.0f s",
+        wire_die(pid ? "node %d (process %d) has used no processor time and made no progress for %.0f s"
+                     : "node %d (process %d) has not joined for %.0f s",
                  j, pid, (double)(now_ns - seen->since_ns) / 1e9);
 }
 
 void cluster_watch(struct member *m, struct watch *seen, int64_t need_ns) {
-    for (int j = 0; j < m->nodes; j++) { /* an idle node may rightly be far ahead and quiet */
+    for (int j = 0; j < m->nodes; j++) { /* an idle node may be far ahead and quiet */
         const struct node *peer = &m->shared->node[j];
         if (j != m->self && !peer->gone && peer->promise_ns + m->lookahead_ns < need_ns)
             watch_peer(m, j, &seen[j]);
@@ -160,9 +160,9 @@ static bool sleep_until_ready(struct member *m) {
     return true;
 }
 
-/* Spinning pays while the other node has a core of its own: then most waits last a few us, and a sleep would last ten
- * times as long for both. Where it has none, spinning only keeps the other from working. So spin while that succeeds,
- * and else try again now and then, long enough for a node that sleeps to wake up. */
+/* Spinning pays off while the other node has its own core: then most waits last a few us, and a sleep would last ten
+ * times as long for both. Where it has none, spinning only keeps the other from running. So spin while that succeeds,
+ * and else retry now and then, long enough for a sleeping node to wake up. */
 static bool spin_until_ready(struct member *m) {
     const bool doubtful = m->failures >= FAILURES_BORNE;
     if (!m->spin_ns || (doubtful && ++m->failures % WAITS_A_PROBE))
@@ -181,10 +181,10 @@ static bool spin_until_ready(struct member *m) {
     return false;
 }
 
-/* Of two nodes, let one that works and now sleeps be woken only when the other is well ahead of it: woken at once it
- * could go on for one step, and where both share a core each step would cost two switches. The other can get there,
- * since it may go on until a block before this one's promise and the lookahead. Among three that is not so: two that
- * sleep thus could wait for each other. */
+/* Of two nodes, wake a busy one that sleeps only when the other is well ahead of it: woken at once it could run for one
+ * step, and where both share a core each step would cost two switches. The other can get there, since it may run until
+ * a block before this one's promise and the lookahead. With three nodes, two that sleep like this could wait for each
+ * other. */
 static void sleep_for_long(struct member *m) {
     const int64_t reachable_ns = m->lookahead_ns - BLOCK_NS_MOST;
     if (m->nodes == 2 && reachable_ns > 0)
@@ -217,7 +217,7 @@ bool cluster_wait(struct member *m, int64_t need_ns) {
 
 bool cluster_wait_for_room(struct member *m, int to, struct watch *seen) {
     const struct timespec moment = {0, 1000000};
-    cluster_drain(m); /* the other may wait for room just so */
+    cluster_drain(m); /* the other may be waiting for room, too */
     wake(m, &m->shared->node[to]);
     nanosleep(&moment, NULL);
     watch_peer(m, to, seen);

@@ -87,7 +87,7 @@ def test_a_fabric_without_bandwidth_keeps_pings_alone(flavour: str, tmp_path: Pa
     assert np.all(file.latency_ns > 0)
 
 
-REFUSED = {"'0-9'": "all 0-9\n", "twice": "all 0-1 1-0\n", "there are no rounds": ""}
+REFUSED = {"'0-9'": "all 0-9\n", "twice": "all 0-1 1-0\n", "no rounds": ""}
 
 
 @every_mpi

@@ -329,7 +329,7 @@ def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
 def test_a_call_says_who_is_out_of_reach(node: str) -> None:
     said = call("127.178.4.2", "true")
     assert (said.exit_status, said.stderr) == (255, b"node 127.178.4.2 cannot be reached: Connection refused\n")
-    assert call("n999", "true").stderr == b"node n999 cannot be reached: /etc/hosts does not have it\n"
+    assert call("n999", "true").stderr == b"node n999 cannot be reached: it is not in /etc/hosts\n"
     assert call(node).exit_status == 2
 
 

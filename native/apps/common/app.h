@@ -9,7 +9,7 @@
  *   2. set up; run_start(); run_iteration_begin() and run_iteration_end() around each iteration; run_stop();
  *   3. call run_check() once for each published value, which settles `verified`.
  *
- * Every MPI call inside the timed part goes through RUN_MPI(), so that communication time is known apart.
+ * Every MPI call inside the timed part goes through RUN_MPI(), so that communication time is counted separately.
  */
 #ifndef NEARMETAL_APPS_APP_H
 #define NEARMETAL_APPS_APP_H
@@ -20,21 +20,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Levels of MPI_Pcontrol around each iteration: nothing to MPI, a mark in a trace. Profilers act on small levels: 0 to
- * 2 switch and reset them by the standard's advice, at 3 and 4 mpiP writes a report. */
+/* Levels of MPI_Pcontrol around each iteration: no effect in MPI, a mark in a trace. Profilers act on small levels: 0
+ * to 2 switch and reset them as the standard advises, at 3 and 4 mpiP writes a report. */
 enum { MARK_BEGIN = 1001, MARK_END = 1002 };
 
 struct run {
-    /* Given by main.c. */
+    /* Set by main.c. */
     int rank, ranks;
     char class_letter;    /* 'S', 'W', 'A', 'B' or 'C' */
     int process_grid[3];  /* --grid: zeros mean "choose" */
     int64_t grid_size[3]; /* --size (advection only): zeros mean "as the class says" */
     int64_t steps;        /* --steps (advection only): 0 means "as the class says" */
     int recording;        /* --record or --record-communication: relate the clocks of the ranks */
-    int spoil;            /* --spoil: falsify the input slightly, so that verification is seen to fail */
+    int spoil;            /* --spoil: corrupt the input slightly, to see verification fail */
 
-    /* Filled by the application. */
+    /* Set by the application. */
     int64_t size[3];   /* the end block's Size; unused dimensions are 0 */
     double operations; /* operations of all iterations and ranks, by the formula of the specification */
     int verified;      /* -1 unknown, 0 failed, 1 every check so far held */
@@ -53,14 +53,14 @@ struct app {
     const char *name;       /* on the command line */
     const char *title;      /* in the end block */
     const char *operation;  /* what Mop/s counts */
-    const char *ranks_rule; /* the rank counts that it takes, in words */
+    const char *ranks_rule; /* the rank counts that it supports, in words */
     int (*accepts)(const struct run *run);
     void (*run)(struct run *run);
 };
 
 extern const struct app app_ep, app_cg, app_mg, app_ft, app_is, app_lu, app_sp, app_advection;
 
-/* The stamp inside the timed part. Built with RUN_UNSTAMPED it costs nothing and says nothing: bench/apps_speed.py uses
+/* The stamp inside the timed part. Built with RUN_UNSTAMPED it costs nothing and returns 0: bench/apps_speed.py uses
  * that to show what stamping costs. */
 static inline int64_t run_stamp_ns(void) {
 #ifdef RUN_UNSTAMPED

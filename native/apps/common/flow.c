@@ -126,7 +126,7 @@ void flow_derive(struct flow_block *block) {
 
 /* ---- the operator ------------------------------------------------------------------------------------------------ */
 
-/* Fourth difference with the one-sided forms beside the border, at global index g of 1 ... n - 2. */
+/* Fourth difference with the one-sided forms next to the border, at global index g of 1 ... n - 2. */
 static inline void dissipate(const double *u, int64_t step, int g, int n, double out[FLOW_PARTS]) {
     const double low2 = g > 2 ? 1.0 : 0.0, low1 = g > 1 ? -4.0 : 0.0, centre = g > 1 && g < n - 2 ? 6.0 : 5.0;
     const double high1 = g < n - 2 ? -4.0 : 0.0, high2 = g < n - 3 ? 1.0 : 0.0;

@@ -7,7 +7,7 @@
  *     du/dt = L(u) - L(polynomial),   L = - convection (central) + viscosity (central) - fourth-order dissipation.
  *
  * A block is the box of points of one rank (LU) or one cell of it (SP), inside FLOW_GHOSTS layers. Every array of a
- * block has the same layout, so one place (from flow_place) serves all; components of a point are neighbours.
+ * block has the same layout, so one place (from flow_place) serves all; components of a point are adjacent.
  */
 #ifndef NEARMETAL_APPS_FLOW_H
 #define NEARMETAL_APPS_FLOW_H
@@ -16,7 +16,7 @@
 
 enum { FLOW_PARTS = 5, FLOW_GHOSTS = 2 };
 
-/* The derived quantities of a point. FLOW_SOUND is left to whoever needs it. */
+/* The derived quantities of a point. FLOW_SOUND is set only where it is needed. */
 enum { FLOW_INVERSE_DENSITY, FLOW_VELOCITY, FLOW_KINETIC = 4, FLOW_ENERGY, FLOW_SOUND, FLOW_DERIVED = 8 };
 
 /* Gas constants of the specification: ratio of heats, that less 1, and the viscosity and conduction products. */

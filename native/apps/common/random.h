@@ -1,7 +1,7 @@
 /*
  * random.h - the pseudo-random numbers of the NAS Parallel Benchmarks (report NAS-95-020, section 2.3):
  *
- *     x[k+1] = a x[k] mod 2^46,    r[k] = 2^-46 x[k],    a = 5^13 unless said otherwise.
+ *     x[k+1] = a x[k] mod 2^46,    r[k] = 2^-46 x[k],    a = 5^13 unless stated otherwise.
  *
  * 2^46 divides 2^64, so the wrapping product of 64-bit unsigned integers masked to 46 bits is exact, and so is the
  * conversion to double. Any place of the sequence is reached in O(log n) by random_power().

@@ -1,6 +1,6 @@
 /*
- * record_file.h - the per-iteration times of one run, in the format of native/common/sample_file.h, so that whatever
- * reads the engine's samples reads these. One cell: an entry an iteration and rank, no warm-up (that is run untimed).
+ * record_file.h - the per-iteration times of one run, in the format of native/common/sample_file.h, so that readers of
+ * the engine's samples read these. One cell: one entry per iteration and rank, no warm-up (it runs untimed).
  */
 #ifndef NEARMETAL_APPS_RECORD_FILE_H
 #define NEARMETAL_APPS_RECORD_FILE_H

@@ -69,7 +69,7 @@ void *run_allocate(const struct run *run, size_t count, size_t bytes_each) {
 
 void run_abort(const struct run *run, const char *what) {
     fprintf(stderr, "nmapps: rank %d: %s\n", run->rank, what);
-    /* A launcher that is told of the abort first drops what it has not read yet: give it time for the last words. */
+    /* A launcher drops the output that it has not read when the job aborts: give it time to read the message. */
     const struct timespec pause = {.tv_nsec = 200000000};
     nanosleep(&pause, NULL);
     MPI_Abort(MPI_COMM_WORLD, 3);

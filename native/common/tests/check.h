@@ -1,4 +1,4 @@
-/* What the tests of the engines' parts share. Each is one source; it ends with status 0 when all holds. */
+/* Shared by the tests of the engines' parts. Each is one source file that exits with status 0 when it passes. */
 #ifndef NM_CHECK_H
 #define NM_CHECK_H
 
@@ -17,7 +17,7 @@ static int failures;
         }                                                                                                              \
     } while (0)
 
-/* Whether a message says a word, after something was refused. */
+/* Check that something was refused with a message that contains a word. */
 #define CHECK_REFUSED(accepted, given, message, word)                                                                  \
     do {                                                                                                               \
         CHECK(!(accepted));                                                                                            \

@@ -25,8 +25,8 @@ static void test_bad_rounds_are_named(void) {
     static const char *const rows[][2] = {
         {"", "no rounds"},
         {"all 0-1", "no rounds"},
-        {"all 0-1\nall 2-3", "does not end"},
-        {"\n", "nothing in it"},
+        {"all 0-1\nall 2-3", "has no line break"},
+        {"\n", "is empty"},
         {"all 0-4\n", "'0-4'"},
         {"all 0-99999999999999999999\n", "pair"},
         {"all 0-0\n", "'0-0'"},
@@ -35,8 +35,8 @@ static void test_bad_rounds_are_named(void) {
         {"all -1\n", "'-1'"},
         {"all 0-\n", "'0-'"},
         {"all 0-1 1-2\n", "twice: '1-2'"},
-        {"ALL 0-1\n", "small letters"},
-        {"0-1\n", "small letters"},
+        {"ALL 0-1\n", "lower-case letters"},
+        {"0-1\n", "lower-case letters"},
         {"averyveryverylongword 0-1\n", "short word"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The whole software of a machine, in the place of its firmware: what tests of the wire run on, without an image.
+/* All software of a machine, in place of its firmware: tests of the wire run on it, without an image.
  *
- * It works, sends frames, halts until a timer's interrupt and takes what has come, as its MAC address says (the last
- * byte is the seed, the one before it makes it go on for longer), and prints a hash of every frame and of when it came.
- * Then it switches off. 82540EM: Intel 8254x Software Developer's Manual, chapters 3 and 13; 8254 timer and 8259
- * interrupt controller as on any PC. */
+ * It works, sends frames, halts until a timer's interrupt and receives what has arrived, as its MAC address says (the
+ * last byte is the seed, the one before it lengthens the run), and prints a hash of every frame and its arrival. Then
+ * it switches off. 82540EM: Intel 8254x Software Developer's Manual, chapters 3 and 13; 8254 timer and 8259 interrupt
+ * controller as on any PC. */
 #include <stdint.h>
 
 enum { ROUNDS = 300, SLOTS = 8, SLOT_BYTES = 2048, FRAME_BYTES = 64, TICKS_MOST = 120, WORK_MOST = 20000 };
@@ -104,7 +104,7 @@ static void set_up_timer(void) {
     for (unsigned i = 0; i < sizeof controller / sizeof *controller; i++)
         out8(PIC + controller[i][0], controller[i][1]);
     *(volatile uint32_t *)0xfee000f0 = 0x1ff; /* local APIC: on, */
-    *(volatile uint32_t *)0xfee00350 = 0x700; /* and open to the 8259 */
+    *(volatile uint32_t *)0xfee00350 = 0x700; /* and accepting the 8259 */
 }
 
 /* Halt for a number of the timer's ticks of 838 ns. */
