@@ -36,7 +36,7 @@ from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
-from nearmetal.predict.validate import oracle_error, timed_part_ns
+from nearmetal.predict.validate import oracle_error, p99_span_ns, timed_part_ns
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
@@ -241,11 +241,7 @@ def predict(
     nodes = Placement.of_hosts(np.array(PLACEMENTS[app.ranks, placement], np.uint32))
     found = simulate_launches(schedules, machines, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
     replicas = [timed_part_ns(marks) for marks in found.marks]
-    p99 = [
-        np.quantile(np.concatenate([one for _, one in replicas[i * launches : (i + 1) * launches]]), 0.99)
-        for i in range(SWEEPS)
-    ]
-    low, high = np.quantile(p99, (0.05, 0.95))
+    low, high = p99_span_ns([iterations for _, iterations in replicas], launches)
     middle = float(np.median(total_ns))
     return Case(
         app=app,
@@ -256,8 +252,8 @@ def predict(
         noise=float(np.ptp(total_ns)) / middle,
         predicted_ns=float(np.median([total for total, _ in replicas])),
         measured_p99_ns=float(np.quantile(np.concatenate(measured.iterations_ns), 0.99)),
-        p99_low_ns=float(low),
-        p99_high_ns=float(high),
+        p99_low_ns=low,
+        p99_high_ns=high,
         oracle=oracle_error(total_ns),
     )
 

@@ -19,7 +19,9 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.predict.fit_run import conditions_of, fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import Call, CallKind, RankTrace, Trace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
@@ -28,6 +30,7 @@ from nearmetal.predict.validate import (
     measured_launches,
     oracle_error,
     orders,
+    p99_iteration_ns,
     timed_part_ns,
 )
 from nearmetal.report.prediction_json import CaseJson, ValidationFile, errors_by_class, read, save
@@ -38,6 +41,7 @@ from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.samples import decode
 from tests.trace_writer import encode_rank, made_rank, rank_file_name
+from tests.unit.simulated import MACHINE, ping
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,6 +188,20 @@ def test_the_timed_part_lies_between_the_marks_of_any_version() -> None:
         assert iterations.tolist() == [300, 500]
     with pytest.raises(BadInputError, match="does not mark iterations"):
         timed_part_ns(np.array([(0, 7, 5)]))
+
+
+def test_the_p99_is_the_middle_that_the_errors_of_cases_are_to() -> None:
+    """One slow replay of eight: pooled, its iterations were the p99 of all, 1.6 times that middle."""
+    begins = np.arange(20) * 10_000_000
+    marks = tuple(
+        np.array([row for at in begins for row in ((0, 1001, at), (0, 1002, at + 1000 * ns))])
+        for ns in (2500, *[1000] * 7)
+    )
+    found = replace(simulate(ping(8), MACHINE, Placement.block(2, 1), replicas=8), marks=marks)
+    low, high = np.quantile([2500, 1000], (0.05, 0.95))
+    assert p99_iteration_ns(found) == pytest.approx(math.sqrt(low * high))
+    assert p99_iteration_ns(replace(found, marks=marks[:1])) == pytest.approx(2500)
+    assert p99_iteration_ns(replace(found, marks=())) is None
 
 
 def test_an_oracle_knows_no_more_than_launches_agree() -> None:

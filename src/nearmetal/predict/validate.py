@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ MARKS = ((1001, 1002), (3, 4))
 """Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
 MOST_MARKS = 10_000_000
 """Iterations of all ranks and replicas that are kept for their 99th percentile: 480 MB."""
+VALIDATED_LAUNCHES = 4
+"""Launches of a validated case, whose iterations were pooled for their 99th percentile."""
 KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
@@ -96,7 +99,7 @@ class Validated:
     parts_ns: Mapping[str, float] = field(default_factory=dict)
     """What is predicted with one part as it was measured beside the launches, by `PARTS`; those that were measured."""
     predicted_p99_ns: float | None = None
-    """The 99th percentile of the iterations of all replicas, of an application."""
+    """The 99th percentile of its iterations (`p99_iteration_ns`), of an application."""
 
     @property
     def measured_ns(self) -> float:
@@ -271,11 +274,24 @@ def marks_iterations(schedule: Schedule, replicas: int) -> bool:
     return 0 < marks * replicas <= MOST_MARKS
 
 
+def p99_span_ns(iterations: Sequence[Times], together: int) -> tuple[float, float]:
+    """Return where 90 % of the 99th percentiles are, each that of the iterations of so many replicas in a row."""
+    first = range(0, max(1, len(iterations) - together + 1), together)
+    found = [float(np.quantile(np.concatenate(iterations[at : at + together]), 0.99)) for at in first]
+    low, high = np.quantile(found, (0.05, 0.95))
+    return float(low), float(high)
+
+
 def p99_iteration_ns(found: Prediction) -> float | None:
-    """Return the 99th percentile of the iterations of all replicas; None where no marks were kept."""
+    """Return the 99th percentile of iterations; None where no marks were kept.
+
+    The middle that the errors of validated cases are to: that of all replicas at once would be another, by half and
+    more where few replicas have slow iterations.
+    """
     if not found.marks:
         return None
-    return float(np.quantile(np.concatenate([timed_part_ns(marks)[1] for marks in found.marks]), 0.99))
+    low, high = p99_span_ns([timed_part_ns(marks)[1] for marks in found.marks], VALIDATED_LAUNCHES)
+    return math.sqrt(low * high)
 
 
 @dataclass(frozen=True, slots=True)
