@@ -8,11 +8,11 @@ as `/usr`). Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from nearmetal.errors import TrialError, UnavailableError
+from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -22,6 +22,7 @@ from nearmetal.workloads.crew import Command
 from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_options, launch_crew, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.streams import OutputName, read_name
+from nearmetal.workloads.tools.tool import Mean
 from nearmetal.workloads.workload import Launch
 
 
@@ -43,8 +44,7 @@ class MpiBenchmark:
     """A suite, of which it launches one benchmark over the placement, size after size.
 
     `kind` is its name, the word in the study file. `benchmarks` maps operations to its names; `option` says where its
-    programs are. `program` is the file to look for, `arguments` follow it, and `holds` tells (operation, bytes) of what
-    is in an output.
+    programs are. `program` is the file to look for, `arguments` follow it, and `means` reads what is in an output.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class MpiBenchmark:
     option: str
     program: Callable[[str], str]
     arguments: Callable[[BenchmarkRun], list[str]]
-    holds: Callable[[bytes], list[tuple[str, int]]]
+    means: Callable[[bytes], Sequence[Mean]]
     hint: str
     pairs_by_halves: tuple[str, ...] = ()
     powers_of_two: bool = False
@@ -116,8 +116,16 @@ class MpiBenchmark:
             if (named := read_name(name)) is None:
                 continue
             wanted = (named.operation, named.size_bytes)
-            if (found := self.holds(data)) != [wanted]:
+            if (found := [(one.operation, one.message_bytes) for one in self.means(data)]) != [wanted]:
                 raise TrialError(f"{self.kind} was asked for {wanted}, its output holds {found}")
+
+    def samples(self, data: bytes, operation: str) -> Mean:
+        """Return the one mean of a launch of one size."""
+        mean = self.means(data)[0]
+        if mean.figure == 0:
+            said = f"{self.kind.upper()} prints a mean of 0.00 for {operation}"
+            raise ForeignFileError(said, hint="give it more bytes or iterations")
+        return replace(mean, operation=operation)
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return how many iterations its launches made: what they print is one mean."""

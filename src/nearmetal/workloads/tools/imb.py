@@ -14,7 +14,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
 from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import cut_short, number, processes, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, cells_of, zeros_left_aside
 
 PROGRAM = "the Intel MPI Benchmarks"
 
@@ -31,24 +31,17 @@ OPERATIONS = {"PingPong": "latency", **{name: name.lower() for name in _COLLECTI
 
 
 @dataclass(frozen=True, slots=True)
-class ImbRow:
-    """One size: the mean time in us as IMB states it (half the round trip for PingPong)."""
-
-    message_bytes: int
-    mean_us: float
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """One benchmark on one number of processes; `operation` is empty where nearmetal has none like it.
 
-    `failed` are the sizes that IMB itself left out, for want of memory or time.
+    `rows` are mean times in us as IMB states them (half the round trip for PingPong), one a size. `failed` are the
+    sizes that IMB itself left out, for want of memory or time.
     """
 
     benchmark: str
     operation: str
     processes: int
-    rows: tuple[ImbRow, ...]
+    rows: tuple[Mean, ...]
     failed: tuple[int, ...]
 
 
@@ -82,7 +75,7 @@ def _block(name: str, text: str) -> Block:
     if mean is None:
         raise refuse(PROGRAM, f"the columns of {name} are {head[2][:80]!r}")
     first = 2 if head[1] else 1
-    rows, failed = [], []
+    operation, rows, failed = OPERATIONS.get(name, ""), [], []
     for line in text[head.end() :].splitlines()[1:]:
         words = line.split()
         if not words or line.startswith("#"):
@@ -94,10 +87,10 @@ def _block(name: str, text: str) -> Block:
             raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {first + len(columns)}")
         size = whole(words[0], PROGRAM, "a size") if head[1] else 0
         whole(words[first - 1], PROGRAM, "a count of repetitions")
-        rows.append(ImbRow(size, number(words[first + mean], PROGRAM, "a mean")))
+        rows.append(Mean(operation, number(words[first + mean], PROGRAM, "a mean"), size))
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty" + (", IMB measured no size" if failed else ""))
-    return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows), tuple(failed))
+    return Block(name, operation, processes(count[1], PROGRAM), tuple(rows), tuple(failed))
 
 
 # ---- launching, decoding, adopting
@@ -110,8 +103,8 @@ def _arguments(run: BenchmarkRun) -> list[str]:
     return [run.benchmark, *many, *size]
 
 
-def _holds(data: bytes) -> list[tuple[str, int]]:
-    return [(block.operation, row.message_bytes) for block in parse(data).blocks for row in block.rows]
+def _means(data: bytes) -> list[Mean]:
+    return [row for block in parse(data).blocks for row in block.rows]
 
 
 _WORKLOAD = MpiBenchmark(
@@ -120,36 +113,22 @@ _WORKLOAD = MpiBenchmark(
     option="folder",
     program=lambda _: "IMB-MPI1",
     arguments=_arguments,
-    holds=_holds,
+    means=_means,
     hint="`pip install impi-rt` brings it, for MPIs with the binary interface of MPICH; its sources build with any: "
     "`make CC=mpicc CXX=mpicxx IMB-MPI1`; then name its directory in option `folder`",
 )
-
-
-def _samples(data: bytes, operation: str) -> Mean:
-    """Return the one mean of a launch of one size."""
-    row = parse(data).blocks[0].rows[0]
-    if row.mean_us == 0:
-        raise ForeignFileError(f"IMB prints a mean of 0.00 us for {operation}: give it more bytes or iterations")
-    return Mean(operation, row.mean_us, row.message_bytes)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     output = parse(data)
     known: dict[int, list[FileCell]] = {}
     for block in (block for block in output.blocks if block.operation):
-        known.setdefault(block.processes, []).extend(
-            (block.operation, row.message_bytes, Mean(block.operation, row.mean_us, row.message_bytes))
-            for row in block.rows
-            if row.mean_us > 0
-        )
+        known.setdefault(block.processes, []).extend(cells_of(block.rows))
     if not any(known.values()):
         raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
     others = sorted({block.benchmark for block in output.blocks if not block.operation})
     ended = "" if output.ended else cut_short("its closing line (# All processes entering MPI_Finalize) is missing")
-    zeros = zeros_left_aside(
-        [format_size(row.message_bytes) for block in output.blocks for row in block.rows if row.mean_us == 0]
-    )
+    zeros = zeros_left_aside(row for block in output.blocks for row in block.rows)
     failed = ", ".join(format_size(size) for block in output.blocks if block.operation for size in block.failed)
     unmeasured = f"IMB ran out of memory or time at {failed}" if failed else ""
     aside = f"left aside: {', '.join(others)}" if others else ""
@@ -159,4 +138,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 _BEGINS = rb"^#-+\n#\s+Intel ?\(R\) MPI Benchmarks"
-TOOL = Tool("imb", (Import((b"# Benchmarking ",), _adopt, begins=_BEGINS),), _WORKLOAD, _samples)
+TOOL = Tool("imb", (Import((b"# Benchmarking ",), _adopt, begins=_BEGINS),), _WORKLOAD, _WORKLOAD.samples)

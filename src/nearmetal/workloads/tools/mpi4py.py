@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import positive, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, cells_of
 
 PROGRAM = "mpi4py.bench pingpong"
 LAST_SIZE = 1 << 30
@@ -25,17 +24,8 @@ _HEAD = re.compile(
 _ROW = re.compile(r"(\d+) +[\d.]+ \| (\S+) \u00b1 \S+ +(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Mpi4pyRow:
-    """One size: the mean half round trip in seconds, and of how many."""
-
-    message_bytes: int
-    mean_s: float
-    samples: int
-
-
-def parse(data: bytes) -> tuple[Mpi4pyRow, ...]:
-    """Read one table; raise ForeignFileError for anything else."""
+def parse(data: bytes) -> tuple[Mean, ...]:
+    """Read one table of mean half round trips in us; raise ForeignFileError for anything else."""
     text = to_text(data, PROGRAM)
     heads = list(_HEAD.finditer(text))
     if not _TITLE.search(text) or len(heads) != 1:
@@ -46,12 +36,13 @@ def parse(data: bytes) -> tuple[Mpi4pyRow, ...]:
     return rows
 
 
-def _row(line: str) -> Mpi4pyRow:
+def _row(line: str) -> Mean:
     match = _ROW.fullmatch(line.strip())
     if match is None:
         raise refuse(PROGRAM, f"{line[:60]!r} is not a row")
     mean_s = positive(match[2], PROGRAM, "a mean", f"a mean is 0 in {line[:60]!r}")
-    return Mpi4pyRow(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
+    whole(match[3], PROGRAM, "a count of samples")
+    return Mean("latency", 1e6 * mean_s, whole(match[1], PROGRAM, "a size"))
 
 
 # ---- launching, decoding, adopting
@@ -65,34 +56,24 @@ def _arguments(run: BenchmarkRun) -> list[str]:
     return argv
 
 
-def _holds(data: bytes) -> list[tuple[str, int]]:
-    return [("latency", row.message_bytes) for row in parse(data)]
-
-
 _WORKLOAD = MpiBenchmark(
     kind="mpi4py",
     benchmarks={"latency": "pingpong"},
     option="python",
     program=lambda _: "python3",
     arguments=_arguments,
-    holds=_holds,
+    means=parse,
     hint="`pip install mpi4py` into an environment, then name its interpreter in option `python`",
     powers_of_two=True,
 )
 
 
-def _samples(data: bytes, operation: str) -> Mean:
-    """Return the one mean of a launch of one size."""
-    row = parse(data)[0]
-    return Mean(operation, 1e6 * row.mean_s, row.message_bytes)
-
-
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     rows = parse(data)
-    cells = tuple(("latency", row.message_bytes, Mean("latency", 1e6 * row.mean_s, row.message_bytes)) for row in rows)
     deviation = "its standard deviation is not used: the times of a launch depend on each other"
     lacks = tuple(filter(None, (ONE_MEAN, deviation, sizes_end(rows[-1].message_bytes, LAST_SIZE))))
-    yield Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks)
+    yield Foreign("mpi4py", "", "mpi4py-latency", 2, cells_of(rows), lacks)
 
 
-TOOL = Tool("mpi4py", (Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong"),), _WORKLOAD, _samples)
+_IMPORT = Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong")
+TOOL = Tool("mpi4py", (_IMPORT,), _WORKLOAD, _WORKLOAD.samples)

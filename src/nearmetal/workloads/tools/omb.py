@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.units import format_size
 from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark
 from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
 from nearmetal.workloads.tools.tool import (
@@ -28,6 +27,7 @@ from nearmetal.workloads.tools.tool import (
     Import,
     Mean,
     Tool,
+    cells_of,
     zeros_left_aside,
 )
 
@@ -70,26 +70,18 @@ _MOST_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class OmbRow:
-    """One size: the mean figure in the table's unit, 0 where it rounds to 0.00."""
-
-    message_bytes: int
-    mean: float
-
-
-@dataclass(frozen=True, slots=True)
 class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
-    `datatype` is named where a launch (`-T all`) printed a table for each of several, `window` where it is printed and
-    not the default.
+    `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where a launch
+    (`-T all`) printed a table for each of several, `window` where it is printed and not the default.
     """
 
     version: str
     operation: str
     unit: str
     pairs: int
-    rows: tuple[OmbRow, ...]
+    rows: tuple[Mean, ...]
     left_aside: tuple[str, ...]
     datatype: str = ""
     window: str = ""
@@ -107,7 +99,8 @@ def parse(data: bytes) -> OmbTable:
     pairs = _PAIRS.search(text)
     head, body = _columns(text[titles[0].end() :])
     mean, unit = _mean_column(head, operation)
-    rows = tuple(_row(line, head, mean) for line in body)
+    count = processes(pairs[1], PROGRAM) if pairs else 1
+    rows = tuple(Mean(operation, *_row(line, head, mean), count) for line in body)
     if not rows:
         raise refuse(PROGRAM, "there are no rows below its columns")
     if len(rows) != len({row.message_bytes for row in rows}) or len(rows) > _MOST_ROWS:
@@ -115,7 +108,6 @@ def parse(data: bytes) -> OmbTable:
     aside = tuple(
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
-    count = processes(pairs[1], PROGRAM) if pairs else 1
     window = pairs[2] if pairs and pairs[2] != str(WINDOW_MESSAGES) else ""
     return OmbTable(version[1] if version else "", operation, unit, count, rows, aside, window=window)
 
@@ -177,7 +169,8 @@ def _mean_column(head: list[str], operation: str) -> tuple[int, str]:
     return found[0]
 
 
-def _row(line: str, head: list[str], mean: int) -> OmbRow:
+def _row(line: str, head: list[str], mean: int) -> tuple[float, int]:
+    """Return a row's mean and its size."""
     words = line.split()
     if "fail" in (word.lower() for word in words):
         raise refuse(PROGRAM, f"its validation failed: {line[:60]!r}")
@@ -186,7 +179,7 @@ def _row(line: str, head: list[str], mean: int) -> OmbRow:
     if len(words) != len(head):
         raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {len(head)}")
     size = whole(words[0], PROGRAM, "a size") if head[0] in _SIZES else 0
-    return OmbRow(size, number(words[mean], PROGRAM, "a mean"))
+    return number(words[mean], PROGRAM, "a mean"), size
 
 
 # ---- launching, decoding, adopting
@@ -195,11 +188,6 @@ def _row(line: str, head: list[str], mean: int) -> OmbRow:
 def _arguments(run: BenchmarkRun) -> list[str]:
     size = ["-m", f"{run.size_bytes}:{run.size_bytes}"] if run.sized else []
     return [*size, "-i", str(run.iterations), "-x", str(run.warmup)]
-
-
-def _holds(data: bytes) -> list[tuple[str, int]]:
-    table = parse(data)
-    return [(table.operation, row.message_bytes) for row in table.rows]
 
 
 _WORKLOAD = MpiBenchmark(
@@ -215,20 +203,11 @@ _WORKLOAD = MpiBenchmark(
     option="folder",
     program=lambda benchmark: f"osu_{benchmark}",
     arguments=_arguments,
-    holds=_holds,
+    means=lambda data: parse(data).rows,
     hint="no package of Debian has it: `spack install osu-micro-benchmarks`, or its sources with "
     "`./configure CC=mpicc CXX=mpicxx && make`; then name its directory in option `folder`",
     pairs_by_halves=("multi_latency", "message_rate"),
 )
-
-
-def _samples(data: bytes, operation: str) -> Mean:
-    """Return the one mean of a launch of one size."""
-    table = parse(data)
-    row = table.rows[0]
-    if row.mean == 0:
-        raise ForeignFileError(f"OMB prints a mean of 0.00 for {operation}: give it more bytes or iterations")
-    return Mean(operation, row.mean, row.message_bytes, table.pairs)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
@@ -238,15 +217,11 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
-    cells = tuple(
-        (table.operation, row.message_bytes, Mean(table.operation, row.mean, row.message_bytes, table.pairs))
-        for row in table.rows
-        if row.mean > 0
-    )
+    cells = cells_of(table.rows)
     if not cells:
         raise ForeignFileError("every mean in it is 0.00")
     aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
-    zeros = zeros_left_aside([format_size(row.message_bytes) for row in table.rows if row.mean == 0])
+    zeros = zeros_left_aside(table.rows)
     ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
     window = f"window{table.window}" if table.window else ""
     name = "-".join(filter(None, ("omb", table.operation, table.datatype, window)))
@@ -254,4 +229,6 @@ def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
 
 
-TOOL = Tool("omb", (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),), _WORKLOAD, _samples)
+TOOL = Tool(
+    "omb", (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),), _WORKLOAD, _WORKLOAD.samples
+)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from nearmetal.units import format_size
 from nearmetal.workloads.figures import UNITS, Figure
 from nearmetal.workloads.workload import Workload
 
@@ -106,6 +107,12 @@ def of_streams(name: str, streams: int) -> str:
     return name if streams == 1 else f"{name}-{streams}-streams"
 
 
-def zeros_left_aside(sizes: Sequence[str]) -> str:
+def cells_of(means: Iterable[Mean]) -> tuple[FileCell, ...]:
+    """Return means as cells, without those that were printed as 0.00."""
+    return tuple((mean.operation, mean.message_bytes, mean) for mean in means if mean.figure > 0)
+
+
+def zeros_left_aside(means: Iterable[Mean]) -> str:
     """Return what to say of sizes whose mean rounds to 0.00, nothing when there are none."""
+    sizes = [format_size(mean.message_bytes) for mean in means if mean.figure == 0]
     return f"left out, because 0.00 was printed: {', '.join(sizes)}" if sizes else ""
