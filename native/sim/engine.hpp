@@ -127,7 +127,7 @@ class Engine {
     };
     static_assert(sizeof(Rank) == 2 * kLine);
     struct Copying { // what a process copies, out and in
-        Ps rx_free = 0, free = 0;
+        Ps rx_free = -1, free = 0;
     };
     struct Core {
         std::uint32_t holder = kNone, crew = 0;
@@ -281,7 +281,7 @@ class Engine {
 
     // network
     Ps inject(std::uint32_t message, Ps time);
-    Ps in_order(std::uint32_t src, std::uint32_t dst, Ps arrival);
+    Ps in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread);
     void arrive(std::uint32_t message);
     void ready(std::uint32_t message);
     bool take_buffer(std::uint32_t message, std::uint32_t domain);

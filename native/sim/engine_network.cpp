@@ -107,31 +107,33 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     // An interrupt stage takes packets as they arrive: the first of them before the last.
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
     const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
-    const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
+    const Ps first = in_order(from, to, std::max(start + latency + flight - spread, now_), spread);
     if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
         ++ways_[std::uint64_t{from} << 32 | to].open;
-    push(arrival - spread, EventKind::kArrive, index);
+    push(first, EventKind::kArrive, index);
     return start + wire;
 }
 
-// MPI messages of a pair do not overtake each other. A rank remembers only pairs with messages in flight.
-Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
+// MPI messages of a pair do not overtake each other: the first packet of one comes after the last of the one before.
+// Events of one time are handled by index, hence the picosecond. A rank remembers only pairs with messages in flight.
+Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread) {
     Rank &r = ranks_[src];
     Flow *flows = &flows_[std::size_t{src} * kInlineFlows];
     const std::uint64_t key = std::uint64_t{src} << 32 | dst;
     if (r.flow_overflow) {
         const auto found = more_flows_.find(key);
         if (found != more_flows_.end()) {
-            found->second = arrival = std::max(arrival, found->second);
-            return arrival;
+            first = std::max(first, found->second + 1);
+            found->second = first + spread;
+            return first;
         }
     }
     std::uint8_t keep = 0;
     bool placed = false;
     for (std::uint8_t i = 0; i < r.flows; ++i) {
         if (flows[i].dst == dst) {
-            arrival = std::max(arrival, flows[i].arrival);
-            flows[keep++] = {arrival, dst};
+            first = std::max(first, flows[i].arrival + 1);
+            flows[keep++] = {first + spread, dst};
             placed = true;
         } else if (flows[i].arrival > now_) {
             flows[keep++] = flows[i];
@@ -139,18 +141,18 @@ Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
     }
     r.flows = keep;
     if (placed)
-        return arrival;
+        return first;
     if (r.flows < kInlineFlows) {
-        flows[r.flows++] = {arrival, dst};
+        flows[r.flows++] = {first + spread, dst};
     } else {
         if (more_flows_.size() >= more_flows_limit_) {
             std::erase_if(more_flows_, [&](const auto &flow) { return flow.second <= now_; });
             more_flows_limit_ = std::max<std::size_t>(1 << 16, 2 * more_flows_.size());
         }
-        more_flows_.emplace(key, arrival);
+        more_flows_.emplace(key, first + spread);
         r.flow_overflow = true;
     }
-    return arrival;
+    return first;
 }
 
 void Engine::arrive(std::uint32_t index) {
@@ -160,12 +162,14 @@ void Engine::arrive(std::uint32_t index) {
     Ps through = now_;
     if (!inside(m)) {
         Port &port = ports_[place_of_target(m).host];
-        through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
+        const Ps apart = machine_->port_fs_per_byte > 0 ? 1 : 0; // messages without bytes stay behind what waits there
+        const Ps busy = std::max(time_of(bytes, machine_->port_fs_per_byte), apart);
+        through = port.rx_free = std::max(now_, port.rx_free + busy);
     }
     if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
         Copying &c = copying_[to];
         const Ps takes = time_of(bytes, path(m.pair).copy_fs_per_byte);
-        through = std::max(through, c.rx_free);
+        through = std::max(through, c.rx_free + 1);
         if (takes > 0)
             through = c.free = std::max(through, c.free + takes);
         c.rx_free = through;

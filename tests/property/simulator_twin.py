@@ -87,7 +87,7 @@ class Rank:
     steps: list[Op | int]
     clock: int = 0
     tx_free: int = 0
-    rx_free: int = 0
+    rx_free: int = -1
     copy_free: int = 0
     at: int = 0
     draws: int = 0
@@ -414,7 +414,7 @@ class Twin:
         rank.copy_free = start + m.wire * self.path(a, b).copy_fs_per_byte // 1000
         arrival = max(start + latency + m.wire * segment.latency_fs_per_byte // 1000, self.now)
         m.time = start
-        arrival = max(arrival, rank.flows.get(b, 0))
+        arrival = max(arrival, rank.flows.get(b, -1) + 1)
         rank.flows = {to: time for to, time in rank.flows.items() if to == b or time > self.now} | {b: arrival}
         self.push(arrival, ARRIVE, m_index)
         return start + wire
@@ -424,11 +424,11 @@ class Twin:
         through = self.now
         if self.crosses(m.src, m.dst):
             host = int(self.placement.host_of[m.target])
-            busy = m.wire * self.machine.port_fs_per_byte // 1000
+            busy = max(m.wire * self.machine.port_fs_per_byte // 1000, int(self.machine.port_fs_per_byte > 0))
             through = self.rx_free[host] = max(self.now, self.rx_free[host] + busy)
         if each := self.path(m.sender, m.target).copy_fs_per_byte:
             rank, copying = self.ranks[m.target], m.wire * each // 1000
-            through = max(through, rank.rx_free)
+            through = max(through, rank.rx_free + 1)
             if copying:
                 through = rank.copy_free = max(through, rank.copy_free + copying)
             rank.rx_free = through

@@ -206,6 +206,32 @@ def test_messages_of_a_pair_do_not_overtake() -> None:
     assert run_ns(many, machine) >= 100 * 1000
 
 
+@pytest.mark.parametrize("before", range(1, 5))
+def test_a_small_message_that_meets_a_large_one_on_the_way_stays_behind_it(before: int) -> None:
+    """Records of messages are used again, the one freed last first, so the later one may have the lower number."""
+    in_step = replace(MACHINE.inter.segments[0], gap_ps=0, fs_per_byte=0)
+    in_flight = replace(MACHINE, inter=PathModel((in_step,)))
+    at_port = replace(MACHINE, inter=PathModel((replace(in_step, latency_fs_per_byte=0),)), port_fs_per_byte=1_000_000)
+    first = [send(1, 0, tag=5)] * before, [recv(0, tag=5)] * before
+    both = [send(1, 100_000), send(1, 0, tag=1)], [recv(0, tag=-1), recv(0, tag=1)]
+    programs = (
+        program([*first[0], recv(1), *both[0]], ranks=3),
+        program([*first[1], send(2, 0), send(0, 0), *both[1], recv(2)], ranks=3),
+        program([recv(1), send(1, 1_000_000)], ranks=3),  # fills the port of rank 1
+    )
+    for machine in (in_flight, at_port):
+        run_ns(Schedule(3, programs), machine)  # were tag 1 first, the last receive from rank 0 would never end
+
+
+def test_packets_of_a_message_come_after_those_of_the_one_before() -> None:
+    small = replace(MACHINE.inter.segments[0], up_to_bytes=100, latency_ps=60 * US)
+    large = replace(MACHINE.inter.segments[0], latency_ps=20 * US, latency_fs_per_byte=8_000_000)
+    stage = StageSetting(ModerationSetting(Moderation.FIXED_EQE, usecs=200, frames=44), packet_gap_ps=12 * US)
+    machine = replace(MACHINE, inter=PathModel((small, large)), stage=stage, packet_bytes=1460)
+    sends, receives = [send(1, 0), send(1, 14_000, tag=1)], [recv(0, tag=-1), recv(0, tag=1)]
+    run_ns(Schedule(2, (program(sends), program(receives))), machine)  # one poll shows both
+
+
 COLLECTIVES = [one for one in Collective if not one.name.startswith("NEIGHBOR")]
 
 
