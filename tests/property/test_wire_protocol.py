@@ -137,7 +137,9 @@ def test_a_machine_that_works_seldom_is_not_given_up_by_the_clock(parts: Path) -
         ended = subprocess.run([parts, "watch", memory], capture_output=True, text=True, check=False)
     assert ended.stdout == "it works\n"
     assert ended.returncode == wire.EXIT_STATUS
-    assert re.search(r"node 1 \(process \d+\) has used no processor time and made no progress for \d\d s\n", ended.stderr)
+    assert re.search(
+        r"node 1 \(process \d+\) has used no processor time and made no progress for \d\d s\n", ended.stderr
+    )
 
 
 def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:

@@ -138,6 +138,15 @@ def test_processors_of_a_list_are_counted(listed: str, count: int) -> None:
     assert count_processors(listed) == count
 
 
+def test_a_ping_pong_that_shows_a_timer_is_told(tmp_path: Path) -> None:
+    """The report said that the figure is a tick of the scheduler's, and a prediction was made of it without a word."""
+    facts = {"timer.latency.1024": "1 tick of the scheduler (4 ms)"}
+    veth = fit_run(RunDir.open(make_run(tmp_path / "run", STUDY, facts=facts))).find("veth")
+    for size, told in ((1024, True), (700, True), (8, False)):
+        doubts = [one.said for one in find_doubts([ping(size)], veth, Placement.block(2, 1))]
+        assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is told
+
+
 def test_paths_whose_trials_failed_are_told(tmp_path: Path) -> None:
     """They were left out of an answer without a word."""
     study = STUDY.replace('{ kind = "fake" }', '{ kind = "fake", options = { "fail.tap" = "no relay" } }')

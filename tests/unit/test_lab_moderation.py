@@ -137,6 +137,11 @@ def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:
 
     assert told(-60_000)
     assert not told(-40_000)  # noise of this kind there may be
+    other = Schedule(2, (ping(0, 4096), ping(1, 4096)))
+    two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (-60_000, -60_000, 60_000, 60_000))
+    inter = PathModel((Segment(8, 100_000, residual=two_modes), Segment(UNBOUNDED, 100_000)))
+    doubts = find_doubts([other], replace(named, machine=replace(named.machine, inter=inter)), apart)
+    assert not any("met a timer" in doubt.said for doubt in doubts)  # it sends no message of that size
     assert not any("met a timer" in doubt.said for doubt in find_doubts([schedule], named, apart))
 
 

@@ -66,7 +66,8 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
     found += _of_pairs(named, placement, share(apart))
     if machine.stage is not None:
         found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
-    found += [*_of_a_timer(named, share(apart)), *_of_streaming(machine.inter, share(apart))]
+    found += _of_a_timer(named, sent.message_bytes[apart], sent.count[apart], total)
+    found += _of_streaming(machine.inter, share(apart))
     found += _of_messages_in_a_row(schedule, named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
@@ -75,6 +76,7 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
     ):
         if path is not None and chosen.any():
             found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            found += _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
     return found
 
@@ -108,22 +110,43 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     return [Doubt(said, hint, share)]
 
 
-def _of_a_timer(named: NamedMachine, share: float) -> list[Doubt]:
+def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
     """Return a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
-    for segment in named.machine.inter.segments:
-        residual, size = segment.residual, segment.up_to_bytes
-        if residual is None or share == 0 or size == UNBOUNDED:
+    segments = named.machine.inter.segments
+    segment_of = np.searchsorted([segment.up_to_bytes for segment in segments], sizes)
+    met: list[tuple[int, int]] = []
+    for at in np.unique(segment_of):
+        segment, size = segments[at], int(sizes[segment_of == at].max())
+        if segment.residual is None:
             continue
-        fast_ps = float(np.interp(0.1, residual.probabilities, residual.values_ps))
+        fast_ps = float(np.interp(0.1, segment.residual.probabilities, segment.residual.values_ps))
         if fast_ps < -segment.one_way_ps(size) / 2:
-            said = f"a tenth of the messages of {format_size(size)} took less than half the usual time: the others met "
-            said += (
-                "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
-            )
-            hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
-            hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
-            return [Doubt(said, hint, share)]
-    return []
+            met.append((int(counts[segment_of == at].sum()), size))
+    if not met:
+        return []
+    said = f"a tenth of the messages of {format_size(max(met)[1])} took less than half the usual time: the others met "
+    said += "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
+    hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
+    hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
+    return [Doubt(said, hint, sum(count for count, _ in met) / total)]
+
+
+def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
+    """Return that the ping-pong of sizes that the program sends shows a timer of the kernel, and not the path."""
+    measured, names = np.array(path.measured_bytes, dtype=np.int64), dict(path.timers)
+    if not names:
+        return []
+    ratios = np.abs(np.log(np.maximum(sizes, 1))[:, None] - np.log(np.maximum(measured, 1))[None, :])
+    nearest = measured[ratios.argmin(axis=1)]
+    chosen = np.isin(nearest, list(names))
+    if not chosen.any():
+        return []
+    share, size = float(counts[chosen].sum()) / total, int(nearest[chosen][counts[chosen].argmax()])
+    said = (
+        f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a launch "
+    )
+    said += f"or more: of {format_size(size)}, {names[size]}"
+    return [Doubt(said, "measure the path so that no timer decides it: a processor of its own for each rank", share)]
 
 
 def _of_streaming(path: PathModel, share: float) -> list[Doubt]:

@@ -43,7 +43,7 @@ from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
-from nearmetal.study.facts import COMPUTERS, PROCESSORS
+from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
 from nearmetal.study.order import PACE, Order, Scalar
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key
@@ -84,6 +84,8 @@ class _Samples:
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
     exchanges: list[Exchanges] = field(default_factory=list)
+    timers: dict[int, str] = field(default_factory=dict)
+    """Timers of the kernel that the ping-pong of a size shows, in any trial."""
     collectives: dict[tuple[MeasuredName, tuple[int, ...], int], list[NDArray[np.int64]]] = field(default_factory=dict)
     """By name, the node of each rank, and bytes: the slowest rank's ns, an array a launch."""
     streamed: int = 0
@@ -302,11 +304,13 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
     eager = known - _HEADER_BYTES if known else UNBOUNDED
     if eager_up_to_bytes is not None and not (known and samples.kind == INTRA_KIND):
         eager = eager_up_to_bytes
-    if samples.one_processor:
-        return fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, one_processor=True)
+    one, works_ns = samples.one_processor, told.works_ns if told else None
     path = fit_path(
-        samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=told.works_ns if told else None
+        samples.round_trips, samples.windows, eager, samples.both_ways, one_processor=one, works_ns=works_ns
     )
+    path = replace(path, timers=tuple(sorted(samples.timers.items())))
+    if samples.one_processor:
+        return path
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
     work_ps = told.work_ps if told else ()  # of processors that do nothing else
     return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges))
@@ -358,10 +362,16 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             samples.collectives.setdefault((name, workload.placement, size), []).append(ns)  # type: ignore[arg-type]  # one of them
         elif name == PAIRED:
             samples.round_trips.append(RoundTrips(size, ns))
+            samples.timers |= _timers_of(record, size)
         else:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
             samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
             (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
+
+
+def _timers_of(record: TrialRecord, size: int) -> dict[int, str]:
+    timer = record.outcome.facts.get(f"{TIMER}{PAIRED}.{size}")
+    return {size: str(timer)} if timer else {}
 
 
 def _pairs_are_apart(placement: Sequence[int]) -> bool:

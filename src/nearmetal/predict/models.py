@@ -124,7 +124,8 @@ class PathModel:
     the eager limit and does the work of both ends, while the sender has only to ask. `crossing_ps` is what it takes a
     receiver beyond that of a message that crosses one of its own on the way, whose acknowledgements have nothing to
     ride on: (bytes, ps), sizes rising, on lines and constant beyond the ends; () where not measured. `one_processor`:
-    both ends shared a single one when it was measured.
+    both ends shared a single one when it was measured. `timers` are sizes whose ping-pong took the time of a timer of
+    the kernel, and which: (bytes, name).
     """
 
     segments: tuple[Segment, ...]
@@ -138,6 +139,7 @@ class PathModel:
     fetched: bool = False
     crossing_ps: tuple[tuple[int, int], ...] = ()
     one_processor: bool = False
+    timers: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
