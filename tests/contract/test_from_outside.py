@@ -19,7 +19,7 @@ from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import interface_file, nic_knob
 from nearmetal.paths.path import NO_OPTIONS, Endpoints
 from nearmetal.paths.table import PATHS
-from nearmetal.paths.veth import Veth
+from nearmetal.paths.veth import VETH
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import carry_out
@@ -53,7 +53,7 @@ class Jumbo:
     options = NO_OPTIONS
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        ends = Veth().up(shell, order, nodes)
+        ends = VETH.up(shell, order, nodes)
         for end in ends.ends:
             shell.run(["ip", "link", "set", "dev", end.interface, "mtu", "9000"], node=end.node)
         return ends

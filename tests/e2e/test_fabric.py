@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +14,7 @@ from fake_fabric import STUDY, MadeUpHost
 from fake_runs import list_anew, rewrite
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
-from nearmetal.paths.bridge import Bridge
+from nearmetal.paths.bridge import BRIDGE
 from nearmetal.paths.table import PATHS
 
 if TYPE_CHECKING:
@@ -296,14 +296,12 @@ def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:
 # ---- for real
 
 
-class Throttled(Bridge):
-    """A bridge on which one node's sending is held at 1 Mbit/s by a token bucket (tc-tbf(8))."""
-
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        ends = super().up(shell, order, nodes)
-        words = ["root", "tbf", "rate", "1mbit", "burst", "2kb", "latency", "1s"]
-        shell.run(["tc", "qdisc", "add", "dev", "eth0", *words], node=nodes[2])
-        return ends
+def throttled(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Make a bridge on which one node's sending is held at 1 Mbit/s by a token bucket (tc-tbf(8))."""
+    ends = BRIDGE.up(shell, order, nodes)
+    words = ["root", "tbf", "rate", "1mbit", "burst", "2kb", "latency", "1s"]
+    shell.run(["tc", "qdisc", "add", "dev", "eth0", *words], node=nodes[2])
+    return ends
 
 
 REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations = 3, bandwidth_warmup = 0 }"
@@ -315,7 +313,7 @@ REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations =
 def test_a_throttled_node_of_a_real_fabric_is_seen(
     flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(PATHS, "bridge", Throttled())
+    monkeypatch.setitem(PATHS, "bridge", replace(BRIDGE, up=throttled))
     text = STUDY.replace("[trials]", f'[mpi]\nflavour = "{flavour}"\n[trials]').replace("10 %", "50 %")
     (tmp_path / "study.toml").write_text(re.sub(r"options = .*", f"options = {REAL}", text))
     words = [str(tmp_path / "study.toml"), "--nodes", "6", "--out", str(tmp_path / "run"), "--format", "json"]

@@ -9,27 +9,13 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import ports
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, Recipe
 from nearmetal.study.order import PathOrder
 
 
-class Bridge:
-    """A learning switch in the kernel; any number of nodes."""
-
-    kind = "bridge"
-    about = "a Linux bridge between the nodes, each on a virtual cable"
-    options = ports.OPTIONS
-
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Build a bridge, or one on each of the machine's ports, and hang every node on one.
-
-        There is no spanning tree, so ports forward at once.
-        """
-        return ports.join(shell, order, ports.holders(shell, nodes), _cables, ("nm-br0", "nm-p0"))
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Remove the bridges; their ports vanish with the nodes or are free again."""
-        remove_bridges(shell, endpoints)
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Build a bridge, or one on each of the machine's ports, and hang any number of nodes on them."""
+    return ports.join(shell, order, ports.holders(shell, nodes), _cables, ("nm-br0", "nm-p0"))
 
 
 def _cables(holder: ports.Holder, order: PathOrder) -> list[str]:
@@ -45,7 +31,10 @@ def _cables(holder: ports.Holder, order: PathOrder) -> list[str]:
 
 
 def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[str]:
-    """Make one bridge on each port that was found, or a single one without; return their names."""
+    """Make one bridge on each port that was found, or a single one without; return their names.
+
+    There is no spanning tree, so ports forward at once.
+    """
     bridges = [f"nm-br{number}" for number in range(len(found) or 1)]
     for bridge in bridges:
         shell.run(["ip", "link", "add", bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0"])
@@ -59,8 +48,12 @@ def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[s
 
 
 def remove_bridges(shell: Shell, endpoints: Endpoints) -> None:
-    """Remove every bridge that `make_bridges` made for a path."""
+    """Remove every bridge that `make_bridges` made for a path; its ports vanish with the nodes or are free again."""
     for holder in ports.holders(shell, list(dict.fromkeys(end.node for end in endpoints.beneath or endpoints.ends))):
         text = holder.shell.run(["ip", "-brief", "link", "show", "type", "bridge"]).text
         for bridge in (line.split()[0] for line in text.splitlines() if line.startswith("nm-br")):
             holder.shell.run(["ip", "link", "del", bridge])
+
+
+_ABOUT = "a Linux bridge between the nodes, each on a virtual cable"
+BRIDGE = Recipe("bridge", _ABOUT, _up, remove_bridges, ports.OPTIONS)

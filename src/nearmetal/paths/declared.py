@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.paths.links import wait_until_reachable
-from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.paths.path import Endpoint, Endpoints, Recipe
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder
 
 
-class DeclaredPath:
-    """Nodes are machines that the study names, native hosts or guests; each has its own interface on the path."""
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Find each node's address on its interface, and check that the first reaches the others.
 
-    kind = "declared"
-    about = "the existing network between the machines named in the study: bare hosts or guests, with any NICs"
-    options = MappingProxyType({"interface": "the interface on every machine, if it differs from the node's own"})
-
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Find each node's address on its interface, and check that the first reaches the others.
-
-        Options: `interface`, or `interface.I` for node I. Raises BadInputError without one, TrialError when an
-        interface has no IPv4 address, when two are in different networks, or when there is no answer.
-        """
-        if not is_far(shell):
-            said = "path 'declared' connects machines, but this host has none"
-            raise BadInputError(said, hint="use [host] kind = 'ssh' or 'slurm'")
-        ends, networks = [], set()
-        for index, node in enumerate(nodes):
-            interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
-            if not interface:
-                said = f"path {order.label!r} does not name the interface of node {index}"
-                raise BadInputError(said, hint="give the path the option `interface`, or each [[host.node]] its own")
-            own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
-            ends.append(Endpoint(node, interface, str(own.ip)))
-            networks.add(own.network)
-        if len(networks) != 1:
-            raise TrialError(
-                f"the interfaces of path {order.label!r} are in {len(networks)} networks: "
-                + ", ".join(sorted(map(str, networks))),
-                hint="name interfaces of one subnet",
-            )
-        wait_until_reachable(shell, nodes, [end.address for end in ends])
-        return Endpoints(tuple(ends), str(networks.pop()), alone=False)
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Nothing to do: nothing was made."""
+    Options: `interface`, or `interface.I` for node I. Raises BadInputError without one, TrialError when an
+    interface has no IPv4 address, when two are in different networks, or when there is no answer.
+    """
+    if not is_far(shell):
+        said = "path 'declared' connects machines, but this host has none"
+        raise BadInputError(said, hint="use [host] kind = 'ssh' or 'slurm'")
+    ends, networks = [], set()
+    for index, node in enumerate(nodes):
+        interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
+        if not interface:
+            said = f"path {order.label!r} does not name the interface of node {index}"
+            raise BadInputError(said, hint="give the path the option `interface`, or each [[host.node]] its own")
+        own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
+        ends.append(Endpoint(node, interface, str(own.ip)))
+        networks.add(own.network)
+    if len(networks) != 1:
+        raise TrialError(
+            f"the interfaces of path {order.label!r} are in {len(networks)} networks: "
+            + ", ".join(sorted(map(str, networks))),
+            hint="name interfaces of one subnet",
+        )
+    wait_until_reachable(shell, nodes, [end.address for end in ends])
+    return Endpoints(tuple(ends), str(networks.pop()), alone=False)
 
 
 def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
@@ -61,3 +50,11 @@ def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise TrialError(f"cannot read the addresses of {interface}: {error}") from error
     raise TrialError(f"interface {interface} has no IPv4 address", hint="MPI over TCP needs one on each node")
+
+
+DECLARED_PATH = Recipe(
+    "declared",
+    "the existing network between the machines named in the study: bare hosts or guests, with any NICs",
+    _up,
+    options={"interface": "the interface on every machine, if it differs from the node's own"},
+)

@@ -6,26 +6,21 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import ports
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, Recipe
 from nearmetal.study.order import PathOrder
 
 _PARENT = "nm-parent"
 
 
-class Macvlan:
-    """Macvlan in bridge mode over the machine's ports, or over a parent that goes nowhere; any number of nodes."""
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Make one device a node, on the machine's ports or on a parent that goes nowhere; any number of nodes."""
+    return ports.join(shell, order, ports.holders(shell, nodes), _devices)
 
-    kind = "macvlan"
-    about = "macvlan devices of one parent in bridge mode"
-    options = ports.OPTIONS
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Make one device a node, on the machine's ports or on a parent of its own."""
-        return ports.join(shell, order, ports.holders(shell, nodes), _devices)
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
-        """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""
-        shell.run(["ip", "link", "del", _PARENT], check=False)
+def _down(shell: Shell, endpoints: Endpoints) -> None:
+    """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""
+    del endpoints
+    shell.run(["ip", "link", "del", _PARENT], check=False)
 
 
 def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
@@ -45,3 +40,6 @@ def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
         parent = parents[index % len(parents)]
         shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
     return devices
+
+
+MACVLAN = Recipe("macvlan", "macvlan devices of one parent in bridge mode", _up, _down, ports.OPTIONS)

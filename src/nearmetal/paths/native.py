@@ -8,33 +8,30 @@ from dataclasses import replace
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell, is_on
 from nearmetal.paths import links, ports
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, Recipe
 from nearmetal.study.order import PathOrder
 
 _ONE_PEER = "one_peer"
 
 
-class Native:
-    """The physical function moves into the node; as many nodes as there are ports."""
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Give port i to node i."""
+    one_peer = is_on(order.options, _ONE_PEER, default=False, whose=f"path {order.label!r}'s")
+    joined = nodes[:2] if one_peer else nodes
+    found = [port for holder in ports.require_holders(shell, order.kind, joined) for port in holder.ports]
+    if len(joined) > len(found):
+        said = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
+        raise TrialError(said, hint=f"use `vf`, or the option `{_ONE_PEER} = true` for streams to one bare node")
+    endpoints = links.configure(shell, joined, found[: len(joined)])
+    ports.shape_ends(shell, order, endpoints)
+    further = endpoints.ends[-1:] * (len(nodes) - len(joined))
+    return replace(endpoints, ends=endpoints.ends + further)
 
-    kind = "native"
-    about = "the whole port in the node (SR-IOV physical function), with nothing between driver and wire"
-    options = ports.OPTIONS | {
-        _ONE_PEER: "true: node 1 stands for every further node, as a bare peer does for several guests on one machine"
-    }
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Give port i to node i."""
-        one_peer = is_on(order.options, _ONE_PEER, default=False, whose=f"path {order.label!r}'s")
-        joined = nodes[:2] if one_peer else nodes
-        found = [port for holder in ports.require_holders(shell, self.kind, joined) for port in holder.ports]
-        if len(joined) > len(found):
-            said = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
-            raise TrialError(said, hint=f"use `vf`, or the option `{_ONE_PEER} = true` for streams to one bare node")
-        endpoints = links.configure(shell, joined, found[: len(joined)])
-        ports.shape_ends(shell, order, endpoints)
-        further = endpoints.ends[-1:] * (len(nodes) - len(joined))
-        return replace(endpoints, ends=endpoints.ends + further)
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Nothing to do: the kernel hands ports back when their node vanishes."""
+NATIVE = Recipe(
+    "native",
+    "the whole port in the node (SR-IOV physical function), with nothing between driver and wire",
+    _up,  # the kernel hands ports back when their node vanishes
+    options=ports.OPTIONS
+    | {_ONE_PEER: "true: node 1 stands for every further node, as a bare peer does for several guests on one machine"},
+)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
@@ -58,8 +58,19 @@ class Path(Protocol):
     def options(self) -> Mapping[str, str]:
         """What each of the path's options means, by name; a study that gives another one is refused."""
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str], /) -> Endpoints:
         """Join the nodes and wait until each reaches each; raise NearmetalError when that fails."""
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+    def down(self, shell: Shell, endpoints: Endpoints, /) -> None:
         """Take the path apart where that matters to the machine; scratch nodes may simply vanish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A path as two functions; one whose parts vanish with their nodes has nothing to take down."""
+
+    kind: str
+    about: str
+    up: Callable[[Shell, PathOrder, Sequence[str]], Endpoints]
+    down: Callable[[Shell, Endpoints], None] = lambda _shell, _endpoints: None
+    options: Mapping[str, str] = field(default_factory=lambda: NO_OPTIONS)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from nearmetal.errors import named
-from nearmetal.paths.bridge import Bridge
-from nearmetal.paths.declared import DeclaredPath
+from nearmetal.paths.bridge import BRIDGE
+from nearmetal.paths.declared import DECLARED_PATH
 from nearmetal.paths.guests import GUEST_PATHS
-from nearmetal.paths.macvlan import Macvlan
-from nearmetal.paths.native import Native
+from nearmetal.paths.macvlan import MACVLAN
+from nearmetal.paths.native import NATIVE
 from nearmetal.paths.path import Path
 from nearmetal.paths.roce import ROCE_PATHS
-from nearmetal.paths.shm import Shm
-from nearmetal.paths.tap import Tap
-from nearmetal.paths.veth import Veth
-from nearmetal.paths.vf import Vf
+from nearmetal.paths.shm import SHM
+from nearmetal.paths.tap import TAP
+from nearmetal.paths.veth import VETH
+from nearmetal.paths.vf import VF
 
-_OF_ANY_KERNEL = (Shm(), Veth(), Bridge(), Macvlan(), Tap())
-_ALL: tuple[Path, ...] = (*_OF_ANY_KERNEL, Native(), Vf(), *GUEST_PATHS, *ROCE_PATHS, DeclaredPath())
+_OF_ANY_KERNEL = (SHM, VETH, BRIDGE, MACVLAN, TAP)
+_ALL: tuple[Path, ...] = (*_OF_ANY_KERNEL, NATIVE, VF, *GUEST_PATHS, *ROCE_PATHS, DECLARED_PATH)
 PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 
 

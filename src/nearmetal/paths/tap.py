@@ -15,36 +15,25 @@ from nearmetal.hosts.far.build import program
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, Recipe
 from nearmetal.study.order import PathOrder
 
 RELAY = native.Recipe(name="nmrelay", room="relay")
 _READY_TIMEOUT_S = 5.0
 
 
-class Tap:
-    """Two tap devices and `native/relay` between them."""
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Start the relay (`native/relay`) and give one of its devices to each of two nodes.
 
-    kind = "tap"
-    about = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
-    options = ports.OPTIONS
-
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Start the relay and give one of its devices to each of two nodes.
-
-        Where the machine has ports every node has a relay of its own, from its device to a bridge on its port.
-        """
-        holders = ports.holders(shell, nodes)
-        if not any(holder.ports for holder in holders):
-            ports.refuse_wire(order)
-            links.require_two(self.kind, nodes)
-            _start_relay(shell, "nm-t0", "nm-t1")
-            return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
-        return ports.join(shell, order, holders, _devices, ("nm-br0", "nm-u0"))
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Free the ports; the relay ends with its shell, the devices with the relay."""
-        remove_bridges(shell, endpoints)
+    Where the machine has ports every node has a relay of its own, from its device to a bridge on its port.
+    """
+    holders = ports.holders(shell, nodes)
+    if not any(holder.ports for holder in holders):
+        ports.refuse_wire(order)
+        links.require_two(order.kind, nodes)
+        _start_relay(shell, "nm-t0", "nm-t1")
+        return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
+    return ports.join(shell, order, holders, _devices, ("nm-br0", "nm-u0"))
 
 
 def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
@@ -72,3 +61,8 @@ def _start_relay(shell: Shell, one: str, other: str) -> None:
         if time.monotonic() > deadline:
             raise TrialError(f"the tap relay created no devices within {_READY_TIMEOUT_S:.0f} s")
         time.sleep(0.01)
+
+
+_ABOUT = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
+# The relay ends with its shell, and its devices with the relay.
+TAP = Recipe("tap", _ABOUT, _up, remove_bridges, ports.OPTIONS)

@@ -6,31 +6,25 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, Recipe
 from nearmetal.study.order import PathOrder
 
 
-class Vf:
-    """A port is split into virtual functions, and each moves into a node with its own driver."""
+def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Split every port into as many functions as it has nodes, and give each node one, with its own driver."""
+    holders = ports.require_holders(shell, order.kind, nodes)
+    functions = [name for holder in holders for name in _functions(holder)]
+    endpoints = ports.over(links.configure(shell, nodes, functions), holders)
+    ports.shape_ends(shell, order, endpoints)
+    return endpoints
 
-    kind = "vf"
-    about = "an SR-IOV virtual function in the node; the port itself switches"
-    options = ports.OPTIONS
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Split every port into as many functions as it has nodes, and give each node one."""
-        holders = ports.require_holders(shell, self.kind, nodes)
-        functions = [name for holder in holders for name in _functions(holder)]
-        endpoints = ports.over(links.configure(shell, nodes, functions), holders)
-        ports.shape_ends(shell, order, endpoints)
-        return endpoints
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Make the ports whole again: igbvf must be at rest before its device goes, or its last reset never ends."""
-        for end in endpoints.ends:
-            shell.run(["ip", "link", "set", end.interface, "down"], node=end.node)
-        for holder in ports.holders(shell, [end.node for end in endpoints.ends]):
-            ports.join_ports(holder.shell)
+def _down(shell: Shell, endpoints: Endpoints) -> None:
+    """Make the ports whole again: igbvf must be at rest before its device goes, or its last reset never ends."""
+    for end in endpoints.ends:
+        shell.run(["ip", "link", "set", end.interface, "down"], node=end.node)
+    for holder in ports.holders(shell, [end.node for end in endpoints.ends]):
+        ports.join_ports(holder.shell)
 
 
 def _functions(holder: ports.Holder) -> list[str]:
@@ -39,3 +33,6 @@ def _functions(holder: ports.Holder) -> list[str]:
     counts = {port: max(1, len(nodes[number :: len(found)])) for number, port in enumerate(found)}
     functions = ports.split_ports(holder.shell, counts)
     return [functions[found[i % len(found)]][i // len(found)] for i in range(len(nodes))]
+
+
+VF = Recipe("vf", "an SR-IOV virtual function in the node; the port itself switches", _up, _down, ports.OPTIONS)
