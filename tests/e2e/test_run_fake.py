@@ -138,6 +138,7 @@ def test_resume_after_a_signal_loses_and_repeats_nothing(
         "    left[0] -= 1\n"
         f"    if left[0] == 0: os.kill(os.getpid(), {number})\n"
         "Disk.step = step\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # under nohup it would be ignored here, too
         "from nearmetal.cli.main import main\n"
         f"main(['run', {str(tmp_path / 's.toml')!r}, '--out', {str(tmp_path / 'cut')!r}])\n"
     )

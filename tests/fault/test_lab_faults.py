@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 
 ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
 RUN = """
-import sys
+import signal, sys
 from pathlib import Path
 from nearmetal import native
 from nearmetal.cli.main import run
 from nearmetal.hosts.lab import wirecheck
 wirecheck.fitting_wire = lambda *_: Path("wire.so")
 native.build = lambda _: Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(run(sys.argv[2:]))
 """
-"""Runs a verb over the stand-in, as `host` does here."""
+"""Runs a verb over the stand-in, as `host` does here; Ctrl-C ends it also where the suite runs in the background."""
 STUDY = """
 name = "ended"
 baseline = "native"

@@ -18,12 +18,13 @@ from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Rep
 from tests.unit.test_simulate import MACHINE, Placement, path, program, recv, run_ns, send, traced
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoGap, Repeat
 from tests.unit.test_simulate import MACHINE, Distribution, Placement, program
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 endless = Repeat(1 << 29, (Repeat(1 << 29, (DoGap(0),)),))
 print("replaying", flush=True)
 schedule = Schedule(2, (program([], [endless], gaps=(0,)),), (Distribution((0.0,), (0,)),))
