@@ -408,12 +408,15 @@ void Engine::advance(std::uint32_t index) {
             post_send(rank, world_rank(comm, rank, static_cast<std::uint32_t>(round.send_to)), tag,
                       2 * comm.context + 1, round.send_bytes, false, index | kContextOwner);
         c.posting = false;
-        if (c.outstanding > 0 && !round.open) {
+        const bool waits = c.outstanding > 0 && !round.open;
+        if (!waits || (r.state == State::kWaiting && looks(r, now_))) {
+            r.clock = std::max(r.clock, c.late_time) + c.late_cost;
+            c.late_cost = 0;
+        }
+        if (waits) {
             c.granted = false;
             return;
         }
-        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
-        c.late_cost = 0;
     }
 }
 

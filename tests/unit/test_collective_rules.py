@@ -13,7 +13,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall
 
-from .simulated import MACHINE, ping, run_ns
+from .simulated import MACHINE, computing, path, ping, run_ns
 
 KI = 1024
 OPENMPI = 0
@@ -88,6 +88,15 @@ def took_ns(collective: Collective, ranks: int, size: int, *, vector: bool = Fal
         op = replace(op, vector=True, sizes=0, recv_sizes=0)
     own = Program((DoCall(0),), (op,), (Comm(0, size=ranks),), size_lists=((size,) * ranks,) if vector else ())
     return run_ns(Schedule(ranks, (own,) * ranks))
+
+
+def test_a_waiting_rank_looks_at_once_at_what_came_before_its_collective() -> None:
+    """The message of the early rank is received while those of the late ones are awaited, not after them."""
+    barrier = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
+    slow = path(latency=1000, o_s=100, o_r=100_000)
+    # The last of the late messages is received 2 o_r after both came; then rank 0 sends three.
+    end_ns = 10_000_000 + 100 + 1000 + 2 * 100_000 + 3 * 100 + 1000 + 100_000
+    assert run_ns(computing(1, 10, 10, 0, ops=barrier), replace(MACHINE, inter=slow)) == end_ns
 
 
 def test_an_alltoallv_of_four_ranks_sends_all_at_once() -> None:
