@@ -87,8 +87,7 @@ class Pings:
         return order.workload.number("iterations")
 
 
-def _samples(data: bytes, operation: str) -> Spans:
-    del operation
+def _samples(data: bytes) -> Spans:
     found = re.findall(rb" time=([0-9.]+) ms", data)
     if not found:
         raise ForeignFileError("ping told no time")
@@ -96,7 +95,7 @@ def _samples(data: bytes, operation: str) -> Spans:
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    yield Foreign("ping", "", "pings", 2, (("ping", 0, _samples(data, "ping")),), ())
+    yield Foreign("ping", "", "pings", 2, (("ping", 0, _samples(data)),), ())
 
 
 PINGS = Tool(

@@ -9,7 +9,7 @@ as `/usr`). Standard library only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
@@ -119,13 +119,13 @@ class MpiBenchmark:
             if (found := [(one.operation, one.message_bytes) for one in self.means(data)]) != [wanted]:
                 raise TrialError(f"{self.kind} was asked for {wanted}, its output holds {found}")
 
-    def samples(self, data: bytes, operation: str) -> Mean:
+    def samples(self, data: bytes) -> Mean:
         """Return the one mean of a launch of one size."""
         mean = self.means(data)[0]
         if mean.figure == 0:
-            said = f"{self.kind.upper()} prints a mean of 0.00 for {operation}"
+            said = f"{self.kind.upper()} prints a mean of 0.00 for {mean.operation}"
             raise ForeignFileError(said, hint="give it more bytes or iterations")
-        return replace(mean, operation=operation)
+        return mean
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return how many iterations its launches made: what they print is one mean."""

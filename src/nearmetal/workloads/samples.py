@@ -45,7 +45,7 @@ from nearmetal.workloads.tools.tool import (
 # ---- from what foreign programs leave in an outcome to samples; each tool's own file reads its output
 
 
-DECODERS: dict[str, Callable[[bytes, str], Durations]] = {tool.kind: tool.samples for tool in TOOLS if tool.samples}
+DECODERS: dict[str, Callable[[bytes], Durations]] = {tool.kind: tool.samples for tool in TOOLS if tool.samples}
 _MOST_SPAN_NS = 1 << 62
 
 
@@ -63,7 +63,7 @@ class _Values:
         if isinstance(held, Dump):
             return _Values.in_a_row(parse_dump(held.data))
         if isinstance(held, Mean):
-            if held.operation not in OPERATIONS:  # the name of an outcome's file, which a far machine gave
+            if held.operation not in OPERATIONS:
                 raise ForeignFileError(f"no operation is called {held.operation[:40]!r}")
             shape = Shape(held.message_bytes, WINDOW_MESSAGES, held.pairs)
             return _Values.in_a_row([OPERATIONS[held.operation].duration_ns(held.figure, shape)])
@@ -112,7 +112,10 @@ def decode_tools(files: Mapping[str, bytes]) -> list[CellSamples]:
     for named, name in sorted((found, name) for name in files if (found := read_name(name))):
         if decoder := DECODERS.get(named.kind):
             by_pair = groups.setdefault((named.operation, named.size_bytes), {})
-            by_pair.setdefault(named.pair, []).append(_Values.of(decoder(files[name], named.operation)))
+            held = decoder(files[name])
+            if isinstance(held, Mean) and held.operation != named.operation:  # a name that a far machine gave
+                raise ForeignFileError(f"the output of {named.operation[:40]!r} is of {held.operation!r}")
+            by_pair.setdefault(named.pair, []).append(_Values.of(held))
     cells: list[CellSamples] = []
     for (operation, size), by_pair in groups.items():
         cells += _of_pairs(operation, size, [_one_after_another(by_pair[number]) for number in sorted(by_pair)])

@@ -167,13 +167,8 @@ _WORKLOAD = PairWorkload(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
-    """Return the rate of every interval."""
-    del operation
-    return _spans(parse(data))
-
-
 def _spans(report: Report) -> Spans:
+    """Return the rate of every interval, or of the whole where intervals do not tell what arrived."""
     if report.unheard:
         return one_figure("bit/s", report.received_bit_s)
     kept = _with_bytes([one for one in report.intervals if one.seconds > 0])
@@ -218,4 +213,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 _TCP_BLOCK_BYTES = 128 << 10
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')
 _BEGINS = rb'^\{(?:$|"event": ?"start")'
-TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, _samples, STREAMS)
+TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, lambda data: _spans(parse(data)), STREAMS)

@@ -88,10 +88,9 @@ _TESTS = {"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp
 _WORKLOAD = PairWorkload("netperf", _server, _client, _read_result, first_port=12865, tests=_TESTS, version_flag="-V")
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _span(result: NetperfResult) -> Spans:
     """Return the one rate of a stream, or the mean round trip of a request test."""
-    result = parse(data)
-    if operation.endswith("_stream"):
+    if result.unit != "1/s":
         return one_figure(result.unit, result.throughput)
     return one_figure("us", result.mean_latency_us or 1e6 / result.throughput)
 
@@ -104,7 +103,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         raise ForeignFileError(f"netperf's test was over {named!r}")
     operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
     lacks = ("one figure per run: no percentiles, no spread within it", NO_SIZE)
-    cells = ((operation, 0, _samples(data, operation)),)
+    cells = ((operation, 0, _span(result)),)
     yield Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, cells, lacks)
 
 
@@ -112,6 +111,6 @@ TOOL = Tool(
     "netperf",
     (Import((b"THROUGHPUT_UNITS=",), _adopt, begins=rb"^MIGRATED |^netperf "),),
     _WORKLOAD,
-    _samples,
+    lambda data: _span(parse(data)),
     {"tcp_stream": BANDWIDTH, "tcp_round_trip": LATENCY, "udp_round_trip": LATENCY},
 )

@@ -94,12 +94,6 @@ _WORKLOAD = PairWorkload(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
-    """Return the one rate of a transfer."""
-    del operation
-    return _span(parse(data))
-
-
 def _span(found: Transfer) -> Spans:
     return one_figure("Mbit/s", found.rate_mbit_s)
 
@@ -112,4 +106,5 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 _ENDED = rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"
-TOOL = Tool("nuttcp", (Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED),), _WORKLOAD, _samples, STREAMS)
+_IMPORT = Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED)
+TOOL = Tool("nuttcp", (_IMPORT,), _WORKLOAD, lambda data: _span(parse(data)), STREAMS)

@@ -276,11 +276,11 @@ def _device(shell: Shell, end: Endpoint) -> str:
     return devices[0].partition("/")[0]
 
 
-def _samples(data: bytes, operation: str) -> Durations:
+def _samples(data: bytes) -> Durations:
     """Return every iteration of a latency test, or the mean of a bandwidth test."""
-    if operation.endswith("_lat"):
-        return Dump(data)
     result = parse(data)
+    if result.operation.endswith("_lat"):
+        return Dump(data)
     return one_figure(result.unit, result.rows[0].bandwidth)
 
 
@@ -289,7 +289,7 @@ def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[For
     name = result.operation.replace("_", "-") + ("-both-ways" if result.both_ways else "")
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
-        cell = (result.operation, result.rows[0].message_bytes, _samples(data, result.operation))
+        cell = (result.operation, result.rows[0].message_bytes, _samples(data))
         yield Foreign("perftest", "", name, 2, (cell,), ended)
         return
     cells = tuple(

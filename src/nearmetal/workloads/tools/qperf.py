@@ -87,9 +87,8 @@ _WORKLOAD = PairWorkload(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes) -> Spans:
     """Return the one mean of a test."""
-    del operation
     results = parse(data)
     if len(results) != 1:
         raise ForeignFileError(f"qperf left {len(results)} results where one was asked for")

@@ -185,9 +185,8 @@ def _summaries(files: dict[str, bytes]) -> list[SockperfSummary]:
     return [parse_summary(data) for name, data in sorted(files.items()) if name.startswith(_SAID)]
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes) -> Spans:
     """Return the whole round trip of every packet."""
-    del operation
     packets = parse_full_log(data)
     return Spans(packets.round_trip_ns, [sent - packets.sent_ns[0] for sent in packets.sent_ns])
 
@@ -203,7 +202,7 @@ def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     operation, lacks = _round_trip(data)
-    cells = ((operation, parse_full_log(data).message_bytes, _samples(data, operation)),)
+    cells = ((operation, parse_full_log(data).message_bytes, _samples(data)),)
     yield Foreign("sockperf", "", "sockperf", 2, cells, lacks)
 
 

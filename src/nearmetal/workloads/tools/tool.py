@@ -89,7 +89,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program: how a study launches it, what a client's output of an operation holds, its figures, its files.
+    """A program: how a study launches it, what a client's output holds, its figures, its files.
 
     `workload` and `samples` are None for a program that is only imported; `figures` are of operations that are not the
     engine's.
@@ -98,7 +98,7 @@ class Tool:
     kind: str
     imports: tuple[Import, ...]
     workload: Workload | None = None
-    samples: Callable[[bytes, str], Durations] | None = None
+    samples: Callable[[bytes], Durations] | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
