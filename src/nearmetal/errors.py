@@ -109,7 +109,7 @@ class ForeignFileError(NearmetalError):
 
 
 class TrialError(NearmetalError):
-    """A trial could not be carried out; the other trials are not touched by it."""
+    """A trial could not be run; the other trials are unaffected."""
 
 
 class StoreError(NearmetalError):

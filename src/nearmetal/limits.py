@@ -29,7 +29,7 @@ class Limit:
 
     @property
     def hint(self) -> str:
-        """Say how to raise the limit."""
+        """Return how to raise the limit."""
         return f"if this is intended, raise the limit of {self.value()} {self.what}: {self.variable}={2 * self.value()}"
 
 

@@ -91,7 +91,7 @@ def _prebuilt(folder: Path, recipe: Recipe) -> Path:
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """Hash all that decides what the compiler makes: recipe, sources, and every header beside them."""
+    """Hash all that decides what the compiler builds: recipe, sources, and every header next to them."""
     digest = hashlib.sha256(repr((recipe, _FLAGS)).encode())
     for name, path in all_files(recipe).items():
         digest.update(name.encode() + b"\0" + path.read_bytes())

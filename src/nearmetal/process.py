@@ -44,7 +44,7 @@ class Finished:
         return self.stdout.decode(errors="backslashreplace")
 
     def complaint(self) -> str:
-        """Return how it ended and the last lines it said, for an error message."""
+        """Return how it ended and its last lines of output, for an error message."""
         if self.timed_out:
             how = f"was stopped after {self.elapsed_ns / 1e9:.1f} s"
         elif self.exit_status < 0:
@@ -83,7 +83,7 @@ def spawn(
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own; raise UnavailableError when it cannot be."""
+    """Start a program in its own session; raise UnavailableError when that fails."""
     try:
         return subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
@@ -131,7 +131,7 @@ _SAID: dict[tuple[object, ...], Finished] = {}
 
 
 def version_of(argv: Sequence[str], *, timeout_s: float) -> Finished:
-    """Return what a program says of itself; one that succeeded is not started again while its file stays as it is."""
+    """Return what a program prints about itself; one that succeeded is not started again while its file is the same."""
     try:
         file = Path(argv[0]).stat()
     except OSError:
@@ -156,7 +156,7 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
 
 def of_each_process(file: str) -> Iterator[tuple[int, bytes]]:
     """Yield each process's number and its `/proc/PID/FILE`, without those that may not be read or end meanwhile."""
-    # The pattern stops at the folder: one that goes on to the file looks at each, and fails where a process has ended.
+    # The pattern stops at the folder: one that includes the file checks each, and fails where a process has ended.
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             yield int(folder.name), (folder / file).read_bytes()

@@ -85,7 +85,7 @@ _watched = threading.local()
 def timed(read: Callable[_P, _T]) -> Callable[_P, _T]:
     """Make a reader of what others wrote raise ForeignFileError when it uses more processor time than `limits.TIME`.
 
-    A reader within one that is timed already has no time of its own.
+    A reader within one that is timed already has no separate limit.
     """
 
     @wraps(read)

@@ -1,4 +1,4 @@
-"""Folders for the time of a process, whose names say whose they are, so that what a killed one left can be removed.
+"""Folders for the time of a process, whose names identify their owner, so that what a killed one left can be removed.
 
     nm-4711-2x9k1-3fa9-a8b7c6d5      prefix, process, its start time, boot and process namespace, at random
 
@@ -175,7 +175,7 @@ def _judged(path: Path, rest: str) -> Folder:
 def _below() -> dict[str, int]:
     """Return processes of namespaces below this one, such as containers: number there and start time -> number here.
 
-    NSpid of proc_pid_status(5). Those of namespaces beside this one cannot be seen.
+    NSpid of proc_pid_status(5). Those of sibling namespaces cannot be seen.
     """
     found = {}
     for here, status in process.of_each_process("status"):

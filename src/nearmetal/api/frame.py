@@ -28,7 +28,7 @@ class Frame:
     """A read-only table: `len(frame)` rows, `frame.columns` by name.
 
     It carries its data as one Arrow table and speaks Arrow's stream protocol, so `pa.table(frame)`,
-    `pl.DataFrame(frame)`, DuckDB and whatever else understands it take it as it is, without a copy. Durations are
+    `pl.DataFrame(frame)`, DuckDB and others that understand it read it without a copy. Durations are
     nanoseconds in columns that end in `ns`, sizes are bytes; a figure that does not exist is null.
     """
 

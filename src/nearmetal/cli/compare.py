@@ -104,7 +104,7 @@ def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None
 
 
 def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> None:
-    """Print ours beside a published table."""
+    """Print our figures next to a published table."""
     chosen: dict[str, tuple[str, str]] = {}
     for word in named:
         column, given, target = word.partition("=")

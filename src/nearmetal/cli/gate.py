@@ -187,6 +187,6 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
 
 
 def _beside(run: Path) -> Path:
-    """Return a directory for fresh blocks beside the run's, also for a run that is `.` or `..`."""
+    """Return a directory for fresh blocks next to the run's, also for a run that is `.` or `..`."""
     named = run if run.name not in {"", ".."} else run.resolve()
     return named.with_name(f"{named.name}-again-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}")

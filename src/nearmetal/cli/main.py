@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class EndedError(KeyboardInterrupt):
-    """A scheduler, a service manager or a closed terminal ends this process: as Ctrl-C does, and said by its name."""
+    """A scheduler, a service manager or a closed terminal ends this process: handled like Ctrl-C, and named."""
 
 
 def _end_in_order() -> None:

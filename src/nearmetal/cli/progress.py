@@ -33,7 +33,7 @@ def warn(sentence: str) -> None:
 
 
 class _VirtualTime(ProgressColumn):
-    """How far the machines of a host with a clock of its own have come, and how fast that clock goes."""
+    """The virtual time of a host with its own clock, and how fast that clock runs."""
 
     max_refresh = 0.5
 
@@ -58,9 +58,9 @@ def virtual_words(reached: ClockProgress | None, now_s: float) -> str:
 def watcher(
     study: Study, console: Console, host: Host | None = None, *, blocks: int | None = None
 ) -> Iterator[Watcher]:
-    """Draw a bar when `console` is a terminal, with the clock of a `host` that has one of its own; else write lines.
+    """Draw a bar when `console` is a terminal, with the clock of a `host` that has its own; else write lines.
 
-    `blocks` is how many the call carries out at most, where not all.
+    `blocks` is how many this call runs at most, where not all.
     """
     if not console.is_terminal:
         yield _Lines(study, blocks, console)
@@ -83,7 +83,7 @@ def _outcome(record: TrialRecord) -> str:
 
 
 class _RemainingTime:
-    """Which block it is and how long the rest takes at most, from the blocks that this call has carried out."""
+    """The current block and the longest time left, from the blocks that this call has run."""
 
     def __init__(self, most_blocks: int, blocks: int | None) -> None:
         self._most = most_blocks

@@ -248,7 +248,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
-    """Say each doubt once, on stderr, with the machines that it concerns."""
+    """Print each doubt once, on stderr, with the machines that it concerns."""
     concerned = by_key(((doubt.said, doubt.hint), where) for where, found in doubts.items() for doubt in found)
     for (said, hint), machines in concerned.items():
         whole = len(machines) == len(doubts)

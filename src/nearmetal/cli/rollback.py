@@ -163,7 +163,7 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
             f"`--force` replays it here; `--forget {path.name}` discards it",
             err=True,
         )
-    elif not is_far(shell):  # whoever set it from elsewhere, under another name, left scripts on this side, too
+    elif not is_far(shell):  # a session from elsewhere, under another name, left scripts on this side, too
         forget_scripts(places.folder_of(places.LOCAL) / path.name)
     return not undone.unproven
 
@@ -184,7 +184,7 @@ def _tell(path: Path, undone: RollbackResult) -> None:
 
 
 def _print_scripts(folder: Path) -> int:
-    """Print the undo scripts that stand beside the journals, newest session first."""
+    """Print the undo scripts next to the journals, newest session first."""
     found = survey(folder)
     for path in dict.fromkeys(path for path, name, _ in found.waiting() if not name):
         for script in undo_scripts(path):

@@ -45,5 +45,5 @@ def command(*, no_browser: bool) -> None:
 
 
 def _has_a_screen() -> bool:
-    """Return whether a browser would open a window; one that draws in the terminal would cover what was said."""
+    """Return whether a browser would open a window; one that draws in the terminal would cover the output."""
     return any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

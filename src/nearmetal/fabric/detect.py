@@ -87,7 +87,7 @@ class Screen:
 
     @property
     def suspected_nodes(self) -> frozenset[int]:
-        """Return every node that is suspected in any role of its own."""
+        """Return every node that is suspected in any of its roles."""
         return frozenset(one.a for one in self.suspects if one.b < 0)
 
     @property

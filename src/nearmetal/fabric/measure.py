@@ -22,7 +22,7 @@ from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
 from nearmetal.workloads.rounds import Pair, Round, pair_of
 
 # ---- the rounds of the re-tests
-# Each suspect several times, all other nodes at work beside it.
+# Each suspect several times, with all other nodes active.
 
 
 def again_rounds(

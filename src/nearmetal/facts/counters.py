@@ -41,7 +41,7 @@ _SCRIPT = Path(__file__).with_suffix(".sh").read_text()
 
 
 def parse_rdma(node: str, text: str) -> dict[str, int]:
-    """Add up what the script said, lines of `INTERFACE COUNTER VALUE`; other lines are skipped."""
+    """Add up the script's output, lines of `INTERFACE COUNTER VALUE`; other lines are skipped."""
     counts: dict[str, int] = {}
     for words in map(str.split, text.splitlines()):
         if len(words) == 3 and words[2].isdecimal():

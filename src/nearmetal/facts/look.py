@@ -20,7 +20,7 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MachineLook:
-    """What one machine said. Text is empty, and a count 0, where the machine does not offer it.
+    """What one machine reported. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
     this one resolves it, `interface` what leads there, `own` that interface's IPv4 address and `verbs` its RDMA device;
@@ -74,7 +74,7 @@ _TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", 
 
 
 def parse(text: str) -> MachineLook:
-    """Read what the script said: lines of `key=value`, of which `tool` may come several times."""
+    """Parse the script's output: lines of `key=value`, of which `tool` may come several times."""
     pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
     said = {key: value.strip() for key, value in pairs}
     return MachineLook(

@@ -1,4 +1,4 @@
-"""Record kernel tracepoints beside a launch: the raw ring buffer and the layout of its events.
+"""Record kernel tracepoints during a launch: the raw ring buffer and the layout of its events.
 
 The trace clock is `mono_raw`, the clock of the measuring engine, so both sides' stamps compare to the nanosecond;
 in the lab that clock is virtual time, of all its machines. The buffer is taken raw because the text that the kernel

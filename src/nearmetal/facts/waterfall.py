@@ -80,7 +80,7 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What lies between two machines; rate 0 stands for a line on which a frame takes no time of its own."""
+    """What lies between two machines; rate 0 means that a frame takes no time on the line itself."""
 
     delay_ns: int = 0
     rate_mbps: int = 0
@@ -259,7 +259,7 @@ class _Cutter:
         same = [e for e in before if e.fields.get("skbaddr") == arrival.fields.get("skbaddr")]
         passed = _last(same, "net/net_dev_xmit")
         if passed is not None:
-            # A virtual cable hands the frame on to a softirq of its own.
+            # A virtual cable passes the frame on to its own softirq.
             cut.to("virtual devices", passed.at_ns)
             entry = next((e for e in before if e.at_ns > passed.at_ns and e.name == "irq/softirq_entry"), passed)
             before = [e for e in before if e.at_ns > entry.at_ns]

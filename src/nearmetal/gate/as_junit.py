@@ -2,7 +2,7 @@
 
 There is no standard; this keeps to what the schema of Jenkins' xUnit plug-in (junit-10.xsd) allows, which GitLab,
 GitHub actions and Bamboo read too. A cell that is worse is a failure, one that is undecided an error: both are red.
-A figure that is not the headline is a test case of its own, and red where it is worse.
+A figure that is not the headline is a separate test case, and red where it is worse.
 """
 
 from __future__ import annotations

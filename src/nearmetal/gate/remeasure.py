@@ -1,6 +1,6 @@
-"""Fresh blocks of a run's study, in a run directory of their own: what a run says is never added to afterwards.
+"""Fresh blocks of a run's study, in their own run directory: nothing is ever added to a finished run.
 
-The study is the run's, to the byte; its blocks go on behind the last one that it could ever have planned, so no trial
+The study is the run's, to the byte; block numbers start after the last one that it could ever have planned, so no trial
 is measured twice. A launch measures all sizes of its workload, as it did in the run: a size alone would be another
 measurement. The baseline is measured beside what was suspected, so that the directory compares like any other.
 """
@@ -19,7 +19,7 @@ from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 
 
 def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> set[Combination]:
-    """Return what has to be launched: the suspects' combinations, with the baseline and the control beside them."""
+    """Return what has to be launched: the suspects' combinations, with the baseline and the control."""
     companions = {series.study.baseline} | ({control} if control else set())
     return {cell.combination for cell in suspects} | {
         (path, cell.workload, cell.setting) for cell in suspects for path in companions

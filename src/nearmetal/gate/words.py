@@ -1,4 +1,4 @@
-"""How a gate's finding is said: the same sentences on a terminal, in JUnit and in JSON."""
+"""The wording of a gate's finding: the same sentences on a terminal, in JUnit and in JSON."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _is_of_duckdb(path: Path) -> bool:
 
 
 def _make(path: Path) -> None:
-    """Make an empty history; it appears under its name whole or not at all, and whoever comes second finds it there."""
+    """Make an empty history; it appears under its name whole or not at all, and a second process finds it there."""
     if not path.absolute().parent.is_dir():
         raise BadInputError(f"{path} cannot be made: {path.absolute().parent} is not a directory")
     try:

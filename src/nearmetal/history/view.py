@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # ---- runs in memory as a history
-# What `serve` shows of a directory, without a file of its own.
+# What `serve` shows of a directory, without its own file.
 
 
 class RunsAtHand:

@@ -1,4 +1,4 @@
-"""How a history is said: the same rows and sentences on a terminal and on a page."""
+"""The wording of a history: the same rows and sentences on a terminal and on a page."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Shell(Protocol):
 
 
 class FarShell(Shell, Protocol):
-    """A shell on machines that hold nothing of nearmetal's: programs are looked for, and built, on their side."""
+    """A shell on machines without nearmetal's files: programs are looked for, and built, on their side."""
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class FarShell(Shell, Protocol):
 
 
 def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
-    """Return whether a shell is on machines that hold nothing of nearmetal's.
+    """Return whether a shell is on machines without nearmetal's files.
 
     Asks the class alone: looking an attribute up on the shell would run its properties, and some refuse.
     """
@@ -234,7 +234,7 @@ class SharedMachinesHost(Protocol):
     """A host that can carry several trials out on machines that stay up between them."""
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
-        """Return the orders, each once, in groups that are carried out together."""
+        """Return the orders, each once, in groups that run together."""
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
         """Carry a group out; yield an outcome for each, as `Host.carry_out` returns it."""
@@ -242,7 +242,7 @@ class SharedMachinesHost(Protocol):
 
 @runtime_checkable
 class PreparingHost(Protocol):
-    """A host that must make something before trials can be carried out."""
+    """A host that must build something before trials can run."""
 
     def prepare(self, orders: Iterable[Order]) -> None:
         """Make what these orders need and is not there, as much at once as this machine has cores for."""
@@ -280,10 +280,10 @@ class Host(Protocol):
         """How many trials may run side by side without disturbing each other."""
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
-        """Carry one trial out and clean up after it, whatever happens.
+        """Run one trial and clean up after it, whatever happens.
 
-        A trial that cannot be carried out is an outcome with status `failed` and a reason. Errors are raised
-        only when the host as a whole is unusable.
+        A trial that cannot be run is an outcome with status `failed` and a reason. Errors are raised only when the host
+        as a whole is unusable.
         """
 
     def close(self) -> None:

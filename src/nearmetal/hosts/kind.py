@@ -11,7 +11,7 @@ from nearmetal.study.spec import HostSpec, Study
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What trials cost on a host: seconds beside the measuring, by how much that is drawn out, how many at once."""
+    """What trials cost on a host: seconds besides measuring, by how much measuring is slowed down, how many at once."""
 
     trial_s: float
     slowdown: float = 1.0
@@ -22,10 +22,10 @@ class Pace:
 class HostKind:
     """What the word in the study file stands for.
 
-    `open` returns the host, ready to carry trials out, or raises UnavailableError; `pace` is for estimates. `about` and
+    `open` returns the host, ready to run trials, or raises UnavailableError; `pace` is for estimates. `about` and
     `options` are for the reference page. `path_options` are what the host itself understands of a path's options,
-    beside the recipe. What trials need is tried before the first, except where `rehearsed` is False.
-    `named_nodes` says that the study names its machines.
+    besides the recipe. What trials need is tried before the first, except where `rehearsed` is False. `named_nodes`
+    says that the study names its machines.
     """
 
     about: str

@@ -157,7 +157,7 @@ class CradleShell(CommandShell):
 class NamespaceShell(CradleShell):
     """Commands in namespaces of this machine.
 
-    With `own_network` (the default) the hypervisor side has a network namespace of its own, so that bridges
+    With `own_network` (the default) the hypervisor side has its own network namespace, so that bridges
     and links never touch the machine's. Inside the lab's guest it is off: there the machine's ports are the point.
     """
 

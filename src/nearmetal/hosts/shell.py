@@ -118,7 +118,7 @@ class CommandShell(Closing, ABC):
             helper.stop()
 
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
-        """Return what a program on a node finds in its environment beside what is there anyway."""
+        """Return what is added to the environment of a program on a node."""
         return {"TMPDIR": f"{self.scratch}/{node}" if node else self.scratch, **(extra or {})}
 
     def _called(self, node: str) -> str:

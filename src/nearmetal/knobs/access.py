@@ -135,7 +135,7 @@ class Access:
         """Return what sets a value in a shell script, to a word of the shell's that is quoted already."""
         if self.path:
             return f"printf '%s\\n' {quoted} > {shlex.quote(self.path)}"
-        # `change` holds the value as a word of its own.
+        # `change` holds the value as a separate word.
         return " ".join(quoted if word == "{}" else shlex.quote(word) for word in self.change)
 
 
@@ -203,7 +203,7 @@ class _CommandOutputs:
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
 
     def of(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
-        """Return what it printed, and its complaint when it failed or said nothing."""
+        """Return what it printed, and its error when it failed or printed nothing."""
         if (node, argv) not in self._kept:
             self._kept[node, argv] = self._run(node, argv)
         return self._kept[node, argv]

@@ -1,7 +1,7 @@
 """What drivers take, round, reset and misreport, as data; checked before anything is written.
 
-`SOURCES` names where each was read. A driver that is not named here has no limits but those that the machine itself
-tells.
+`SOURCES` names where each was read. A driver that is not named here has only the limits that the machine itself
+reports.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) ->
 
 
 def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
-    """Judge moderation that a plan has set under a load of its own: a flood of pings to an address.
+    """Judge moderation that a plan has set under its own load: a flood of pings to an address.
 
     Maps the names of knobs and targets to judgements; a device whose interrupts cannot be told apart is `silent`.
     """

@@ -31,8 +31,8 @@ _DAY_S = 86_400
 def journal_folder() -> Path:
     """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal.
 
-    A relative path counts as none, as the XDG specification has it: each directory would have journals of its own, and
-    a roll-back in another one would find nothing.
+    A relative path is ignored, as the XDG specification requires: each directory would have its own journals, and a
+    roll-back in another one would find nothing.
     """
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "nearmetal" / "journal"
@@ -102,12 +102,12 @@ def set_aside(path: Path) -> Path:
 
 
 def undo_scripts(path: Path) -> list[Path]:
-    """Return the undo scripts beside a journal."""
+    """Return the undo scripts of a journal."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.*.undo.sh"))
 
 
 def forget_scripts(path: Path) -> None:
-    """Remove the undo scripts beside a journal, and what watchdogs said."""
+    """Remove the undo scripts of a journal, and the reports of watchdogs."""
     for beside in [*undo_scripts(path), *path.parent.glob(f"{glob.escape(path.name)}.*.watchdog")]:
         remove(beside)
 
@@ -166,7 +166,7 @@ def _opened(folder: Path) -> IO[str]:
         except OSError as error:
             if error.errno not in {errno.EROFS, errno.EDQUOT, errno.ENOSPC}:
                 raise
-            # A roll-back goes on where nothing can be written any more.
+            # A roll-back continues where nothing can be written any more.
             return os.fdopen(os.open(place, flags | os.O_RDONLY))
     except OSError as error:
         raise StoreError(

@@ -28,7 +28,7 @@ _NOTF_COAL = 53
 _CONNECTION = b"SSH_CONNECTION="
 
 # Prints an interface and all that is built on it: bridges, bonds, VLANs. Open vSwitch has a port below its datapath
-# alone; which of the datapath's own interfaces it serves only flows tell, so all of them are printed.
+# alone; only flows show which of the datapath's own interfaces it serves, so all of them are printed.
 _UPPER_SCRIPT = r"""
 switch=$(ip -o link show type openvswitch 2> /dev/null | sed 's/^[0-9]*: \([^:@]*\).*/\1/')
 upper() {
@@ -174,5 +174,5 @@ def _virtio_coalesces(shell: Shell, target: Target) -> bool:
 
 
 def boot_id(shell: Shell, node: str = "") -> str:
-    """Return what tells one boot of the machine from the next."""
+    """Return what distinguishes one boot of the machine from the next."""
     return shell.read("/proc/sys/kernel/random/boot_id", node=node).decode().strip()

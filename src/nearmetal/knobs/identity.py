@@ -1,9 +1,9 @@
 """Which machine, boot and namespaces a value belongs to: what a roll-back compares before it touches anything.
 
-Equal boot ids mean one running kernel. Of different boots of one machine nothing is left: no knob outlives a reboot.
-Machine ids are cloned with images, so a reboot is believed only of a machine of the same host name that has not been up
-since before the session. Numbers of network namespaces are used again, so on this machine the kernel's cookie of the
-namespace, which is not, stands beside the number (socket option SO_NETNS_COOKIE, Linux 5.14).
+Equal boot ids mean one running kernel. Between different boots of one machine nothing remains: no knob outlives a
+reboot. Machine ids are cloned with images, so a reboot is believed only of a machine of the same host name that has not
+been up since before the session. Numbers of network namespaces are used again, so on this machine the kernel's cookie
+of the namespace, which is not, stands beside the number (socket option SO_NETNS_COOKIE, Linux 5.14).
 """
 
 from __future__ import annotations

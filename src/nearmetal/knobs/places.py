@@ -101,7 +101,7 @@ def refuse_unfinished_on(
 class Interrupted:
     """The open journals of a host, newest first, each with the name that it gives the host.
 
-    `damaged` are journals that cannot be read, in folders of other names: of which machine they are nobody can tell.
+    `damaged` are journals that cannot be read, in folders of other names: their machine is unknown.
     """
 
     journals: tuple[tuple[Path, str], ...]

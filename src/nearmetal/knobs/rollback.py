@@ -75,7 +75,7 @@ def roll_back(
     force: bool = False,
     tell: Callable[[undo.RollbackResult], None] = lambda _: None,
 ) -> undo.RollbackResult:
-    """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
+    """Replay a journal: put back everything in it, once or again; raise QuarantinedError for a residue.
 
     What belongs to another machine or namespace is not touched, and the journal stays open for it; where the journal
     does not tell, `force` takes it for this one. Values that did not outlive a boot or a namespace count as put back.
@@ -131,7 +131,7 @@ def forget(path: Path) -> tuple[str, ...]:
 
 
 def forget_far_scripts(shell: FarShell, path: Path, node: str) -> None:
-    """Remove the undo scripts of a journal on a far machine, and what watchdogs said there."""
+    """Remove the undo scripts of a journal on a far machine, and the reports of watchdogs there."""
     run_c(shell, ("sh", "-c", _FORGET_SCRIPT, "forget", shell.site.state, path.name), node)
 
 
@@ -140,7 +140,7 @@ def journals_of(
 ) -> Iterator[tuple[Path, str, JournalState]]:
     """Yield the open journals of a node's machine: path, the name that the journal gives it, what happened there.
 
-    They are those under its name, `host` - `named` tells that the folder has that name - and, since a machine may have
+    They are those under its name, `host` - `named` says that the folder has that name - and, since a machine may have
     several names, those of values of its boot and namespaces.
     """
     here: Present | None = None

@@ -115,7 +115,7 @@ class Session:
         return not all(watchdog.alive() for watchdog in self.watchdogs)
 
     def _forget_scripts(self) -> None:
-        """Remove the undo scripts and what watchdogs said, here and on far machines: the session ended well."""
+        """Remove the undo scripts and the reports of watchdogs, here and on far machines: the session ended well."""
         forget_scripts(self.journal.path)
         if is_far(self.shell):
             for node in undo.scripts_of(self.plan.cells):
@@ -199,7 +199,7 @@ def begin(
 
 
 def _own_links(shell: Shell, intended: Plan, node: str, guard: WatchLimits) -> list[str]:
-    """Return the interfaces of a node that are written to and have a carrier now, where the guard asks for them."""
+    """Return the interfaces of a node that are written to and have a carrier now, where the guard needs them."""
     if not guard.own_links:
         return []
     found = [one.target.interface for one in intended.placed if one.target.node == node and one.target.interface]
@@ -217,7 +217,7 @@ sync -- "$1/$2" "$1" 2> /dev/null || sync
 
 
 def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str) -> str:
-    """Leave a node's undo script beside the journal, on a far machine that stays there too; return a report's place.
+    """Save a node's undo script next to the journal, for a far machine also on it; return a report's place.
 
     It is on the disk before the first write, and can be read and run by hand.
     """

@@ -35,7 +35,7 @@ class Waiting:
         return self.token.exists()
 
     def answer(self) -> None:
-        """Say that the setting is kept; who accepted must not be told so where that cannot be written."""
+        """Record that the setting is kept; the user must not be told so where that cannot be written."""
         with contextlib.suppress(OSError):
             os.write(self.descriptor, _KEPT)
 

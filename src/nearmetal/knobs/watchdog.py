@@ -1,6 +1,6 @@
-"""The watchdog: a process of its own that puts everything back when nobody else can.
+"""The watchdog: a separate process that puts everything back when nothing else can.
 
-It is a POSIX shell script in a session of its own, on the node whose values it guards. It holds the undo script in
+It is a POSIX shell script in its own session, on the node whose values it guards. It holds the undo script in
 memory, so at roll-back time it needs no file, no Python and not the network that is being tuned. It acts on: the
 deadline, death of the process that armed it, a lost link, a failed probe of the management address, an interrupt
 storm, and SIGTERM, which every process gets when a job is cancelled or a machine shuts down. It undoes first and
@@ -108,7 +108,7 @@ restore "the deadline has passed"
 """
 )
 
-# Starts the watcher in a session of its own, with no descriptor but the undo script on its standard input; prints its
+# Starts the watcher in its own session, with no descriptor but the undo script on its standard input; prints its
 # process number and start time.
 _ARM_SCRIPT = r"""
 watcher=$1
@@ -122,7 +122,7 @@ set -- ${stat##*) }
 echo "$process ${20}"
 """
 
-# Ends the watcher. One that is putting values back goes on, and is waited for: 1 says that it is not done yet.
+# Ends the watcher. One that is putting values back continues, and is waited for: 1 says that it is not done yet.
 _END_SCRIPT = (
     _LIVES
     + r"""

@@ -1,6 +1,6 @@
-"""Path `bridge`: each node hangs by a virtual cable on a Linux bridge, as guests do on their host.
+"""Path `bridge`: a virtual cable joins each node to a Linux bridge, as for guests on their host.
 
-Where the machine has ports, each port is on a bridge of its own and the wire joins them.
+Where the machine has ports, each port is on its own bridge and the wire joins them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Hypervisor(Protocol):
     """A shell that can boot guests."""
 
     def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
-        """Boot a node's guest with these devices; what is returned waits until it runs programs and tells its name."""
+        """Boot a node's guest with these devices; the result waits until it runs programs, and returns its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ _PARENT = "nm-parent"
 
 
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-    """Make one device a node, on the machine's ports or on a parent that goes nowhere; any number of nodes."""
+    """Make one device per node, on the machine's ports or on a parent that goes nowhere; any number of nodes."""
     return ports.join(shell, order, ports.holders(shell, nodes), _devices)
 
 

@@ -25,7 +25,7 @@ _READY_TIMEOUT_S = 5.0
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     """Start the relay (`native/relay`) and give one of its devices to each of two nodes.
 
-    Where the machine has ports every node has a relay of its own, from its device to a bridge on its port.
+    Where the machine has ports every node has its own relay, from its device to a bridge on its port.
     """
     holders = ports.holders(shell, nodes)
     if not any(holder.ports for holder in holders):

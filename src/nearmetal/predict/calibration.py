@@ -121,7 +121,7 @@ def run_errors() -> dict[str, tuple[float, ...]]:
 
 
 def p99_errors() -> dict[str, tuple[float, ...]]:
-    """Return the errors of the 99th percentile of iterations by class, sorted: what a model file keeps beside those."""
+    """Return the errors of the 99th percentile of iterations by class, sorted: what a model file keeps with those."""
     return _by_class((case.case_class, case.p99_error) for case in validated_cases())
 
 

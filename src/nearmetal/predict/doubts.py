@@ -82,7 +82,7 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
 
 
 def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
-    """Return that a trace computes by the clock of another processor, unless the user has said how fast that is."""
+    """Return that a trace computes by the clock of another processor, unless the user has given its speed."""
     measured = dict(named.conditions).get(PROCESSOR, "")
     as_traced = {1.0, schedule.traced_ranks / schedule.ranks, schedule.compute_scale}
     if not schedule.mpi or named.machine.compute_scale not in as_traced or same_condition(schedule.processor, measured):
@@ -233,5 +233,5 @@ def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
 
 
 def same_condition(one: str, other: str) -> bool:
-    """Return whether two words of conditions tell the same, as far as either tells it."""
+    """Return whether two words of conditions agree, as far as both state something."""
     return one == other or (_ANY_EMULATED in {one, other} and one.startswith(_EMULATED) and other.startswith(_EMULATED))

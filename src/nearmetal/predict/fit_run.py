@@ -105,7 +105,7 @@ class _Samples:
 
     @property
     def cells(self) -> set[tuple[str, int, int]]:
-        """What was measured: a launch with less than all launches together is no model of its own."""
+        """What was measured: a launch with less than all launches together is not a separate model."""
         streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
         return {
             *(("latency", one.message_bytes, 2) for one in self.round_trips),
@@ -202,7 +202,7 @@ def _key(order: Order) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class _Processors:
-    """What the processors of both ends work for a message of a path, in its wait and beside computing (`work_ps`)."""
+    """The processor time of both ends for a message of a path, in its wait and while computing (`work_ps`)."""
 
     works_ns: Works
     copying_fs: int
@@ -231,7 +231,7 @@ def mpi_of(record: TrialRecord) -> str:
 
 
 def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
-    """Return what a trial's times depend on beside path, setting and progress: words by how a sentence begins them."""
+    """Return what a trial's times depend on besides path, setting and progress: words by how a sentence begins them."""
     order, facts = record.order, record.outcome.facts
     wire = {name.removeprefix(_WIRE): value for name, value in facts.items() if name.startswith(_WIRE)}
     told = {

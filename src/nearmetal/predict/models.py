@@ -1,8 +1,8 @@
 """What a machine does to messages: path models, the host side, the network; and the model file.
 
-LogGP (Culler et al., PPoPP 1993; Alexandrov et al., SPAA 1995) for each range of message sizes, and beside it the
-residual distribution: what a message takes longer (or shorter) than the parameters say. Durations are integer
-picoseconds, the gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact number.
+LogGP (Culler et al., PPoPP 1993; Alexandrov et al., SPAA 1995) for each range of message sizes, and the residual
+distribution: what a message takes longer (or shorter) than the parameters say. Durations are integer picoseconds, the
+gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact number.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Progress:
     """How a waiting process learns of a message.
 
     `blocking`: after `spin_ps` without one it sleeps, and waking it takes `wakeup_ps`. `asynchronous`: the library
-    goes on with rendezvous and collectives while the process computes.
+    continues rendezvous and collectives while the process computes.
     """
 
     blocking: bool = False
@@ -293,11 +293,11 @@ class NamedMachine:
     """A fitted machine and what it was fitted from.
 
     `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
-    path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version does
-    not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file
-    of an older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP
-    held messages of those streams back (autocorking), `conditions` what else its times depend on
-    (`fit_run.conditions_of`), several of a kind where the trials differ in it.
+    path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version lacks
+    it. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file of an
+    older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP held
+    messages of those streams back (autocorking), `conditions` what else its times depend on (`fit_run.conditions_of`),
+    several of a kind where the trials differ in it.
     """
 
     path: str

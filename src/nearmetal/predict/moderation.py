@@ -1,8 +1,7 @@
 """Settings of the receive side of a virtual function: interrupt moderation, delivery and NAPI.
 
-`native/sim/moderation.cpp` and `native/sim/interrupt_stage.cpp` say what they do; a twin in plain Python stands beside
-the tests that compare the two step by step. Times are picoseconds of the simulation, settings in the unit of the
-driver.
+`native/sim/moderation.cpp` and `native/sim/interrupt_stage.cpp` say what they do; a twin in plain Python is part of the
+tests, which compare the two step by step. Times are picoseconds of the simulation, settings in the unit of the driver.
 """
 
 from __future__ import annotations

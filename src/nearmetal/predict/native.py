@@ -33,7 +33,7 @@ def to_oneself(intra: PathModel | None) -> PathModel:
     """Return the path of messages of a rank to itself: inside a node, without the waits for another rank's turn.
 
     Where both ends shared a processor, what a message took beyond their work for it, if that is known, was such a wait.
-    Above the eager limit there is the work for a request and two answers beside.
+    Above the eager limit there is also the work for a request and two answers.
     """
     if intra is None or not intra.one_processor or not any(one.send_overhead_ps for one in intra.segments):
         return intra or TO_ONESELF

@@ -338,7 +338,7 @@ class _RankReader:
         def sizes(index: int) -> int:
             return index if vector and index != NONE and len(self.trace.lists[index]) == peers else NONE
 
-        # The trace has the total; of a gather a rank beside the root has what it gives itself.
+        # The trace has the total; of a gather a rank other than the root has what it gives itself.
         each = (
             call.message_bytes // max(1, peers) if vector and call.kind is not CallKind.GATHER else call.message_bytes
         )

@@ -30,7 +30,7 @@ class DeadlockError(NearmetalError):
 
 
 class BudgetError(UnavailableError):
-    """The program asks for more steps, memory or simulated time than a replay may take."""
+    """The program needs more steps, memory or simulated time than a replay may take."""
 
 
 class UnmatchedError(NearmetalError):
@@ -127,7 +127,7 @@ def simulate_launches(
 ) -> Prediction:
     """Replay several traced launches of a program on machines fitted from single launches, all pairs in turn.
 
-    What a launch is lucky with (which cores, which cache lines) then shows in the distribution, as it does when the
+    Differences between launches (which cores, which cache lines) then show in the distribution, as they do when the
     program is launched again and again. Everything else is as in `simulate`.
     """
     if replicas < 1 or seed < 0:

@@ -1,7 +1,7 @@
-"""Run an MPI program under the profiler and say what came of it.
+"""Run an MPI program under the profiler and report the result.
 
 The profiler is a library in front of the program's MPI (LD_PRELOAD), built with the `mpicc` that belongs to the
-launcher. The launcher itself is not traced: it is told to hand three variables to the ranks.
+launcher. The launcher itself is not traced: it is told to pass three variables to the ranks.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
 
 def _run_in_front(argv: Sequence[str]) -> int:
     """Run the launcher with our own output; it ends with us. A traced program may take as long as it likes."""
-    # The launcher is in a session of its own, from which a terminal cannot be read.
+    # The launcher is in its own session, from which a terminal cannot be read.
     stdin = subprocess.DEVNULL if os.isatty(0) else 0
     child = process.spawn(argv, stdin=stdin, stdout=1, stderr=2)
     try:

@@ -1,4 +1,4 @@
-"""Hold predictions against a run that launched the very program: errors beside those of an oracle, order, coverage."""
+"""Compare predictions with a run that launched the same program: errors next to those of an oracle, order, coverage."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class MeasuredLaunches:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredParts:
-    """Parts of a prediction as they were measured beside the very launches.
+    """Parts of a prediction as measured alongside the same launches.
 
     `computing` are traces of the program taken on the path itself, `messages` the path fitted from the same run.
     """
@@ -89,7 +89,7 @@ class MeasuredParts:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A prediction beside its measurement (medians, ns); `oracle` is the error of a guess from the same launches."""
+    """A prediction with its measurement (medians, ns); `oracle` is the error of a guess from the same launches."""
 
     launches: MeasuredLaunches
     predicted_ns: float
@@ -181,7 +181,7 @@ def _program(run: RunDir, record: TrialRecord) -> tuple[tuple[str, ...], bool]:
 
 
 def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> list[Doubt]:
-    """Return in what the launches differ from what is predicted, beside the time."""
+    """Return how the launches differ from what is predicted, besides the time."""
     found = of_mixed_trials(launches.conditions, "the launches")
     told = Counter(how for how, _ in launches.conditions)
     alike = {how: words for how, words in launches.conditions if told[how] == 1}
@@ -194,7 +194,7 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
             found.append(Doubt(said, "compare predictions with launches under the conditions of the run", 1.0))
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
-        traced = (PROGRAM, *traced[1:])  # a build has a name of its own
+        traced = (PROGRAM, *traced[1:])  # a build has its own name
     shorter = min(len(traced), len(ordered))
     if traced[:shorter] != ordered[:shorter]:
         said = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
@@ -296,7 +296,7 @@ def p99_iteration_ns(found: Prediction) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """What programs are replayed on paths with: how often, the seed, and the parts that were measured beside launches.
+    """How programs are replayed on paths: how often, the seed, and the parts that were measured alongside launches.
 
     With `parts` each case is also predicted with one part as it was measured: what is left then is not that part's.
     """
@@ -307,7 +307,7 @@ class Replays:
     parts: MeasuredParts = field(default_factory=MeasuredParts)
 
     def validated(self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> Validated:
-        """Return one measured case beside its predictions."""
+        """Return one measured case with its predictions."""
         placement = launches.placed(named)
         case_class = class_of(named, placement)
         found = self._found(schedules, named, launches, placement)

@@ -53,7 +53,7 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
     """Return what nodes of one processor each work for a message: all of t that it is not on the wire.
 
     `settings` are the sizes and times (ns) of the path under each of its settings. One that makes messages wait, as
-    moderation does, adds no work to them: the quickest tells how much there is, and what others take longer is waiting.
+    moderation does, adds no work to them: the quickest shows how much there is, and what others take longer is waiting.
     Messages larger than the largest measured take as much as that.
     """
     largest = min(float(sizes[-1]) for sizes, _ in settings)
@@ -67,7 +67,7 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
 
 
 def work_told(settings: Sequence[tuple[tuple[Floats, Floats], Mapping[int, float]]]) -> tuple[tuple[int, int], ...]:
-    """Return what a message takes of a processor beside computing (`PathModel.work_ps`), from each setting's streams.
+    """Return the processor time of a message while computing (`PathModel.work_ps`), from each setting's streams.
 
     `settings` are sizes and times (ns) of a ping-pong, and what streams tell, by size. A setting that makes messages
     wait adds no work to them, so of each size that with the quickest ping-pong tells it; never falling. The streams of

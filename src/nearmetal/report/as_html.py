@@ -195,7 +195,7 @@ _TAIL_NOTE = (
 
 
 def _distributions(view: View, cells: Sequence[Cell], number: int) -> Markup:
-    """Return a panel a size; each has an address of its own, and the first is shown until another is asked for."""
+    """Return a panel per size; each has its own address, and the first is shown until another is chosen."""
     parts: list[Markup] = []
     chosen = _spread(cells, _most_panels(view))
     for cell in chosen:

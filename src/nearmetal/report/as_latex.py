@@ -53,7 +53,7 @@ def escape(text: str) -> str:
 
 
 def _row(entries: tuple[str, ...]) -> str:
-    """Return a row; an interval on a second line goes into braces of its own, smaller, behind its figure."""
+    """Return a row; an interval on a second line goes into its own braces, smaller, after its figure."""
     cells = []
     for entry in entries:
         first, _, rest = escape(entry).partition("\n")

@@ -150,7 +150,7 @@ def _print(console: Console, table: Table) -> None:
 def _shortened(table: Table, width: int) -> tuple[Table, bool]:
     """Return a table of values with no line longer than half of what its labels leave, and whether any was cut.
 
-    A longer one would take the labels' room, or a table of its own for each path.
+    A longer one would take the labels' room, or need a table for each path.
     """
     most = max(_SHORTEST_VALUE, (width - min(_needed(table, 0), _FIRST_COLUMN)) // 2 - 1)
     if table.left > 1 or all(_needed(table, column) <= most for column in range(1, len(table.head))):

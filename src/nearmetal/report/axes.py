@@ -87,7 +87,7 @@ def _apart(scale: Scale, ticks: Sequence[float]) -> float:
 def ratios(low: float, high: float, margin: float, start: float, end: float) -> Scale:
     """Return a scale of ratios that is linear within the margin and logarithmic beyond it.
 
-    x = sign(l) log(1 + |l| / log(1 + margin)), l = log(ratio): so the margin stays visible beside a ratio of 20. It
+    x = sign(l) log(1 + |l| / log(1 + margin)), l = log(ratio): so the margin stays visible next to a ratio of 20. It
     has the roundest ticks that do not crowd.
     """
     bound = math.log1p(margin)

@@ -43,7 +43,7 @@ def path_class(entry: PathEntry) -> str:
 
 
 def mark(entry: PathEntry, x: float, y: float, *, small: bool = False, hollow: bool = False, title: str = "") -> Markup:
-    """Return a path's mark: its shape tells paths apart where colour does not. `title` shows when it is pointed at."""
+    """Return a path's mark: its shape distinguishes paths where colour does not. `title` is shown on hover."""
     tip = [element("title", title)] if title else []
     kind = f"{path_class(entry)} mark{' hollow' if hollow else ''}"
     shape = 0 if entry.baseline or entry.again else entry.number % len(_SHAPES)
@@ -125,7 +125,7 @@ def whisker(entry: PathEntry, x: float, y1: float, y2: float, kind: str = "whisk
 
 
 def labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: PlotArea) -> Markup:
-    """Return the names of lines beside their ends, moved apart where they would touch."""
+    """Return the names of lines next to their ends, moved apart where they would touch."""
     placed = spread_apart([y for _, y in ends], 15.0, frame.top + 4, frame.bottom)
     parts = []
     for (entry, wanted), y in zip(ends, placed, strict=True):

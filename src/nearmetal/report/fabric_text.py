@@ -49,7 +49,7 @@ def as_text(of: Survey) -> str:
 
 
 def _wrapped(lines: Sequence[str]) -> str:
-    """Return lines as text; one that is too long goes on in the next, further in."""
+    """Return lines as text; one that is too long continues on the next, indented further."""
     short = []
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))

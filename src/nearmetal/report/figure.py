@@ -64,7 +64,7 @@ def choose(view: View, kind: str, wanted: GroupId) -> ChartKind:
 
 
 def _told_apart(groups: Sequence[GroupId]) -> list[str]:
-    """Return the options that name each group, as few as tell them apart."""
+    """Return the options that name each group, as few as distinguish them."""
     keys = [key for key in ("workload", "setting", "operation") if len({getattr(one, key) for one in groups}) > 1]
     if len({tuple(getattr(one, key) for key in keys[:-1]) for one in groups}) == len(groups):
         keys = keys[:-1]

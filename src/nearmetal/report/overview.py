@@ -39,9 +39,9 @@ NOTE = (
 
 
 def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Return title and cells of each chart: one a group of sizes; groups of one size share one a setting.
+    """Return title and cells of each chart: one per group of sizes; groups of one size share one per setting.
 
-    Where an operation has several settings and few sizes, one chart holds them all, a setting beside the other.
+    Where an operation has several settings and few sizes, one chart holds them all, side by side.
     """
     found: list[tuple[str, tuple[Cell, ...]]] = []
     by_group = [(group, view.cells_of(group)) for group in view.groups]

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
-from typing_extensions import TypedDict  # that of `typing` does not tell pydantic enough below Python 3.12
+from typing_extensions import TypedDict  # that of `typing` lacks what pydantic needs below Python 3.12
 
 import nearmetal
 from nearmetal import limits
@@ -271,7 +271,7 @@ _FORMATS = {
 
 
 def save(path: Path, kind: type[SavedFile], program: str, model: str, **own: Any) -> None:
-    """Write a file of a kind, with what it has of its own; it appears whole or not at all."""
+    """Write a file of a kind, with its specific fields; it appears whole or not at all."""
     head = {"format": _FORMATS[kind], "nearmetal_version": nearmetal.__version__, "created_utc": utc_now()}
     whole = kind(**head, version=1, program=program, model=model, **own)
     Disk().put_bytes(path, as_json(whole).encode() + b"\n")

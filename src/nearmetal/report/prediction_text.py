@@ -27,7 +27,7 @@ def label(named: NamedMachine) -> str:
 
 
 def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return what tells machines apart, after a heading: their path, and setting and progress where those differ."""
+    """Return what distinguishes machines, after a heading: their path, and setting and progress where those differ."""
     shown = [at for at in range(3) if at == 0 or len({key[at] for key in keys}) > 1]
     return [" / ".join(key[at] for at in shown) for key in (("path", "setting", "progress"), *keys)]
 
@@ -171,7 +171,7 @@ def _between_nodes(rows: Sequence[AnswerRow]) -> list[str]:
 
 
 def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
-    """Return measured beside predicted, one line a case, and what they come to."""
+    """Return measured and predicted, one line per case, and their summary."""
     parts = [part for part in PARTS if any(part in case.parts_ns for case in cases)]
     head, *names = short_names([case.launches.key for case in cases])
     rows = (

@@ -1,4 +1,4 @@
-"""Ours beside what was published, as tables."""
+"""Our figures next to the published ones, as tables."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _significance_table(found: TableShape) -> Table:
     )
 
 
-# ---- A run beside a published table for other programs
+# ---- A run next to a published table for other programs
 # JSON with everything, CSV with one row a column and size.
 
 

@@ -29,7 +29,7 @@ class ReaderGoneError(Exception):
 
 
 class Console(rich.console.Console):
-    """A console that shows text as it is: no markup, no emoji codes, no control characters."""
+    """A console that shows text verbatim: no markup, no emoji codes, no control characters."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})

@@ -292,6 +292,6 @@ def _sizes(cells: Sequence[Cell]) -> str:
 
 
 def short(name: str, most: int = 12) -> str:
-    """Return a name that fits beside a chart: names that begin alike often differ at their end."""
+    """Return a name that fits next to a chart: names that begin alike often differ at their end."""
     kept = most - 1
     return name if len(name) <= most else f"{name[: kept // 2]}…{name[-(kept - kept // 2) :]}"

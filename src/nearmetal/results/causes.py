@@ -1,8 +1,8 @@
 """Why launches fall into modes, as far as the run itself shows it: a sentence with its evidence, or none.
 
-Launches that alternate are in step with a timer. It is interrupt moderation's where the card interrupted and the modes
-are gone in another cell of the run, under another value of `nic.rx-usecs` or with random pauses (`pace`), or where
-their distance is that value. Other modes have a cause where the launches' means follow a counter: Spearman's rank
+Launches that alternate are synchronized with a timer. It is interrupt moderation's where the card interrupted and the
+modes are gone in another cell of the run, under another value of `nic.rx-usecs` or with random pauses (`pace`), or
+where their distance is that value. Other modes have a cause where the launches' means follow a counter: Spearman's rank
 correlation (1904, "The proof and measurement of association between two things", Am. J. Psychol. 15), by Student's t.
 """
 
@@ -169,7 +169,7 @@ def _usecs(records: Sequence[TrialRecord]) -> int | None:
 
 
 def _told(records: Sequence[TrialRecord], *notes: str) -> str:
-    """Return the knob as the setting asks for it, with notes; what the driver answers is one where it is different."""
+    """Return the knob as the setting requests it, with notes; the driver's value is one where it differs."""
     read = _usecs(records)
     asked = records[0].order.knobs.get(_USECS, read)
     notes += (f"reads back as {read}",) if str(asked) != str(read) else ()

@@ -1,4 +1,4 @@
-"""What stands beside the figures: differing facts and counters, failures, launch lines, and busy machines."""
+"""What accompanies the figures: differing facts and counters, failures, launch lines, and busy machines."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Disturbance:
 
 
 def disturbed(counters: Mapping[str, int]) -> Disturbance:
-    """Return what a trial's counters say; zeros where they say nothing, or the launch was too short to tell."""
+    """Return what a trial's counters show; zeros where they show nothing, or the launch was too short."""
     total = sum(count for name, count in counters.items() if name.startswith(_CPU))
     others = {name.removeprefix(OTHERS): ticks for name, ticks in counters.items() if name.startswith(OTHERS)}
     if total < _FEWEST_TICKS:
@@ -269,7 +269,7 @@ _APART_NS = 1800 * NS_PER_S
 def block_ns(records: Sequence[TrialRecord]) -> float:
     """Return what a block takes: its launches one after another, or from the start of one to that of the next.
 
-    The latter where launches have a clock of their own, which does not tell how long one waits; 0 where nothing does.
+    The latter where launches have their own clock, which does not show how long the user waits; 0 where nothing does.
     """
     starts = by_key((one.order.block, dt.datetime.fromisoformat(one.started_utc)) for one in records)
     if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):

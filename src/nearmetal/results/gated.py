@@ -55,8 +55,8 @@ class ConditionChange:
 class GateCell:
     """One cell: levels in the shown unit (None without figures), how they differ, and where that leaves the run.
 
-    `first` is what the recorded blocks said where fresh ones decided. `control` marks a cell that the change cannot
-    have touched: it states a floor for the others and is not judged.
+    `first` is the finding of the recorded blocks where fresh ones decided. `control` marks a cell that the change
+    cannot have touched: it states a floor for the others and is not judged.
     """
 
     cell: CellId

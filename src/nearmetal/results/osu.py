@@ -1,7 +1,7 @@
 """The figures of a run as the OSU micro-benchmarks 7 compute them, for scripts that read those.
 
 A bandwidth is all bytes over all time, and the time of several pairs is that of rank 0; a collective is the mean over
-ranks of each rank's mean, with the least and the greatest rank's mean beside it. Percentiles are of iterations; where
+ranks of each rank's mean, with the least and the greatest rank's mean. Percentiles are of iterations; where
 too few support one, it is nan. Workloads with a
 random pace are left out: OMB sends back to back.
 """
@@ -44,7 +44,7 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class OsuTable:
-    """One path, workload and setting: by size one figure a column; `has_size` tells whether there are sizes.
+    """One path, workload and setting: by size one figure per column; `has_size` says whether there are sizes.
 
     `pairs` and `window` are 0 where the benchmark has none.
     """

@@ -375,9 +375,9 @@ def _noise(cell: Cell, method: _Method) -> NoiseFloor | None:
 
 
 def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingContrast, ...]:
-    """Compare each further setting with the study's first, path by path; a family of its own for the correction.
+    """Compare each further setting with the study's first, path by path; a separate family for the correction.
 
-    The second name of the baseline is no path of its own: counted as one it would only raise the correction.
+    The second name of the baseline is no separate path: counted as one it would only raise the correction.
     """
     first = method.study.setting[0].name
     reference = {
@@ -404,7 +404,7 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
 
 
 def _verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVerdict:
-    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal asks for every one.
+    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal needs every one.
 
     Parts of a program, and single streams of several, are only named: a user waits for the whole.
     """

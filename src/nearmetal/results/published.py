@@ -1,4 +1,4 @@
-"""Ours beside what was published: the same shape or not, never the same figures.
+"""Our figures against the published ones: the same shape or not, never the same figures.
 
 Three questions are asked of every table. Are the configurations in the same order, row by row? Has each effect (the
 ratio of two configurations) the same direction, judged by our interval, and what is its size? Where does an effect

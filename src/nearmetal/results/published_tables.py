@@ -31,7 +31,7 @@ class Column:
     """One configuration of a table: the paths and settings of ours, any of which stand for it.
 
     No settings are any; `workloads` narrow it where a table's columns are workloads. `statistic` is the one of ours
-    that is put beside it.
+    that is compared with it.
     """
 
     name: str

@@ -100,7 +100,7 @@ class PathCell:
 class Cell:
     """One operation at one size under one setting, over all paths.
 
-    `may_pause` tells that its workload takes `pace = "random"`, and has none yet.
+    `may_pause` says that its workload takes `pace = "random"`, and has none yet.
     """
 
     group: GroupId
@@ -159,7 +159,7 @@ class FactRow:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A trial that failed; `mended` tells that its second attempt was valid."""
+    """A trial that failed; `mended` says that its second attempt was valid."""
 
     trial: int
     attempt: int

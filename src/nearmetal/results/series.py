@@ -121,7 +121,7 @@ def cell_id(record: TrialRecord, cell: StoredCell) -> CellId:
 
 
 def is_part(workload: str, operation: str, measured: Collection[tuple[str, str]]) -> bool:
-    """Return whether a program's launches measure its whole as well: `ft.W.communication` beside `ft.W.total`.
+    """Return whether a program's launches measure its total as well: `ft.W.communication` and `ft.W.total`.
 
     `measured` are workloads and operations.
     """

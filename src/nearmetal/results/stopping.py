@@ -33,8 +33,8 @@ def stopping_plan(study: Study) -> StoppingPlan:
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:
     """Return the combinations whose comparison with the baseline (both its names count) may stop in every cell.
 
-    Where the study asks for a noise floor, all paths go on in a workload and setting in which a cell is above it, and
-    a baseline that stands alone does.
+    Where the study requires a noise floor, all paths continue in a workload and setting in which a cell is above it,
+    and so does a lone baseline.
     """
     found = launches(run, records)
     open_, boots, plan = set[Combination](), variants(records), stopping_plan(study)
@@ -54,7 +54,7 @@ def _loud(
 ) -> set[tuple[str, str]]:
     """Return the workloads and settings in which the baseline differs from itself by more than the study allows.
 
-    Parts of a program are not asked: how long its ranks wait for each other has a floor of its own.
+    Parts of a program are not considered: how long its ranks wait for each other has its own floor.
     """
     loud: set[tuple[str, str]] = set()
     if (allowed := study.trials.floor) is not None:

@@ -28,9 +28,9 @@ def begin(
 ) -> Iterator[tuple[Study, RunDir, Host]]:
     """Read a study, open its host and make its run directory, locked; without `out` it is runs/NAME-TIME.
 
-    Both are open for the length of a `with`. Raise BadInputError for a study that cannot be carried out, or a
-    directory that holds something, and UnavailableError, before anything is made, where its trials would fail on the
-    host; with `anyway` those reasons are warnings. `warn` and `settle` are as for `open_host`.
+    Both are open for the length of a `with`. Raise BadInputError for a study that cannot be run, or a directory that
+    holds something, and UnavailableError, before anything is made, where its trials would fail on the host; with
+    `anyway` those reasons are warnings. `warn` and `settle` are as for `open_host`.
     """
     spec, text = read_study(study)
     check_study(spec)

@@ -1,4 +1,4 @@
-"""The guests of a study, as their libvirt tells: read before the first trial, kept in every trial."""
+"""The guests of a study, as their libvirt reports them: read before the first trial, kept in every trial."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a study can resolve, said before it runs: differences, percentiles, and the rarest mode that must show.
+"""What a study can resolve, stated before it runs: differences, percentiles, and the rarest mode that must show.
 
-- Modes are those that `stats.conclude` says so many launches cannot exclude.
+- Modes are those that so many launches cannot exclude by `stats.conclude`.
 - The ratio of a path's launch and the two of the baseline differs from block to block by sqrt(1.5) times the sd of a
   launch. A true difference is found with the power of the paired t-test, from the noncentral t distribution, at the
   level that Holm's correction leaves to the hardest of a path's comparisons.

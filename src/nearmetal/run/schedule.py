@@ -47,7 +47,7 @@ class Watcher(Protocol):
 class Ending:
     """Why a run ended: how many blocks it has, the combinations that were given up, and its occasion, from 1.
 
-    `cut` tells that the caller asked for no more blocks, though the study lacks some.
+    `cut` says that the caller wanted no more blocks, though the study lacks some.
     """
 
     blocks: int
@@ -59,11 +59,11 @@ class Ending:
 def run_study(
     study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasions: int = 1, blocks: int | None = None
 ) -> Ending:
-    """Run what the study still lacks, block after block, until every comparison may stop or `blocks` are carried out.
+    """Run what the study still lacks, block after block, until every comparison may stop or `blocks` are done.
 
-    With several `occasions` the whole is repeated, but one call carries out only the first that is not complete: the
-    next is for later. Errors of single trials are in their records; errors of the host or the disk are raised, with
-    every finished trial kept.
+    With several `occasions` the whole is repeated, but one call runs only the first that is not complete: the next is
+    for later. Errors of single trials are in their records; errors of the host or the disk are raised, with every
+    finished trial kept.
     """
     records = run.trials()
     _refuse_another_plan(study, run, records)

@@ -56,10 +56,10 @@ class StandingPath:
 
 
 def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) -> Outcome:
-    """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason.
+    """Run one trial on a shell; whatever a person can act on becomes a failed outcome with its reason.
 
-    A path that is `standing` is used as it is; all launches on it must be of the same path.
-    Only a knob that could not be put back is raised, as QuarantinedError: no further trial may run on that machine.
+    A path that is `standing` is reused; all launches on it must be of the same path. Only a knob that could not be put
+    back is raised, as QuarantinedError: no further trial may run on that machine.
     """
     known = Outcome(TrialStatus.FAILED)
     stages = _stages(shell, order, standing or StandingPath(1))
@@ -149,7 +149,7 @@ def _guard(order: Order) -> WatchLimits:
 
 @contextlib.contextmanager
 def machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
-    """Give the machine whose settings outlive the trial, where the shell's nodes are namespaces of one that goes on."""
+    """Return the machine whose settings outlive the trial, where the nodes are namespaces of one that keeps running."""
     if isinstance(shell, NamespaceShell) and shell.own_network:
         with MachineShell() as machine:
             yield machine

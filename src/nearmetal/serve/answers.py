@@ -87,7 +87,7 @@ class Answers:
         raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
 
     async def beside(self) -> tuple[SavedResult, ...]:
-        """Return what lies beside the runs."""
+        """Return the files next to the runs."""
         return await self._beside.get("beside", self.catalogue.beside)
 
     async def beside_text(self, kind: SavedResultKind, name: str, *, program: bool = False) -> Text:
@@ -252,7 +252,7 @@ def progress_json(one: Entry, run: RunDir) -> str:
 
 
 def live_part(one: Entry, run: RunDir) -> str:
-    """Return the part of a run's live page that changes; trials of mixed provenance are shown, and said."""
+    """Return the part of a run's live page that changes; trials of mixed provenance are shown, and marked."""
     refuse_fabric(run)
     so_far = progress(run, run.trials())
     view, nothing_yet = None, ""

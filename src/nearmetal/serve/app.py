@@ -42,7 +42,7 @@ class BadQueryError(NearmetalError):
 
 
 def make_app(catalogue: Catalogue, access: AccessPolicy) -> ASGIApp:
-    """Return the ASGI application that serves the runs of a catalogue to whoever the access policy admits."""
+    """Return the ASGI application that serves the runs of a catalogue to those whom the access policy admits."""
     of = Answers(catalogue)
     served = _Routes(of)
     routes = [

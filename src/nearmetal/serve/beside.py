@@ -1,4 +1,4 @@
-"""What lies beside runs, as pages and as JSON: searches, traces, predictions, placements."""
+"""Files next to runs, as pages and as JSON: searches, traces, predictions, placements."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class _SingleFlight(Generic[T]):
         self._making: dict[Hashable, asyncio.Task[T | NearmetalError]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], T], keep: Callable[[T | NearmetalError], None]) -> T:
-        """Return what `make` returns, or raise the NearmetalError that it raises; `keep` is told either, once."""
+        """Return what `make` returns, or raise the NearmetalError that it raises; `keep` gets either, once."""
         if key not in self._making:
             self._making[key] = asyncio.create_task(self._make(key, make, keep))
         # A reader that goes away must not take the answer from the others.
@@ -84,7 +84,7 @@ def _size(text: bytes | NearmetalError) -> int:
 
 
 class RecentCache(Generic[T]):
-    """What the disk said less than `seconds` ago: any number of readers cost one look."""
+    """What was read from disk less than `seconds` ago: any number of readers cost one read."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self._seconds = seconds

@@ -38,7 +38,7 @@ MAX_TRACE_BYTES = 256 << 20
 
 
 class SavedResultKind(StrEnum):
-    """What lies beside runs: the first word of the path of its pages."""
+    """Kinds of files next to runs: the first word of the path of their pages."""
 
     SEARCH = "searches"
     TRACE = "traces"
@@ -52,7 +52,7 @@ _SUFFIXES = {PREDICTION_SUFFIX: SavedResultKind.PREDICTION, PLACEMENT_SUFFIX: Sa
 
 @dataclass(frozen=True, slots=True)
 class SavedResult:
-    """A search, a trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
+    """A search, a trace, a prediction or a placement next to runs; `changed_ns` is Unix time."""
 
     kind: SavedResultKind
     name: str
@@ -62,10 +62,10 @@ class SavedResult:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One directory that holds a run, or says that it does.
+    """One directory that holds a run, or claims to.
 
     `info` is None where `problem` says why it cannot be read. `trials` counts records, `changed_ns` is when the last
-    one was added (Unix time), `running` tells that a nearmetal of this machine is writing it, `of_fabric` that it is a
+    one was added (Unix time), `running` says that a nearmetal of this machine is writing it, `of_fabric` that it is a
     whole fabric's. `paths` are the names of its study's paths.
     """
 
@@ -148,7 +148,7 @@ def _beside(one: os.DirEntry[str], kind: SavedResultKind) -> SavedResult:
 
 
 def state_beside(one: SavedResult) -> str:
-    """Return a digest as `state` does, of a thing beside runs; raise ForeignFileError as that does."""
+    """Return a digest as `state` does, of a file next to runs; raise ForeignFileError as that does."""
     if one.kind is SavedResultKind.SEARCH:
         return state(one.place, SearchDir.MARKER)
     paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is SavedResultKind.TRACE else [one.place]

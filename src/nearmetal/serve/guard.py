@@ -76,7 +76,7 @@ class AccessPolicy:
         return self.beyond_loopback or address.is_loopback
 
     def admits(self, headers: Headers) -> bool:
-        """Return whether a request carries the token or the cookie; the time taken says nothing of how near it was."""
+        """Return whether a request carries the token or the cookie; the time taken reveals nothing about the token."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(given.strip(), self.token):
             return True

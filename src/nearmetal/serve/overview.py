@@ -109,7 +109,7 @@ def _over_time(of: RunList) -> Markup:
 
 
 def _beside(found: Sequence[SavedResult]) -> list[Markup]:
-    """Return what lies beside the runs, a list a kind, the newest first."""
+    """Return the files next to the runs, one list per kind, the newest first."""
     lists = []
     for kind in dict.fromkeys(one.kind for one in found):
         items = (

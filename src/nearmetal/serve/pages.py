@@ -87,12 +87,12 @@ def over_fabric(one: Entry) -> PageFrame:
 
 
 def beside_path(one: SavedResult) -> str:
-    """Return the path of the page of what lies beside runs."""
+    """Return the path of the page of a file next to runs."""
     return f"/{one.kind}/{quote(one.name, safe='')}"
 
 
 def over_beside(one: SavedResult) -> PageFrame:
-    """Return what stands over the page of what lies beside runs."""
+    """Return the heading of the page of a file next to runs."""
     return _navigation(one.name, [("/", "All runs"), (f"/api/v1{beside_path(one)}", "The same as JSON")])
 
 

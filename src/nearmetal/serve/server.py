@@ -43,7 +43,7 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """Return the address with the token: whoever has it may read."""
+        """Return the address with the token: anyone who has it may read."""
         return self.at("/")
 
     def at(self, path: str) -> str:
@@ -78,7 +78,7 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
-        listening.listen(MAX_READERS)  # before the address is printed: whoever opens it at once only waits
+        listening.listen(MAX_READERS)  # before the address is printed: a user who opens it at once only waits
     except OSError as error:
         listening.close()
         said = f"cannot listen on {address} port {port}: {error.strerror}"

@@ -252,7 +252,7 @@ def enough(
 ) -> bool:
     """Return whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare`.
 
-    It does not stop on a small spread alone: that few launches agree says nothing of a mode that they have not met.
+    It does not stop on a small spread alone: that few launches agree does not exclude a mode that they have not met.
     """
     looks = {
         m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), context=one.context)

@@ -25,9 +25,9 @@ LEAST_FOR_DIFFERENCE = 10
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What `near-metal` asks for: margins of body (mean, median) and tail (p99), and the rarest mode to be excluded.
+    """What `near-metal` requires: margins of body (mean, median) and tail (p99), and the rarest mode to be excluded.
 
-    `rarest_mode` is a share of launches: 0.2 asks for 14 of them, after which a slow mode that one launch of five falls
+    `rarest_mode` is a share of launches: 0.2 requires 14 of them, after which a slow mode that one launch of five falls
     into has been met with 95 %.
     """
 

@@ -29,10 +29,10 @@ FIRST_SHARE = 0.7
 class StoppingPlan:
     """The looks, fixed before the first block runs.
 
-    Looks are at `min_blocks`, then every `step_blocks`, and always at `max_blocks`. `precision` asks for an interval
-    no wider than ratio / (1 + precision) .. ratio * (1 + precision), None for no such wish. `comparisons` is how many
-    verdicts share the study's error: a comparison counts as decided only when its p-values survive division by it, so
-    Holm's correction in the report cannot undo a stop.
+    Looks are at `min_blocks`, then every `step_blocks`, and always at `max_blocks`. `precision` requires an interval no
+    wider than ratio / (1 + precision) .. ratio * (1 + precision), None for no limit. `comparisons` is how many verdicts
+    share the study's error: a comparison counts as decided only when its p-values survive division by it, so Holm's
+    correction in the report cannot undo a stop.
     """
 
     max_blocks: int
@@ -71,8 +71,8 @@ class Look:
     """What one look found.
 
     `blocks` is the planned look that was used (0 before the first). `interval` is that of the ratio path / baseline,
-    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `precise` that the interval is
-    as narrow as was asked.
+    valid under repeated looks. `stop` says whether the comparison needs no more blocks, `precise` that the interval is
+    as narrow as required.
     """
 
     blocks: int

@@ -69,8 +69,8 @@ class Summary:
         """Return one figure of the launch (ns), or None and why there is none: the only place that defines them.
 
         The reason is empty where the metric does not apply: a launch of a few samples has a mean alone, unless `spread`
-        says that launches it stands beside have more. A median that the launch cannot hold is refused: one in the gap
-        between two modes, or known less well than `margin` says.
+        says that launches it is compared with have more. A median that the launch cannot hold is refused: one in the
+        gap between two modes, or known less well than `margin` says.
         """
         if metric is Metric.MEAN:
             return (self.trimmed_mean_ns, "") if self.trimmed_mean_ns > 0.0 else (None, TOO_FAST)
@@ -202,7 +202,7 @@ def _effective_n(centred: FloatArray, squares: float) -> float | None:
         return None
     whole = centred[: batches * length].reshape(batches, length)
     signs = np.where(np.arange(length) % 2, -1.0, 1.0)
-    # BLAS would start threads of its own here too; einsum stays in this one.
+    # BLAS would start its own threads here too; einsum stays in this one.
     turned = np.einsum("ij,j->i", whole, signs) / length
     means = np.einsum("ij->i", whole) / length
     long_run_variance = length * max(_dot(means, means) / (batches - 1), _dot(turned, turned) / batches)

@@ -100,7 +100,7 @@ def _centred(table: FloatArray, overall: float, row: FloatArray, column: FloatAr
 
 
 def off_diagonal(table: FloatArray) -> FloatArray:
-    """Return the entries beside the diagonal of a C-ordered (n, n) table, shape (n, n - 1), as they stand in rows."""
+    """Return the entries off the diagonal of a C-ordered (n, n) table, shape (n, n - 1), as they stand in rows."""
     n = table.shape[0]
     return np.asarray(table.ravel()[1:].reshape(n - 1, n + 1)[:, :-1].reshape(n, n - 1))
 

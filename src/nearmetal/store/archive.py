@@ -110,7 +110,7 @@ def unarchive(file: Path, root: Path) -> int:
 
 @contextlib.contextmanager
 def _fresh(root: Path) -> Iterator[Path]:
-    """Lend a folder beside the run to be; raise StoreError where none can be made."""
+    """Yield a folder next to the future run; raise StoreError where none can be made."""
     with contextlib.ExitStack() as stack:
         try:
             root.absolute().parent.mkdir(parents=True, exist_ok=True)

@@ -54,4 +54,4 @@ def declared_bytes(path: Path) -> int:
         with zipfile.ZipFile(path) as archive:
             return max((entry.file_size for entry in archive.infolist()), default=0)
     except (OSError, *MALFORMED):
-        return 0  # whoever reads it says what is wrong
+        return 0  # its reader reports what is wrong

@@ -1,7 +1,7 @@
 """Questions to a run: which trials may stand side by side.
 
-Figures measured under another kernel, MPI, NIC or version of the code differ for reasons that no path is to blame
-for, so they are compared only when a person asks for it.
+Figures measured under another kernel, MPI, NIC or version of the code differ for reasons unrelated to the path, so they
+are compared only on request.
 """
 
 from __future__ import annotations

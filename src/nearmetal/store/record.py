@@ -104,7 +104,7 @@ def record_paths(root: Path) -> list[Path]:
 
 
 def encode(record: TrialRecord) -> bytes:
-    """Return a record as it is kept."""
+    """Return a record as stored."""
     raw = asdict(record)
     del raw["seal"], raw["outcome"]["files"]
     return sealed({"run_format": RUN_FORMAT, **raw})

@@ -337,7 +337,7 @@ class RunDir(Closing):
     def values(self, record: TrialRecord, cell: StoredCell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
         path = self.samples_path(record)
-        parts = None  # of a cell as it was recorded; whoever asks for other ranks has the whole file hashed
+        parts = None  # of a cell as it was recorded; reading other ranks hashes the whole file
         if record.parts and cell in record.cells:
             parts = (record.parts[0], record.parts[1 + record.cells.index(cell)])
         return read_values(path, cell, self.sum_of(record, path), parts)

@@ -69,7 +69,7 @@ class CellSamples:
         good = self.flags[rows, self.warmup :].max(axis=0) == 0
         try:
             return summarize(self.ns[rows, self.warmup :].max(axis=0)[good])
-        except BadInputError:  # whoever asks for the figures is told
+        except BadInputError:  # readers of the figures get the error
             return None
 
 
@@ -222,7 +222,7 @@ class _Pieces(io.RawIOBase):
     """A file in memory of which only some pieces are there; to read anything else is an error.
 
     Each piece is hashed in parts while the processor's cache still holds what was read, and decoded where it lies:
-    memory of its own for the whole file's length would cost more than the hash.
+    separate memory for the whole file would cost more than the hash.
     """
 
     def __init__(self, size: int) -> None:
@@ -298,7 +298,7 @@ def _check_lengths(path: Path, cell: StoredCell, rows: Sequence[int], ranks: int
 def _rank_values(file: pq.ParquetFile, group: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return one rank's durations, and which of its iterations carry no flag.
 
-    The row group's own statistics tell when no iteration has a flag; the column is then not read at all.
+    The row group's own statistics show when no iteration has a flag; the column is then not read at all.
     """
     ns = np.asarray(file.read_row_group(group, columns=["ns"], use_threads=False).column(0).to_numpy(), dtype=np.int64)
     statistics = file.metadata.row_group(group).column(SCHEMA.get_field_index("flags")).statistics

@@ -110,7 +110,7 @@ def changed(path: Path) -> ForeignFileError:
 
 
 def agrees(path: Path, recorded: str) -> bool:
-    """Read a file, seen before or not, and tell whether it has the recorded digest; raise OSError."""
+    """Read a file, seen before or not, and return whether it has the recorded digest; raise OSError."""
     now_ns = time.time_ns()
     with path.open("rb") as file:
         stamp = _stamp(os.fstat(file.fileno()))

@@ -154,7 +154,7 @@ def _wrong_summaries(path: Path, record: TrialRecord) -> list[str]:
 def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
     """Raise ForeignFileError before anything is added to a run that is not what was recorded.
 
-    With `but_for_gone` a record may be gone: whoever deletes one wants its trial to be measured again.
+    With `but_for_gone` a record may be gone: deleting one means that its trial is to be measured again.
     """
     run.study_text()
     found = verify(run)

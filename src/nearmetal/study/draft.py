@@ -34,7 +34,7 @@ def toml(value: object) -> str:
         return "{ " + ", ".join(f"{json.dumps(k)} = {toml(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
-    # DEL is the one control character that JSON leaves as it is and TOML refuses.
+    # DEL is the one control character that JSON leaves unescaped and TOML refuses.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -63,6 +63,6 @@ def describes_machine(name: str) -> bool:
 
 
 def of_any_interface(name: str) -> str:
-    """Return `interface.<fact>` for a fact of one node's interface, any other name as it is."""
+    """Return `interface.<fact>` for a fact of one node's interface, any other name unchanged."""
     match = _OF_AN_INTERFACE.fullmatch(name)
     return f"interface.{match['fact']}" if match else name

@@ -58,7 +58,7 @@ def _share(value: object) -> float:
 
 
 def listed_of(kind: Any) -> Any:
-    """Return the type of a list that tells of all its wrong entries, of the first alone when `MOST` were looked at."""
+    """Return the type of a list that reports all its wrong entries, only the first when `MOST` were checked."""
     first: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[kind], FailFast()])
 
     def read(value: object, every: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:

@@ -142,12 +142,12 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an order.
+    """The outcome of an order.
 
-    `counters` are differences over the workload (interrupts, softirqs, retransmits ...), flat names to
-    integers. `facts` describe the machine as the trial found it. `said` is what the workload printed, and
-    `files` the raw files that it left, by name. `timed_out` tells that the launch ran into its time limit,
-    which is worth one more attempt on a busy machine.
+    `counters` are differences over the workload (interrupts, softirqs, retransmits ...), flat names to integers.
+    `facts` describe the machine as the trial found it. `said` is what the workload printed, and `files` the raw files
+    that it left, by name. `timed_out` says that the launch ran into its time limit, which is worth one more attempt on
+    a busy machine.
     """
 
     status: TrialStatus
@@ -167,7 +167,7 @@ class Outcome:
         return any(name.startswith(folder) for name in self.files)
 
     def to_json(self) -> str:
-        """Return everything but the files as one JSON object; the files travel beside it."""
+        """Return everything but the files as one JSON object; the files travel separately."""
         record = asdict(self)
         del record["files"]
         return json.dumps({"order_format": ORDER_FORMAT, **record}, sort_keys=True)

@@ -25,7 +25,7 @@ def combinations(study: Study) -> list[tuple[PathOrder, WorkloadSpec, str]]:
 def block(study: Study, number: int) -> list[Order]:
     """Return the trials of block `number` (from 0): every combination once, in seeded random order.
 
-    Block k is the same whatever came before it, so a run that is continued asks for the same trials.
+    Block k is the same whatever came before it, so a run that is continued requests the same trials.
     """
     chosen = combinations(study)
     shuffled = list(enumerate(chosen))

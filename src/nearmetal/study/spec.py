@@ -206,7 +206,7 @@ class TrialsSpec(_Model):
 
 
 class TuneClass(_Model):
-    """One class of workloads, which gets a search and a profile of its own."""
+    """One class of workloads, which gets its own search and profile."""
 
     name: Name
     """Such as `latency-bound`, `bandwidth-bound` or `collective`."""

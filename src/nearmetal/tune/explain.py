@@ -93,7 +93,7 @@ def _means(groups: np.ndarray, values: FloatArray) -> FloatArray:
 # ---- where objectives disagree
 # The settings of which none is better in everything.
 #
-# Each workload is an objective of its own, and so are the interrupts and the CPU that all of them cost; a setting is on
+# Each workload is a separate objective, and so are the interrupts and the CPU that all of them cost; a setting is on
 # the front when no other measured setting is as good in all and better in one (Pareto). Costs are the means that the
 # model of the race believes, so that a lucky trial puts no setting on the front. They come from the search: they show
 # what there is to choose from, they prove nothing.

@@ -21,11 +21,11 @@ from nearmetal.study.spec import AGAIN, PathSpec, SettingSpec, Study, TuneClass,
 from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
 
-# ---- the launches of a search, kept on disk, so that one that was interrupted goes on where it stopped
-# A search is a pure function of its seed and of what its launches gave. So nothing but the launches is kept, in the
-# order in which they were asked for: a search that is continued asks for the same ones again, gets those of before from
-# the disk, and carries out the first that is not there. Figures always come from the records on disk, those of a fresh
-# launch too, hence a search ends alike whether or not it was interrupted.
+# ---- the launches of a search, kept on disk, so that one that was interrupted continues where it stopped
+# A search is a pure function of its seed and of its launches' results. So only the launches are kept, in the order of
+# the requests: a continued search requests the same ones again, gets the earlier ones from the disk, and runs the first
+# that is not there. Figures always come from the records on disk, also those of a fresh launch, hence a search ends
+# alike whether or not it was interrupted.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Launched:
 
 
 class NotLaunchedError(NearmetalError):
-    """A search that is only looked at asks for a launch that was never carried out."""
+    """A search that is only read requests a launch that was never run."""
 
 
 class Launches:
@@ -120,7 +120,7 @@ class StudyTrials:
         yield from self._figures(self._path, setting, block)
 
     def native(self, block: int) -> Iterator[tuple[str, float]]:
-        """Yield the figures of the baseline, as it is found; nothing when the baseline itself is tuned."""
+        """Yield the figures of the baseline as found; nothing when the baseline itself is tuned."""
         if self._path.name != self._study.baseline:
             baseline = next(path for path in self._study.path if path.name == self._study.baseline)
             yield from self._figures(baseline, {}, block)

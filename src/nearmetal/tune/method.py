@@ -191,7 +191,7 @@ class Sampler(Method):
         self._asked: dict[Point, object] = {}
 
     def ask(self) -> tuple[Point, ...]:
-        """Return the sampler's next setting; the present one is told as 0 without a trial, illegal ones as failed."""
+        """Return the sampler's next setting; the present one counts as 0 without a trial, illegal ones as failed."""
         while self._left > 0:
             self._left -= 1
             trial = self._study.ask()

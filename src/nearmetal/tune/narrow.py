@@ -2,7 +2,7 @@
 
 One launch of the present setting looks (`nearmetal.knobs.look`). What is not there, what a driver does not take and
 what is set already is left out before the search and named, instead of being found out trial by trial. A host whose
-launches tell nothing about knobs keeps the study's whole space.
+launches report nothing about knobs keeps the study's whole space.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def narrowed(tune: TuneSpec, facts: Mapping[str, Scalar]) -> Narrowed:
 
 
 def _legal(facts: Mapping[str, Scalar]) -> Callable[[Mapping[str, str]], bool]:
-    """Return what tells whether the drivers take a whole setting, given by every knob's value."""
+    """Return a function that says whether the drivers accept a whole setting, given by every knob's value."""
     names = [name for name in str(facts.get(DRIVERS, "")).split(";") if name]
     present = {name: str(facts[f"{FOUND}{name}"]) for name in RULED if f"{FOUND}{name}" in facts}
     present = {name: value for name, value in present.items() if ";" not in value}

@@ -45,11 +45,10 @@ _MOST_SCREEN_BLOCKS = 40
 class RacePlan:
     """How a race is run; fixed before the first block.
 
-    `width` settings are screened a block, beside the present one. Screening ends after `max_screen_blocks`, or when the
-    expected gain is below `tolerance` / 20 (a log ratio: 0.01 is 1 %): the gain of one more look is small long before
-    that of many. A value is left behind when the chance that it is
-    needed is below `doubt`. At most `contenders` race, for at most
-    `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
+    `width` settings are screened per block, besides the present one. Screening ends after `max_screen_blocks`, or when
+    the expected gain is below `tolerance` / 20 (a log ratio: 0.01 is 1 %): the gain of one more look is small long
+    before that of many. A value is left behind when the chance that it is needed is below `doubt`. At most `contenders`
+    race, for at most `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
     """
 
     width: int = 8

@@ -1,7 +1,7 @@
-"""The search of each class of a study: made once for whoever carries it out, and again from its launches on disk.
+"""The search of each class of a study: made once to run it, and again from its launches on disk.
 
-A search is a pure function of its seed and of what its launches gave (`launches.py`), so what is on disk tells all of
-it: which settings were measured when, which were dropped, and the proof.
+A search is a pure function of its seed and of what its launches gave (`launches.py`), so the files on disk determine
+all of it: which settings were measured when, which were dropped, and the proof.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RecalledSearch:
 
 @timed
 def recall(kept: SearchDir) -> RecalledSearch:
-    """Return what a search's launches tell; nothing is launched.
+    """Return what a search's launches show; nothing is launched.
 
     Raise ForeignFileError for a search that is damaged, or too large to be followed again.
     """

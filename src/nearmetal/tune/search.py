@@ -35,7 +35,7 @@ CONFIRM_MARGIN = 0.01
 class TrialNote:
     """One trial of a search: log costs by cell relative to the present setting of its block; `reason` if it failed.
 
-    `cut` tells that the trial became hopeless and was not finished: `cost` is then the least that it can be.
+    `cut` says that the trial became hopeless and was not finished: `cost` is then the least that it can be.
     `present_to_native` are log costs of the block's present setting relative to native, where native was measured.
     """
 
@@ -83,7 +83,7 @@ class Confirmation:
 
     `ratio` and `interval` are of winner / present over the whole objective, below 1 is better; `cells` holds the same
     for each cell. `to_native` holds present / native and winner / native over the objective.
-    `recommended` tells whether the winner should replace the present setting, `reason` why or why not.
+    `recommended` says whether the winner should replace the present setting, `reason` why or why not.
     """
 
     recommended: bool

@@ -54,7 +54,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The axes, and what is left out: `allowed` tells whether a setting is legal."""
+    """The axes, and what is left out: `allowed` says whether a setting is legal."""
 
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]

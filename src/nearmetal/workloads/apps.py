@@ -57,7 +57,7 @@ _SQUARE = RankRule("a square", lambda ranks: ranks >= 1 and math.isqrt(ranks) **
 class Application:
     """One application: which rank counts it takes, how many iterations a class has.
 
-    `iterations[c]` is of class CLASSES[c]. `options` are flags that a study may give beside the class.
+    `iterations[c]` is of class CLASSES[c]. `options` are flags that a study may give besides the class.
     """
 
     name: str
@@ -205,7 +205,7 @@ class ApplicationWorkload:
 
 
 def _traced(order: Order) -> bool:
-    """Return whether the order asks for a trace; raise BadInputError for anything but true or false."""
+    """Return whether the order requests a trace; raise BadInputError for anything but true or false."""
     asked = order.workload.options.get(PROFILE_OPTION, False)
     if not isinstance(asked, bool):
         raise order.workload.invalid(f"trace = {asked!r}", hint="write trace = true")

@@ -75,7 +75,7 @@ class CommandWorkload:
         _accepted(workload)
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
-        """Say how to launch the command on the first rank's node, or as a parallel program."""
+        """Return how to launch the command on the first rank's node, or as a parallel program."""
         self.check(order.workload)
         workload = order.workload
         first = endpoints.ends[workload.placement[0]]

@@ -1,4 +1,4 @@
-"""Programs on several nodes at the same time, started from one of them by a program of its own, `crew_run`.
+"""Programs on several nodes at the same time, started from one of them by a separate program, `crew_run`.
 
 A trial launches one program. Where a measurement takes several at once (N pairs that share a port) or several in a
 row (one a message size), that program is this one. Each argument after the options is a command as JSON; commands of

@@ -95,7 +95,7 @@ def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tup
 
 
 def _end(child: "subprocess.Popen[bytes]") -> "tuple[bytes, bytes]":
-    """End a program and its children: SIGTERM, a grace period, SIGKILL; return what it had said."""
+    """End a program and its children: SIGTERM, a grace period, SIGKILL; return its output so far."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signum)
@@ -105,7 +105,7 @@ def _end(child: "subprocess.Popen[bytes]") -> "tuple[bytes, bytes]":
 
 
 def _end_all(signum: int, _: object) -> None:
-    """End all programs with the crew, as when its connection is gone: each has a session of its own."""
+    """End all programs with the crew, as when its connection is gone: each has its own session."""
     _starting.acquire()  # for good: none begins any more. Programs are started by other threads than this
     for child in list(_children):
         with contextlib.suppress(ProcessLookupError):

@@ -106,10 +106,10 @@ _OF_FABRICS = {
 
 
 def figure_of(workload: WorkloadOrder, operation: str) -> Figure | None:
-    """Return how a cell of a foreign program is shown; None for operations that no program has of its own.
+    """Return how a cell of a foreign program is shown; None for operations that no program has.
 
-    A command names its unit itself, and an imported figure without an operation of its own carries it in its name,
-    such as `MPIFFT_Gflops [Gflop/s]`.
+    A command names its unit itself, and an imported figure without its own operation carries it in its name, such as
+    `MPIFFT_Gflops [Gflop/s]`.
     """
     if workload.kind == "command":
         unit = unit_named(str(workload.options.get("unit", "s")))

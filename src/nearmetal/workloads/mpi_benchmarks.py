@@ -1,9 +1,9 @@
 """Workloads `omb`, `imb` and `mpi4py`: MPI benchmarks that the user has, for the operations of nearmetal's own engine.
 
-Each size is a launch of its own, so that an output holds what was asked for and nothing else. All of them print one
-mean a launch, so a trial has one sample a size. Options: `folder` (below which the programs of OMB or IMB are; PATH
-otherwise), `python` (the interpreter that has mpi4py), `mpi` (the directory of the MPI that they were built with, such
-as `/usr`). Standard library only.
+Each size is a separate launch, so that an output holds only what was requested. All of them print one mean per launch,
+so a trial has one sample per size. Options: `folder` (below which the programs of OMB or IMB are; PATH otherwise),
+`python` (the interpreter that has mpi4py), `mpi` (the directory of the MPI that they were built with, such as `/usr`).
+Standard library only.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ def check_ended(
 def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
     """Raise UnavailableError where a rank that polls keeps a processor that another rank needs.
 
-    `processors` are those that all ranks share, 0 where that is not known or each machine has enough of its own. Such a
-    launch measures the scheduler's time slices, very repeatably, and nothing of the path.
+    `processors` are those that all ranks share, 0 where that is not known or each machine has enough. Such a launch
+    measures the scheduler's time slices, very repeatably, and not the path.
     """
     ranks, placement = len(order.workload.placement), order.workload.placement
     if not 0 < processors < ranks or order.workload.progress == "blocking":

@@ -1,4 +1,4 @@
-"""Programs of which one client a pair talks to a server of its own: a row a program, and all that they share.
+"""Programs with one client and one server per pair: one row per program, and all that they share.
 
 nuttcp, iperf3, netperf and qperf differ in their words and in what their output holds; servers, launch, verification,
 fairness and the share of the line rate are the same. Standard library only.
@@ -58,7 +58,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """What one client's output says: a rate (0 for a test of latency), and -1 for what it does not tell."""
+    """What one client's output says: a rate (0 for a latency test), and -1 for what it does not report."""
 
     rate_mbit_s: float
     retransmits: int = -1
@@ -67,7 +67,7 @@ class ClientResult:
 
 @dataclass(frozen=True, slots=True)
 class PairWorkload:
-    """One program: one client a pair, all at once, against a server of its own; run after run, size after size.
+    """One program: one client per pair, all at once, each with its own server; run after run, size after size.
 
     `kind` is its name, its package's and the word in the study file. `server` and `client` give command lines, ports
     are the pair's; `read` reads a client's output. `tests` maps the program's names of its tests to operations; without
@@ -119,7 +119,7 @@ class PairWorkload:
         pairs.check_together(files)
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
-        """Return what the program tells of retransmits and lost datagrams; fairness and share of the line rate."""
+        """Return what the program reports of retransmits and lost datagrams; fairness and share of the line rate."""
         turns = self._read(files)
         everything = [one for turn in turns for one in turn]
         told = {
@@ -157,7 +157,7 @@ class PairWorkload:
         return options
 
     def _read(self, files: Mapping[str, bytes]) -> list[list[ClientResult]]:
-        """Return what every client said, turn by turn."""
+        """Return every client's output, turn by turn."""
         return [[self.read(one) for one in turn] for turn in turns_of(files, self.kind)]
 
 

@@ -46,7 +46,7 @@ class Workload(Protocol):
 
 @runtime_checkable
 class CheckedWorkload(Protocol):
-    """A workload that can tell, before anything starts, that what a study asks of it cannot work."""
+    """A workload that can check, before anything starts, that a study's options cannot work."""
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options that it does not have or that contradict each other."""
@@ -54,7 +54,7 @@ class CheckedWorkload(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """A workload whose program counts things itself, beside its samples."""
+    """A workload whose program counts things itself, besides its samples."""
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return those counters, `tool.<what>` or a counter's own name; called after `verify`."""

@@ -1,7 +1,7 @@
 """Host of a batch system: one allocation for a batch of blocks, trials in steps inside it.
 
 A trial never starts in an allocation that has less time left than the trial may take. An allocation that is lost
-(preemption, a node that fails) fails no trial at once: the trial is carried out again in the next one.
+(preemption, a node that fails) fails no trial at once: the trial is run again in the next one.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def parse_job(job: str, text: str) -> tuple[JobState, str]:
     task = job.partition("_")[2]
     lines = [dict(_FIELD.findall(line)) for line in text.splitlines() if "JobState=" in line]
     own = [fields for fields in lines if not task or fields.get("ArrayTaskId") == task]
-    # A task that was not yet split off its array is told of by the array's own record.
+    # A task that was not yet split off its array is in the array's own record.
     fields = (own or lines or [{}])[0]
     word = fields.get("JobState", "")
     reason = fields.get("Reason", "")

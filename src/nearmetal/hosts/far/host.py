@@ -1,4 +1,4 @@
-"""A host of far machines: whoever carries their shells (ssh, kubectl) names them, the rest is here."""
+"""A host of far machines: its transport (ssh, kubectl) names them, the rest is here."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class FarMachine:
 
 
 class KeptProgram:
-    """A far program that has a stream of its own, and a guardian that ends it; `mark` precedes its status on stderr.
+    """A far program with its own stream, and a guardian that ends it; `mark` precedes its status on stderr.
 
     Without a mark the status is that of the stream.
     """
@@ -239,7 +239,7 @@ class KeptProgram:
         return self._finished(timed_out=timed_out)
 
     def _end(self) -> tuple[int | None, bytes]:
-        """Return the program's status, or None where its end was not told, and what it said on stderr."""
+        """Return the program's status, or None where its end was not reported, and its stderr."""
         said = self._stream.inbox.taken()[1]
         if not self._mark:
             return (self._stream.inbox.ended or (None, ""))[0], said

@@ -116,7 +116,7 @@ class NodesShell(CommandShell):
 
 
 class MachinesShell(NodesShell):
-    """Machines that hold nothing of nearmetal's."""
+    """Machines without any of nearmetal's files."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A program on a far machine, as three streams; whoever carries them (ssh, srun) only fills the inbox."""
+"""A program on a far machine, as three streams; the transport (ssh, srun) only fills the inbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LostError(NearmetalError):
 
 
 class Inbox:
-    """What a far program said so far, and how it ended; filled by one thread, read by another."""
+    """A far program's output so far, and how it ended; filled by one thread, read by another."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -49,7 +49,7 @@ class Inbox:
         """Take and return what stands before a line that starts with `mark` on both streams, the status line included.
 
         Returns stdout (the rest of its mark's line behind a newline at its end) and stderr, None after the timeout.
-        Raises LostError when the program ended before it said so.
+        Raises LostError when the program ended before it printed the mark.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -94,7 +94,7 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A running far program: what it said is in `inbox`, the rest are the deeds that its carrier offers."""
+    """A running far program: its output is in `inbox`, the rest are operations of its transport."""
 
     inbox: Inbox
     write: Callable[[bytes], None]

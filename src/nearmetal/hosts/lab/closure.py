@@ -17,7 +17,7 @@ PACKAGE = "nearmetal"
 def import_closure(package: Path, module: str) -> tuple[Path, ...]:
     """Return the files of the package at `package` that `module` imports, directly or not, and its own.
 
-    The shell script of a module lies beside it under its name and goes with it. Imports under `if TYPE_CHECKING` do not
+    The shell script of a module has its name and folder and goes with it. Imports under `if TYPE_CHECKING` do not
     count. Raises NearmetalError when a module has no file.
     """
     found: dict[str, Path] = {}

@@ -41,7 +41,7 @@ _LEAST_FRAME_BITS = 84 * 8
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How many machines there are at most, and what of their wires is not as it is without being asked for."""
+    """How many machines there are at most, and which options of their wires differ from the defaults."""
 
     nodes: int
     wires: Mapping[str, float] = field(default_factory=dict)

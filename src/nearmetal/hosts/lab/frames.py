@@ -31,7 +31,7 @@ _MAX_FILE_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Which node of a cluster a machine is; a machine alone is the only node of its own."""
+    """Which node of a cluster a machine is; a single machine is the only node."""
 
     node: int = 0
     nodes: int = 1

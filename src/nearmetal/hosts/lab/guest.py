@@ -34,10 +34,10 @@ _LIMIT_FACTOR = 3
 def serve(
     carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], Iterator[Outcome]], stand: Callable[[], None]
 ) -> None:
-    """Freeze; then, in every life that is restored from the snapshot, carry its orders out and switch off.
+    """Freeze; then, in every life that is restored from the snapshot, run its orders and switch off.
 
     `carry_out` calls what it is given with each order before it begins. The first launch that fails is the last.
-    A life that is told to calls `stand` and freezes again, for lives that find its guest.
+    On request a life calls `stand` and freezes again, for lives that find its guest.
     """
     text, seat = _in_a_life()
     if text == frames.STAND_GUEST:
@@ -52,7 +52,7 @@ def serve(
                 break
     except NearmetalError as error:
         tell(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
-    except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
+    except Exception:  # noqa: BLE001 - the traceback is the answer; it cannot be reported otherwise
         tell(Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}"))
     switch_off()
 
@@ -66,7 +66,7 @@ def _in_a_life() -> tuple[bytes, Seat]:
 
 
 def _deal(order: Order, seat: Seat) -> None:
-    """Give a launch its luck and its limit."""
+    """Set a launch's random state and its time limit."""
     differ(order.seed, seat.node)
     if seat.node == 0:  # the others end with it
         limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)

@@ -1,7 +1,7 @@
 """The guests' small root: what a guest of the lab's hypervisor boots from, before the hypervisor's own root takes over.
 
-A guest sees that root over 9p, under an overlay of its own memory: what it changes is its own, and so is every file
-that it once touched.
+A guest sees that root over 9p, under an overlay in its own memory, which holds what it changes and every file that it
+once touched.
 
 Standard library only: this runs inside the lab.
 """

@@ -54,7 +54,7 @@ class NamespaceThread:
         def attempt() -> None:
             try:
                 answer.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
                 answer.set_exception(error)
 
         self._asked.put(attempt)
@@ -103,7 +103,7 @@ fi
 
 
 class LabShell(NamespaceShell):
-    """Namespaces on the lab's own network, and guests beside them."""
+    """Namespaces on the lab's own network, and guests."""
 
     thrown_away = True
 

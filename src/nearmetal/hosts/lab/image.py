@@ -54,7 +54,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Write it beside the files."""
+        """Write it next to the files."""
         text = json.dumps({"format": MANIFEST_FORMAT, **asdict(self)}, indent=1, sort_keys=True)
         (folder / _MANIFEST).write_text(text + "\n")
 

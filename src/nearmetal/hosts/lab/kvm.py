@@ -173,7 +173,7 @@ class _PluggedCard:
 
     def _answers(self) -> Iterator[str]:
         for line in self.shell.read(str(_SAID)).decode().splitlines():
-            with contextlib.suppress(ValueError):  # its last line may be half said
+            with contextlib.suppress(ValueError):  # its last line may be incomplete
                 answer = json.loads(line)
                 yield str(answer.get("return") or answer.get("error", {}).get("desc", ""))
 
@@ -181,7 +181,7 @@ class _PluggedCard:
 def start(
     shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, str], *, folder: str = ""
 ) -> BootingGuest:
-    """Start a guest with these devices (QEMU's words) on the machine of `shell`; its small root is told `words`.
+    """Start a guest with these devices (QEMU's words) on the machine of `shell`; its small root gets `words`.
 
     Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
     """

@@ -1,7 +1,7 @@
-"""The lab as a host: every trial is a fresh life of one frozen machine, carried out inside it.
+"""The lab as a host: every trial is a fresh life of one frozen machine, run inside it.
 
-The order goes in, the machine runs on its own clock with nothing touching it, the outcome comes out. The trial's
-body is the one in the image, which is nearmetal's own code of this very version.
+The order goes in, the machine runs on its own clock with nothing touching it, the outcome comes out. The trial's body
+is the one in the image, which is nearmetal's own code of this very version.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class LabHost:
             text = "\n".join(order.to_json() for order in orders).encode()
             yield stack.enter_context(Vm(ready.boot, order=text, seed=seed, restore=True))
         else:
-            memory = stack.enter_context(wire.shared_memory())  # without a name, so nothing of it outlives the machines
+            memory = stack.enter_context(wire.shared_memory())  # without a name, so it does not outlive the machines
             stack.enter_context(self._watched(memory))
             with _kept_to(stack.enter_context(self._slot())):
                 yield from self._cluster.start(ready.boot, orders, seed, memory, stack)

@@ -46,7 +46,7 @@ class LabMachine:
     """One configuration of the lab.
 
     `tick_us` makes a periodic event in virtual time, so that virtual CPUs, which take turns until the next event,
-    take turns that short. `modules` are loaded before the snapshot. For whoever plans, as seen on two 2.6 GHz cores:
+    take turns that short. `modules` are loaded before the snapshot. For planning, as seen on two 2.6 GHz cores:
     a trial takes `trial_s` of a core, and `slowdown` times the virtual time that its program measures for.
     A machine that is a `node` of a cluster has its two ports on two wires: the measured one and the one for management.
     One with a `guest` is a life of the one without that started it, without a measured card, and was frozen again.
@@ -148,7 +148,7 @@ def emulator_argv(
 
 
 def _memory(machine: LabMachine, files: Files) -> tuple[str, ...]:
-    """Return what makes a file the machine's memory; a life writes to pages of its own."""
+    """Return what makes a file the machine's memory; a life writes to its own copy of pages."""
     if files.memory is None:
         return ()
     mode = "share=on" if files.lasting else "share=off,readonly=on,rom=off"
@@ -158,7 +158,7 @@ def _memory(machine: LabMachine, files: Files) -> tuple[str, ...]:
 
 
 def _devices(machine: LabMachine) -> tuple[str, ...]:
-    """Return two SR-IOV ports, each behind a root port of its own, as VFs need: on one wire, or on two in a cluster."""
+    """Return two SR-IOV ports, each behind its own root port, as VFs need: on one wire, or on two in a cluster."""
     iommu = ("-device", "intel-iommu,intremap=on,caching-mode=on") if machine.iommu else ()
     ports: list[str] = []
     for port in range(_PORTS):

@@ -1,8 +1,7 @@
 """A cluster seen from its node 0: the other nodes are machines behind the management port, and guests of machines.
 
-Every node serves programs and files there; what asks is the far shell, with these connections in the place of ssh. A
-guest has a card of its own for that, which its machine routes to the port. Standard library only: this runs inside the
-lab.
+Every node serves programs and files there; the client is the far shell, with these connections in place of ssh. A guest
+has its own card for that, which its machine routes to the port. Standard library only: this runs inside the lab.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ class ClusterShell(NodesShell):
         return remote.read_all(name, paths, timeout_s=SHORT_S)
 
     def close(self) -> None:
-        """Leave all as it is: the machines end now."""
+        """Leave everything: the machines end now."""
 
     def _ended(
         self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float

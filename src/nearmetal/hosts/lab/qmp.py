@@ -53,7 +53,7 @@ class Qmp:
         return bool(self._events) or b"\n" in self._buffer
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, for whoever waits for several emulators at once."""
+        """Return the socket's descriptor, for waiting on several emulators at once."""
         return self._socket.fileno()
 
     def execute(self, command: str, **arguments: Json) -> Json:
@@ -64,7 +64,7 @@ class Qmp:
     def send(self, command: str, **arguments: Json) -> None:
         """Give a command; the next message that is no event answers it."""
         request: dict[str, Json] = {"execute": command, "arguments": arguments}
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # read what it said before it left
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # read its output before it ended
             self._socket.sendall(json.dumps(request).encode() + b"\n")
 
     def answered(self, command: str) -> Json:

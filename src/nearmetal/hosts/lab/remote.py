@@ -45,13 +45,13 @@ Where = int | str
 
 
 class Reply:
-    """What came back: the exit status, below 0 for a signal, what was said, and files by name."""
+    """What came back: the exit status, below 0 for a signal, the output, and files by name."""
 
     # A dataclass would double the time that a start takes.
     __slots__ = ("files", "status", "stderr", "stdout", "timed_out")
 
     def __init__(self) -> None:
-        """Start with nothing said, by a guest out of reach."""
+        """Start without output, as of an unreachable guest."""
         self.status = _UNREACHABLE
         self.stdout = bytearray()
         self.stderr = bytearray()

@@ -171,7 +171,7 @@ def build(release: Release, target: Path, staging: Path) -> None:
     staging.chmod(0o755)
     hooks = (f"--customize-hook=copy-in {staging}/build /tmp", f"--customize-hook={hook}")
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "INITRD": "No", "LC_ALL": "C.UTF-8"}
-    # With mounts of its own, so that the kernel removes them when it is killed.
+    # With its own mounts, so that the kernel removes them when it is killed.
     argv = [*(("unshare", "--mount", "--") if mode == "root" else ()), *_mmdebstrap(release, mode, str(target), *hooks)]
     finished = process.run(argv, timeout_s=_BUILD_TIMEOUT_S, env={**environment, "TMPDIR": str(staging)})
     if not finished.ok:

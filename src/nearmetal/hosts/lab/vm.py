@@ -117,7 +117,7 @@ class Vm(Closing):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the emulator from another thread; whoever waits for it sees it gone."""
+        """End the emulator from another thread; waiters see it gone."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
@@ -140,7 +140,7 @@ class Vm(Closing):
 
     @property
     def console(self) -> str:
-        """Return what the guest's kernel has said so far."""
+        """Return what the guest's kernel has printed so far."""
         with contextlib.suppress(OSError):
             return self._files.console.read_bytes().decode(errors="backslashreplace")
         return ""
@@ -172,7 +172,7 @@ class Vm(Closing):
             raise self.gone(error) from error
 
     def _leave_memory(self) -> None:
-        """Move no memory with the snapshot that stays in a file of its own."""
+        """Exclude memory that stays in its own file from the snapshot."""
         if self._files.memory is not None:
             self.control.execute(
                 "migrate-set-capabilities", capabilities=[{"capability": "x-ignore-shared", "state": True}]

@@ -1,8 +1,8 @@
 """The wire: a shared object in each emulator that joins machines into one cluster in one virtual time.
 
-Its source is native/wire. It lives inside QEMU's process and uses QEMU's internals, so it is a work of its own under
-GPL-2.0-or-later; it is compiled here at first use, and started with `-plugin`. Two networks: hub 0 is the measured
-one, hub 1 the one for management.
+Its source is native/wire. It lives inside QEMU's process and uses QEMU's internals, so it is a separate work under
+GPL-2.0-or-later; it is compiled here at first use, and started with `-plugin`. Two networks: hub 0 is the measured one,
+hub 1 the one for management.
 
 A machine that the wire ends says `wire: node I: REASON` on stderr and exits with `EXIT_STATUS`.
 """
@@ -80,7 +80,7 @@ def plugin_argument(
 ) -> str:
     """Return what follows `-plugin` for one machine of a cluster.
 
-    `guests` says that it has guests of its own under KVM, `person` that somebody types at its console. `counts` is
+    `guests` says that it has its own guests under KVM, `person` that a person uses its console. `counts` is
     where the machine writes, as JSON, how often it waited and what it sent; `trace` takes a line for each frame. All
     machines of a cluster must be given the same links and seed.
     """
@@ -93,7 +93,7 @@ def plugin_argument(
 
 
 def alone_argument(library: Path, guests: bool) -> str:
-    """Return what follows `-plugin` for a machine of its own: the repairs, for one with or without `guests`."""
+    """Return what follows `-plugin` for a single machine: the workarounds, for one with or without `guests`."""
     return f"file={_escaped(library)}" + (",guests=1" if guests else "")
 
 
@@ -117,9 +117,9 @@ def shared_memory() -> Iterator[str]:
 
 
 def reached_ns(memory: str) -> int:
-    """Return how far all machines that share this memory have come since they began, in ns of their own clock.
+    """Return the virtual time that all machines sharing this memory have reached since they began, in ns.
 
-    0 while they come together, and when none is left.
+    0 until all have joined, and when none is left.
     """
     with open(memory, "rb") as shared:  # noqa: PTH123 - a path into /proc, which may go at any moment
         head = shared.read(_NODES_AT + NODES_MAX * _NODE_BYTES)

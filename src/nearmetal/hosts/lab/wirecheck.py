@@ -36,7 +36,7 @@ _TIMEOUT_S = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What one small machine said on its serial line, and the frames that left and reached it."""
+    """One small machine's output on its serial line, and the frames that left and reached it."""
 
     said: str
     trace: str

@@ -28,7 +28,7 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A machine as ssh is told of it; empty parts and port 0 are left to ssh's own configuration."""
+    """A machine as named to ssh; empty parts and port 0 are left to ssh's own configuration."""
 
     user: str
     address: str

@@ -1,4 +1,4 @@
-"""Connections: asyncssh on a thread of its own, seen from outside as plain calls.
+"""Connections: asyncssh on its own thread, behind plain calls.
 
 Host keys are always checked. Keys come from the agent, from ssh's usual places or from one named file; there are no
 passwords, so nothing secret passes through nearmetal. The only command that is ever requested is the constant

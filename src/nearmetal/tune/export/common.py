@@ -35,12 +35,12 @@ def banner(profile: Profile) -> str:
         )
         if evidence.label:
             lines.append(f"Measured on: {evidence.label}.")
-    # Printable text is one line everywhere, but for a backslash before its end, after which Tcl goes on.
+    # Printable text is one line everywhere, but for a backslash before its end, after which Tcl continues.
     return "".join(f"# {line.replace(chr(92), '/')}\n" for line in lines)
 
 
 def caution(profile: Profile) -> str:
-    """Return comment lines about what drivers reset beside the profile and this tool does not write again, or ''."""
+    """Return comment lines about what drivers reset besides the profile and this tool does not write again, or ''."""
     lines = []
     for name in profile.setting:
         drivers_of = [driver for driver in drivers.RESETS if drivers.resets(driver, name)]

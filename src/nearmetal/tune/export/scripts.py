@@ -125,8 +125,8 @@ def _deed(step: Step, interface: str) -> str:
 
 # ---- an Ansible play
 
-# Writes only when the value differs, and tells whether that changed it, so that the play is idempotent and honest about
-# changes. Older versions of ethtool end with status 80 when there was nothing to change.
+# Writes only when the value differs, and reports whether that changed it, so that the play is idempotent and honest
+# about changes. Older versions of ethtool end with status 80 when there was nothing to change.
 _IF_IT_DIFFERS = """{value_of}was=$({now})
 [ "$was" = {value} ] || {{ {change} || [ $? -eq 80 ]; }} || exit 1
 [ "$was" = "$({now})" ] || echo changed

@@ -39,7 +39,7 @@ def _names() -> Iterator[tuple[str, str, str]]:
 
 KEYS = {f"nic.{knob}": (key, suffix) for knob, key, suffix in _names()}
 
-# A file that matches replaces the distribution's default, so what that one says about names must be said again.
+# A file that matches replaces the distribution's default, so its settings for names must be repeated.
 _KEEP = "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPolicy=database onboard slot path\n"
 
 

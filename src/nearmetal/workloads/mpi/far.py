@@ -58,7 +58,7 @@ def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
 
 
 def processors(shell: Shell, nodes: Sequence[str]) -> int:
-    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its own."""
+    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its ranks."""
     if machines_of(shell) == (HYPERVISOR,):
         return cores(shell, HYPERVISOR)
     crowded = {node: cores(shell, node) for node, ranks in Counter(nodes).items() if ranks > cores(shell, node)}

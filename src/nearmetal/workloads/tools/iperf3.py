@@ -36,7 +36,7 @@ class ReportInterval:
 class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
-    `unheard` tells that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
+    `unheard` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
     """
 
     version: str

@@ -42,7 +42,7 @@ def cut_short(why: str) -> str:
 
 
 def sizes_end(last: int, usual: int) -> str:
-    """Mark a table whose sizes stop before those that the program measures unless it is told otherwise."""
+    """Mark a table whose sizes stop before those that the program measures by default."""
     if last >= usual:
         return ""
     ends, asked = units.format_size(last), units.format_size(usual)

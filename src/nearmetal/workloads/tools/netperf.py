@@ -25,7 +25,7 @@ _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s"
 
 @dataclass(frozen=True, slots=True)
 class NetperfResult:
-    """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not tell."""
+    """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not report them."""
 
     protocol: str
     throughput: float

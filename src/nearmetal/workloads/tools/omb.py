@@ -113,7 +113,7 @@ def parse(data: bytes) -> OmbTable:
 
 
 def last_size(table: OmbTable) -> int:
-    """Return the size that a benchmark ends with unless `-m` asks for another, 0 for one without sizes."""
+    """Return the largest size of a benchmark unless `-m` sets another, 0 for one without sizes."""
     if table.operation == "barrier":
         return 0
     return _LAST_OF_PAIRS if table.operation in _OF_PAIRS else _LAST_OF_COLLECTIVES

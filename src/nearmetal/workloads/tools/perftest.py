@@ -61,7 +61,7 @@ class PerftestRow:
 class PerftestResult:
     """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
 
-    `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
+    `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
     whether data went in both directions at once.
     """
 

@@ -192,7 +192,7 @@ def _samples(data: bytes) -> Spans:
 
 
 def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return the operation of sockperf's output, and what to say where it does not tell TCP from UDP."""
+    """Return the operation of sockperf's output, and a note where it does not distinguish TCP from UDP."""
     found = {match[1].lower() for match in _PROTOCOL.finditer(data[:_LOOK_BYTES])}
     protocol = found.pop().decode() if len(found) == 1 else ""
     if protocol:

@@ -76,7 +76,7 @@ class Foreign(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A program's output: what tells it from all others, its reader, and where in a log a launch begins or has ended.
+    """A program's output: its distinctive marks, its reader, and where in a log a launch begins or has ended.
 
     A log of several launches is cut there; without such a place a file holds one launch.
     """
