@@ -164,11 +164,24 @@ def test_break_even_lies_where_the_paths_costs_meet() -> None:
     assert found.crossings == 1
 
 
+def test_curves_that_luck_tells_apart_do_not_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five replays of two paths 3 % apart crossed twice, because a median of few is noise."""
+    rng = np.random.default_rng(1)
+    drawn = iter(rng.normal(100, 5, (14, 40)))
+
+    def replay(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(makespan_ns=next(drawn))
+
+    monkeypatch.setattr("nearmetal.predict.place.simulate", replay)
+    found = break_even(MACHINE, MACHINE, points=7, replicas=40)
+    assert (found.crossings, found.share, found.differ) == (0, None, False)
+
+
 def test_curves_that_cross_twice_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter((5, 5, 4, 6, 5, 6, 4) + (5,) * 7)  # equal at two shares, which is no crossing
 
     def next_time(*_: object, **__: object) -> SimpleNamespace:
-        return SimpleNamespace(makespan_ns=[next(told)])
+        return SimpleNamespace(makespan_ns=np.array([next(told)]))
 
     monkeypatch.setattr("nearmetal.predict.place.simulate", next_time)
     found = break_even(MACHINE, MACHINE, points=7)

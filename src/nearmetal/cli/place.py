@@ -139,7 +139,7 @@ def command(
     tell_doubts(doubts)
     candidates = _candidates(found)
     _print(candidates)
-    even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed) if both else None
+    even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         _print_break_even(even)
     text = WRITERS[launcher](found[0][1].host_of, slots)
@@ -290,11 +290,11 @@ def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, floa
 
 
 def _break_even(
-    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], seed: int
+    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], replay: Replay
 ) -> BreakEvenJson:
     """Return both paths over all shares, for the program's mean message and its compute time between messages."""
     by_messages = replace(first.machine, measured=())
-    seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=seed)
+    seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=replay.seed)
     messages = seen.messages
     if messages == 0:
         said = f"{schedule.name} sends no message, so its paths have no break-even share"
@@ -305,7 +305,12 @@ def _break_even(
         f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
     )
     found = break_even(
-        first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
+        first.machine,
+        second.machine,
+        message_bytes=seen.message_bytes // messages,
+        compute=compute,
+        replicas=replay.replicas,
+        seed=replay.seed,
     )
     return made(
         BreakEvenJson,
@@ -341,9 +346,11 @@ def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32
 
 
 def _verdict(first: str, second: str, found: BreakEven) -> str:
+    if not found.differ:
+        return "neither is shown to be faster at any share"
     below, above = (first, second) if found.first_faster_below else (second, first)
     if found.share is None:
-        return f"{below} is not slower at any share"
+        return f"{below} is faster wherever the two are shown to differ"
     if found.crossings > 1:
         return f"neither is faster on one side: the curves cross {found.crossings} times, first at {found.share:.0%}"
     return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"

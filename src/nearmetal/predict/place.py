@@ -298,12 +298,16 @@ def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Gener
 # ---------------------------------------------------------------- break-even
 
 
+SIDE = 0.75
+"""A machine counts as faster at a share where it is in so many replicas; less may be the luck of their draws."""
+
+
 @dataclass(frozen=True, slots=True)
 class BreakEven:
     """Run time (median, ns) on two machines against the share of messages between nodes; `share` where they meet.
 
-    `share` is None when one machine is faster at every share; `first_faster_below` says which side is which. There is
-    an answer by sides only where the curves cross once.
+    `share` is None when one machine is faster at every share that shows a difference, or none does (`differ`);
+    `first_faster_below` says which side is which. There is an answer by sides only where the curves cross once.
     """
 
     shares: tuple[float, ...]
@@ -312,6 +316,7 @@ class BreakEven:
     share: float | None
     first_faster_below: bool
     crossings: int
+    differ: bool
 
 
 def share_schedule(
@@ -349,18 +354,21 @@ def break_even(
     """Return how two machines compare over all shares of inter-node messages, and where they break even."""
     shares = tuple(float(share) for share in np.linspace(0, 1, points))
 
-    def curve(machine: Machine) -> tuple[float, ...]:
+    def replayed(machine: Machine) -> NDArray[np.float64]:
         placement = Placement.block(4, 2)
         schedules = (share_schedule(s, message_bytes=message_bytes, compute=compute) for s in shares)
         found = (simulate(one, machine, placement, seed=seed, replicas=replicas) for one in schedules)
-        return tuple(float(np.median(one.makespan_ns)) for one in found)
+        return np.array([one.makespan_ns for one in found], dtype=np.float64)
 
-    first_ns, second_ns = curve(first), curve(second)
-    difference = np.array(first_ns) - np.array(second_ns)
+    times = replayed(first), replayed(second)
+    first_ns, second_ns = (tuple(np.median(one, axis=1).tolist()) for one in times)
+    paired = times[0] - times[1]  # the same random numbers
+    difference = np.where(np.abs(np.sign(paired).mean(axis=1)) >= 2 * SIDE - 1, np.median(paired, axis=1), 0.0)
     apart = np.flatnonzero(difference)  # machines may be equal, as while nothing goes between nodes
     turns = [(at, to) for at, to in itertools.pairwise(apart) if (difference[at] < 0) != (difference[to] < 0)]
     share = None
     if turns:
         at, to = turns[0]
         share = shares[at] + (shares[to] - shares[at]) * float(difference[at] / (difference[at] - difference[to]))
-    return BreakEven(shares, first_ns, second_ns, share, bool(apart.size and difference[apart[0]] < 0), len(turns))
+    first_below = bool(apart.size and difference[apart[0]] < 0)
+    return BreakEven(shares, first_ns, second_ns, share, first_below, len(turns), bool(apart.size))
