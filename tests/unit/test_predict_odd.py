@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
+from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.trace import Trace
@@ -25,8 +26,6 @@ from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 from tests.unit.test_validate import one_message
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nearmetal.predict.schedule import Schedule
 
 NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
@@ -168,6 +167,11 @@ def test_how_far_guests_were_off_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     _, err = told(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
     assert "six programs held out" in err
     assert "bibw" not in err
+    source = Path(model_of(tmp_path, streamed, kind="guest-vf"))
+    for cases in (18, 19):  # too few for an interval, and enough
+        write_model(replace(read_model(source), validated={"guest": (0.0,) * cases}), source)
+        _, err = told(monkeypatch, computing(1), str(source))
+        assert ("no validated case has guests" in err) == (cases == 18)
 
 
 def test_ranks_that_share_processors_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH
 from nearmetal.errors import BadInputError, meant
+from nearmetal.predict.calibration import LEAST_CASES
 from nearmetal.predict.doubt import Doubt, refuse_beyond
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import failed_of, fit_run
@@ -156,7 +157,8 @@ class Replay:
 
     def doubts(self, named: NamedMachine, placement: Placement) -> list[Doubt]:
         """Return what is doubtful on a machine; raise BadInputError where it would decide the answer."""
-        found = [*find_doubts(self.schedules, named, placement), *self.unlike[label(named)]]
+        validated = [name for name, logs in self.model.validated.items() if len(logs) >= LEAST_CASES]
+        found = [*find_doubts(self.schedules, named, placement, validated), *self.unlike[label(named)]]
         if not self.extrapolate:
             refuse_beyond(found, label(named))
         return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from nearmetal.predict.calibration import GUEST_KINDS, ranks_of_a_computer
+from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import FEW, doubts_of_messages
 from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine
@@ -28,12 +28,17 @@ RULES_OF_OPENMPI = (4, 1)
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
-def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
-    """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
+def find_doubts(
+    schedules: Sequence[Schedule], named: NamedMachine, placement: Placement, validated: Collection[str] = ()
+) -> list[Doubt]:
+    """Return what is doubtful about a prediction, by the share of messages or bytes, largest first.
+
+    `validated` are the classes that have cases enough for an interval.
+    """
     found = [
         *_of_launches(named),
         *of_mixed_trials(named.conditions, "trials of the path"),
-        *_of_guests(named),
+        *([] if GUEST in validated else _of_guests(named)),
         *_of_virtual_nodes(named),
     ]
     found += [*_of_several_programs(schedules, named.machine), *_of_processors(named, placement)]
