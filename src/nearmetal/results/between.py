@@ -17,6 +17,7 @@ from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.changes import differing_fields
 from nearmetal.units import by_key, counted
 
 
@@ -319,11 +320,11 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     for setting in sorted(before.keys() & after.keys()):
         if before[setting] != after[setting]:
             yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
-    infos = pair.base.run.info, pair.run.run.info
-    for fact in ("study_sha256", "nearmetal_version"):
-        old, new = (str(getattr(info, fact)) for info in infos)
-        if old != new:
-            yield ConditionChange(fact.replace("_", " "), "", old[:12], new[:12])
+    for place, old, new in differing_fields(pair.base.run.study_text(), pair.run.run.study_text()):
+        yield ConditionChange(f"study {place}", "", old, new)
+    old, new = pair.base.run.info.nearmetal_version, pair.run.run.info.nearmetal_version
+    if old != new:
+        yield ConditionChange("nearmetal version", "", old, new)
 
 
 def _knobs(records: Sequence[TrialRecord]) -> dict[str, str]:

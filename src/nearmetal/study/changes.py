@@ -16,17 +16,22 @@ def changes(was: str, now: str) -> list[str]:
     Tables of a list go by their names. One line says so where `now` is not TOML, or where no value differs.
     """
     try:
-        old, new = (dict(_flat("", parse_toml(text))) for text in (was, now))
+        lines = [f"{place}: {old} -> {new}" for place, old, new in differing_fields(was, now)]
     except ValueError as error:
         return [f"it is not valid TOML any more: {error}"]
-    lines = [
-        f"{place}: {old.get(place, 'missing')} -> {new.get(place, 'missing')}"
-        for place in {**old, **new}
-        if old.get(place) != new.get(place)
-    ]
     if not lines:
         return ["no value differs, only comments, spacing or the order of tables"]
     return listed(lines)
+
+
+def differing_fields(was: str, now: str) -> list[tuple[str, str, str]]:
+    """Return place, old and new value of each field that differs; raise ValueError for a text that is not TOML."""
+    old, new = (dict(_flat("", parse_toml(text))) for text in (was, now))
+    return [
+        (place, old.get(place, "missing"), new.get(place, "missing"))
+        for place in {**old, **new}
+        if old.get(place) != new.get(place)
+    ]
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
