@@ -164,7 +164,9 @@ def test_a_run_that_gets_trials_is_not_archived(root: Path, capsys: pytest.Captu
     """Its list would name trials that the archive does not hold, and nobody could unpack it."""
     with RunDir.open_for_writing(root):
         assert nearmetal(["archive", str(root), "r.nmrun"]) == 2
-    assert "is being written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is being written" in said
+    assert f"continue it later: nearmetal run --resume {root}" in " ".join(said.split())
 
 
 def test_a_run_that_another_machine_writes_is_not_archived(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

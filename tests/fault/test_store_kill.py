@@ -103,6 +103,7 @@ def test_a_refusing_disk_at_every_step(tmp_path: Path, at: int, code: int) -> No
         with pytest.raises(StoreError) as caught:
             append(run, 1)
         assert ("no space left" in caught.value.message) == (code == errno.ENOSPC)
+        assert (f"nearmetal run --resume {root}" in (caught.value.hint or "")) == (code == errno.ENOSPC)
     with RunDir.open_for_writing(root) as run:
         assert 0 in [record.order.trial for record in run.trials()]
     assert not list(root.rglob("*.part"))

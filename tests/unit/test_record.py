@@ -16,7 +16,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.store import record
 from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import TrialRecord, encode, read_record, trial_name
-from nearmetal.store.sums import sealed
+from nearmetal.store.sums import hint_damaged, resume_command, sealed
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -122,7 +122,9 @@ def test_a_record_under_another_name_is_refused(changed: Callable[..., Path]) ->
 def test_a_record_of_today_has_sums(changed: Callable[..., Path]) -> None:
     message, hint = refused(changed(lambda raw: raw.update(sums=None)))
     assert message == "IT is not the record of a trial: it lists no checksums of its files"
-    assert hint.startswith("restore it from a backup; ")
+    assert hint.startswith(
+        "restore it from a backup, or delete it and measure the trial again: nearmetal run --resume "
+    )
 
 
 def test_a_record_has_a_sum_for_each_part_or_none(changed: Callable[..., Path]) -> None:
@@ -349,3 +351,9 @@ def test_records_that_are_gone_or_other_ones_are_named(kept: Path, tmp_path: Pat
     said = [f"{tmp_path}/trials/000001.json is not the record that this run committed"]
     assert replaced(tmp_path, listed, known) == said
     assert replaced(tmp_path, {"000000": first.seal}, known) == []
+
+
+def test_a_search_is_resumed_by_its_own_verb(tmp_path: Path) -> None:
+    assert resume_command(tmp_path) == f"nearmetal run --resume {tmp_path}"
+    (tmp_path / "search.json").touch()
+    assert hint_damaged(tmp_path).endswith(f"measure the trial again: nearmetal tune --resume {tmp_path}")

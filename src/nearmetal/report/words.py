@@ -12,6 +12,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.order import Scalar
+from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key, counted, format_size
 
 NOTHING = "-"
@@ -199,7 +200,7 @@ def noise_sentence(view: View) -> str:
     stated = [cell.noise for cell in view.wholes if cell.noise is not None]
     floor = view.noise_floor
     if floor is None:
-        return f"Noise floor: unknown, too few blocks of {view.baseline} under its two names."
+        return f"Noise floor: unknown, {_why_no_floor(view)}."
     worst = counted(len(stated), "cell")
     text = f"Noise floor: {percent(floor)} ({view.baseline} measured against itself, worst of {worst})."
     alarms = [abs(math.log(noise.estimate.ratio)) for noise in stated if noise.false_alarm]
@@ -212,6 +213,17 @@ def noise_sentence(view: View) -> str:
     if (parts := view.noise_of_parts) is not None:
         text += f" Of parts, such as a program's communication: {percent(parts)}."
     return text
+
+
+def _why_no_floor(view: View) -> str:
+    """Return why no cell has a noise floor: a mean is refused, no block has both names, or blocks are too few."""
+    names = (view.baseline, view.baseline + AGAIN)
+    levels = [one.levels[HEADLINE] for cell in view.wholes for name in names if (one := cell.of(name))]
+    if refused := next((level.refused for level in levels if level.refused), ""):
+        return f"no mean of {view.baseline}: {refused}"
+    if all(cell.noise is None for cell in view.wholes):
+        return f"no block in which {view.baseline} has a valid trial under both its names"
+    return f"too few blocks of {view.baseline} under its two names"
 
 
 def launches_sentence(view: View) -> str:

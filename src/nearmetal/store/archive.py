@@ -23,7 +23,7 @@ from nearmetal.store.disk import Disk, is_being_written
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
 from nearmetal.store.rundir import RunDir, open_either
-from nearmetal.store.sums import check_seal, file_sha256, sealed
+from nearmetal.store.sums import check_seal, file_sha256, resume_command, sealed
 from nearmetal.store.verify import refuse_damaged
 
 LIST = "nearmetal-archive.json"
@@ -72,9 +72,8 @@ def archive(root: Path, file: Path) -> int:
 
 def _growing(root: Path) -> BadInputError:
     """Return the error for a run that gets trials: an archive would list some that it does not hold."""
-    return BadInputError(
-        f"{root} is being written", hint="wait until it ends, or interrupt it: `nearmetal run --resume` continues it"
-    )
+    hint = f"wait until it ends, or interrupt it and continue it later: {resume_command(root)}"
+    return BadInputError(f"{root} is being written", hint=hint)
 
 
 def unarchive(file: Path, root: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import timed
-from nearmetal.store.sums import HINT_DAMAGED, read_verified
+from nearmetal.store.sums import hint_damaged, read_verified
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28
@@ -45,7 +45,7 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") 
             return {entry.filename: archive.read(entry) for entry in entries}
     except (OSError, *MALFORMED) as error:
         said = f"{path} is not a complete archive of a trial's files: {error}"
-        raise ForeignFileError(said, hint=HINT_DAMAGED) from error
+        raise ForeignFileError(said, hint=hint_damaged(path.parent.parent)) from error
 
 
 def declared_bytes(path: Path) -> int:

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from nearmetal.errors import StoreError
+from nearmetal.store.sums import resume_command
 
 TEMPORARY_SUFFIX = ".part"
 
@@ -147,5 +148,7 @@ def _fsync(path: Path) -> None:
 def _explain(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         said = f"no space left to write {path}"
-        return StoreError(said, hint="free some space and repeat the command; `nearmetal run --resume` continues a run")
+        root = next((one for one in path.parents if (one / "run.json").exists()), None)
+        again = f"continue the run: {resume_command(root)}" if root else "repeat the command"
+        return StoreError(said, hint=f"free some space and {again}")
     return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")

@@ -19,7 +19,7 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.samples import StoredCell
-from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, seal_of, sealed, unread
+from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, resume_command, seal_of, sealed, unread
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.typed import read_typed
 
@@ -151,7 +151,7 @@ def _is_sane(cell: StoredCell) -> bool:
 def _foreign(path: Path, why: str) -> ForeignFileError:
     return ForeignFileError(
         f"{path} is not the record of a trial: {why}",
-        hint="restore it from a backup; deleting it makes `nearmetal run --resume` repeat the trial",
+        hint=f"{HINT_RESTORE}, or delete it and measure the trial again: {resume_command(path.parent.parent)}",
     )
 
 

@@ -66,7 +66,16 @@ from nearmetal.store.samples import (
     read_values,
     write_samples,
 )
-from nearmetal.store.sums import HINT_DAMAGED, HINT_RESTORE, check_unchanged, file_sha256, seal_of, sealed, unread
+from nearmetal.store.sums import (
+    HINT_RESTORE,
+    check_unchanged,
+    file_sha256,
+    hint_damaged,
+    resume_command,
+    seal_of,
+    sealed,
+    unread,
+)
 from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, Order, Outcome
 from nearmetal.study.spec import Study, parse_study
 
@@ -317,7 +326,7 @@ class RunDir(Closing):
         records, listed = self._records(), self.listed() or {}
         by_name = {record.name: record for record in records}
         if problems := [*gone(self.root, listed, by_name), *replaced(self.root, listed, by_name)]:
-            hint = "restore it from a backup, or `nearmetal run --resume` measures the trial of a lost record again"
+            hint = f"{HINT_RESTORE}, or measure the trial of a lost record again: {resume_command(self.root)}"
             raise ForeignFileError(problems[0], hint=hint)
         return records
 
@@ -363,7 +372,7 @@ class RunDir(Closing):
             try:
                 check_unchanged(path, self.sum_of(record, path))
             except OSError as error:
-                raise unread(path, error, HINT_DAMAGED) from error
+                raise unread(path, error, hint_damaged(self.root)) from error
             return cell.summary
         key = (record.order.trial, record.attempt, cell)
         if key not in self._summaries:

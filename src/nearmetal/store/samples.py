@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.stats.summary import Summary, summarize
-from nearmetal.store.sums import HINT_DAMAGED, changed, read_verified
+from nearmetal.store.sums import changed, hint_damaged, read_verified
 
 _COLUMNS: dict[str, pa.DataType] = {
     "cell": pa.int16(),
@@ -190,7 +190,9 @@ def _read(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
-        raise ForeignFileError(f"{path} is not a complete sample file: {error}", hint=HINT_DAMAGED) from error
+        raise ForeignFileError(
+            f"{path} is not a complete sample file: {error}", hint=hint_damaged(path.parent.parent)
+        ) from error
 
 
 def _opened(path: Path, sha256: str) -> pq.ParquetFile:
@@ -291,7 +293,7 @@ def _check_lengths(path: Path, cell: StoredCell, rows: Sequence[int], ranks: int
         raise ForeignFileError(
             f"{path} holds {len(rows)} ranks with {sorted(set(rows))} iterations of {cell.operation}, its record says "
             f"{ranks} with {cell.iterations}",
-            hint=HINT_DAMAGED,
+            hint=hint_damaged(path.parent.parent),
         )
 
 

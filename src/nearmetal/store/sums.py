@@ -21,12 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import ForeignFileError, command_line
 
 SEAL = "sha256"
 """The first field of a sealed document."""
 HINT_RESTORE = "restore it from a backup"
-HINT_DAMAGED = f"{HINT_RESTORE}, or delete the trial's record and `nearmetal run --resume` the run"
 HINT_READABLE = "make the run readable for you (chmod), or have its owner archive it: nearmetal archive DIR FILE"
 _HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 _TICK_NS = 2_000_000_000
@@ -38,6 +37,16 @@ _Stamp = tuple[int, int, int, int, int]
 _seen: dict[tuple[str, str], _Stamp] = {}
 """Path and recorded digest -> what the file was when it agreed. Of the process, because `serve` opens a run anew for
 each page."""
+
+
+def resume_command(root: Path) -> str:
+    """Return the command that measures what a run, or a search, lacks."""
+    return command_line("tune" if (root / "search.json").exists() else "run", "--resume", root)
+
+
+def hint_damaged(root: Path) -> str:
+    """Return what to do about a damaged file of a trial."""
+    return f"{HINT_RESTORE}, or delete the trial's record and measure the trial again: {resume_command(root)}"
 
 
 def unread(path: Path, error: OSError, hint: str = HINT_RESTORE) -> ForeignFileError:
@@ -106,7 +115,9 @@ def check_unchanged(path: Path, recorded: str) -> None:
 
 def changed(path: Path) -> ForeignFileError:
     """Return the error for a file that has not the recorded digest."""
-    return ForeignFileError(f"{path} has changed since it was recorded: its SHA-256 differs", hint=HINT_DAMAGED)
+    return ForeignFileError(
+        f"{path} has changed since it was recorded: its SHA-256 differs", hint=hint_damaged(path.parent.parent)
+    )
 
 
 def agrees(path: Path, recorded: str) -> bool:

@@ -15,7 +15,7 @@ from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, TrialRecord, read_record, record_paths
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import part_sums, read_values
-from nearmetal.store.sums import HINT_DAMAGED, HINT_READABLE, agrees
+from nearmetal.store.sums import HINT_READABLE, agrees, hint_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +164,5 @@ def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
         denied = all(one.endswith(os.strerror(errno.EACCES)) for one in problems)
         raise ForeignFileError(
             f"{count} not what was recorded:\n  " + "\n  ".join(listed(problems)),
-            hint=HINT_READABLE if denied else HINT_DAMAGED,
+            hint=HINT_READABLE if denied else hint_damaged(run.root),
         )

@@ -252,6 +252,7 @@ def test_figures_that_are_too_short_for_the_clock_are_said_to_be(
     made = make_run(tmp_path / "run", Recipe(study=study, blocks=3, idle=1.0))
     uncompared = {one.uncompared for cell in build_view(made).cells for one in cell.paths if "veth" not in one.path}
     assert uncompared == {"0 ns: faster than the clock can tell"}
+    assert words.noise_sentence(build_view(made)).endswith("no mean of veth: 0 ns: faster than the clock can tell.")
     assert nearmetal(["show", str(made.root), "--as", "osu"]) == 0
     assert "nan" in capsys.readouterr().out
     assert not [one for one in recwarn if one.category is RuntimeWarning]
