@@ -109,8 +109,9 @@ def test_a_grid_that_is_not_the_programs_or_fits_no_hosts_is_told(
 def test_a_program_that_takes_no_time_is_no_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended in a division by zero."""
     placed(monkeypatch, tmp_path, shared())
-    with pytest.raises(BadInputError, match="the program takes no time"):
+    with pytest.raises(BadInputError, match="the program takes no time") as error:
         run(predict, "mine", "--on", str(tmp_path / "model.json"), "--replicas", "1")
+    assert "or give the pattern `compute`" in error.value.hint
 
 
 def test_a_placement_that_is_not_shown_to_be_faster_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def command(
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
     check_place(kept, PREDICTION_SUFFIX if truth is None else VALIDATION_SUFFIX)
-    asked = _loss(loss or "10%") if decide else None
+    asked = _loss("10%" if loss is None else loss) if decide else None
     of_one = {"--decide": decide, "--sensitivity": show_sensitivity, "--baseline": baseline, "--save-model": save_model}
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)

@@ -84,14 +84,14 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
     """Return the models of a run directory (fitted now) or of a model file; warn of asked paths whose trials failed."""
     if source.is_dir():
         run = RunDir.open(source)
-        model = fit_run(run, eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
+        model = fit_run(run, eager_up_to_bytes=None if eager is None else parse_size_bytes(eager))
         for key, failed in failed_of(run, model).items():
             if not paths or key[0] in paths:
                 said = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
                 said += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
                 warn(f"{said}\nhint: `nearmetal show {source}` lists the trials")
         return model
-    if eager:
+    if eager is not None:
         raise BadInputError(
             f"--eager has no effect on {source}, whose paths are fitted", hint="use it when you fit the run"
         )

@@ -98,7 +98,10 @@ def compare(
     """
     bare, bare_ns = _bare(predicted, baseline)
     if bare_ns <= 0:
-        raise BadInputError("the program takes no time, so paths have no ratio", hint="trace it again, to its end")
+        raise BadInputError(
+            "the program takes no time, so paths have no ratio",
+            hint="trace it again, to its end; or give the pattern `compute`, or two ranks that send each other messages",
+        )
     own = ratio_errors(jobs, bare.key)
     ratios = ratio_errors(shipped_jobs(), bare.key) | {
         name: logs for name, logs in own.items() if len(logs) >= LEAST_CASES
