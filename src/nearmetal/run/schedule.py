@@ -205,7 +205,9 @@ def _carry_out_block(
 ) -> Iterable[TrialRecord]:
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
     groups = host.together(orders) if isinstance(host, SharedMachinesHost) else [[order] for order in orders]
-    outcomes = _one_by_one(host, groups) if host.slots == 1 else _side_by_side(host, groups)
+    # In this thread where there is one at a time, so that an interrupt ends the launch that is under way.
+    one_by_one = (ended for group in groups for ended in _carried_out(host, group))
+    outcomes = one_by_one if host.slots == 1 else _side_by_side(host, groups)
     for order, started_utc, outcome in outcomes:
         known = replace(outcome, facts=outcome.facts | _of_another_version(run) | {OCCASION: occasion})
         yield keep(run, order, known, attempt, started_utc)
@@ -220,12 +222,6 @@ def _of_another_version(run: RunDir) -> dict[str, Scalar]:
 _Ended = tuple["Order", str, "Outcome"]
 
 
-def _one_by_one(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ended]:
-    """Carry orders out in this thread, so that an interrupt ends the launch that is under way."""
-    for group in groups:
-        yield from _carried_out(host, group)
-
-
 def _carried_out(host: Host, group: Sequence[Order]) -> Iterator[_Ended]:
     """Yield each of a group's orders with the instant at which its machines began, and its outcome."""
     started_utc = started_now()
@@ -237,10 +233,6 @@ def _carried_out(host: Host, group: Sequence[Order]) -> Iterator[_Ended]:
         yield order, started_utc, outcome
 
 
-def _all_carried_out(host: Host, group: Sequence[Order]) -> list[_Ended]:
-    return list(_carried_out(host, group))
-
-
 def _side_by_side(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ended]:
     """Carry orders out in threads; on an interrupt the host is closed, which ends what is under way."""
     with ThreadPoolExecutor(max_workers=host.slots) as pool:
@@ -249,8 +241,7 @@ def _side_by_side(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_En
         try:
             while waiting or running:
                 while waiting and len(running) < host.slots:
-                    group = waiting.pop()
-                    running.add(pool.submit(_all_carried_out, host, group))
+                    running.add(pool.submit(list, _carried_out(host, waiting.pop())))
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield from future.result()
