@@ -42,20 +42,16 @@ class SshReach:
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """One sshd: empty parts and port 0 are left to ssh's own configuration. `jump` as in `ssh -J`.
-
-    `connect_timeout_s` is 0 where the time for every connection holds.
-    """
+    """One sshd; `jump` as in `ssh -J`, `connect_timeout_s` is 0 where the time for every connection holds."""
 
     name: str
-    address: str
-    user: str = ""
-    port: int = 0
+    login: Login
     jump: str = ""
     connect_timeout_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.address}{f' port {self.port}' if self.port else ''})"
+        port = f" port {self.login.port}" if self.login.port else ""
+        return f"{self.name} ({self.login.address}{port})"
 
     @property
     def hops(self) -> list[Login]:
@@ -65,9 +61,10 @@ class SshAddress:
     @property
     def command(self) -> str:
         """The command with which a person reaches it."""
-        user, port = f"{self.user}@" if self.user else "", f"-p {self.port} " if self.port else ""
+        login = self.login
+        user, port = f"{login.user}@" if login.user else "", f"-p {login.port} " if login.port else ""
         jump = f"-J {self.jump} " if self.jump else ""
-        return f"ssh {jump}{port}{user}{self.address}"
+        return f"ssh {jump}{port}{user}{login.address}"
 
 
 class Connector:
@@ -131,18 +128,16 @@ class Connector:
         async with self._gate:
             tunnel: asyncssh.SSHClientConnection | None = None
             for hop in place.hops:
-                tunnel = await self._one_hop(hop.address, hop.port, hop.user, tunnel)
+                tunnel = await self._one_hop(hop, tunnel)
                 self._hops.append(tunnel)
-            return await self._one_hop(place.address, place.port, place.user, tunnel)
+            return await self._one_hop(place.login, tunnel)
 
-    async def _one_hop(
-        self, address: str, port: int, user: str, tunnel: asyncssh.SSHClientConnection | None
-    ) -> asyncssh.SSHClientConnection:
+    async def _one_hop(self, login: Login, tunnel: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
         access = self._access
         return await asyncssh.connect(
-            address,
-            port or (),
-            username=user or (),
+            login.address,
+            login.port or (),
+            username=login.user or (),
             tunnel=tunnel or (),
             known_hosts=access.known_hosts or (),
             client_keys=[access.identity] if access.identity else (),

@@ -8,7 +8,7 @@ from pathlib import Path
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.host import seconds, whole_number
-from nearmetal.hosts.ssh import OPTIONS
+from nearmetal.hosts.ssh import OPTIONS, Login
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
@@ -60,6 +60,7 @@ def _access(options: Mapping[str, Scalar]) -> SshReach:
 
 
 def _address(node: NodeSpec) -> SshAddress:
-    place = SshAddress(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
+    login = Login(node.user, node.address or node.name, node.port)
+    place = SshAddress(node.name, login, node.jump, node.connect_timeout_s)
     _ = place.hops  # refused before anything is connected
     return place

@@ -21,14 +21,9 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
     """
     connector = Connector(SshReach())
     try:
-        machine = FarMachine(SshCarrier(connector, _address_of(name)))
+        machine = FarMachine(SshCarrier(connector, SshAddress(name, parse_login(name))))
         machine.connect()
         with MachinesShell([machine], [name], site_of(machine.home, {}), Memory()) as shell:
             yield shell
     finally:
         connector.close()
-
-
-def _address_of(name: str) -> SshAddress:
-    login = parse_login(name)
-    return SshAddress(name, login.address, login.user, login.port)
