@@ -16,7 +16,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
-from nearmetal.study.draft import entries
+from nearmetal.study.draft import block, entries
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.units import counted
@@ -148,12 +148,10 @@ def _study_text(baseline: str, labels: Sequence[str], adopted: Sequence[AdoptedF
     lines = [
         "# Made by `nearmetal import`; it cannot be run again.",
         *entries({"format": 1, "name": "imported", "title": title, "baseline": baseline}),
-        "",
-        "[host]",
-        *entries({"kind": HOST_KIND}),
+        *block("[host]", {"kind": HOST_KIND}),
     ]
     for label in labels:
-        lines += ["", "[[path]]", *entries({"name": label, "kind": IMPORTED})]
+        lines += block("[[path]]", {"name": label, "kind": IMPORTED})
     for workload in dict.fromkeys(one.found.workload for one in adopted):
-        lines += ["", "[[workload]]", *entries({"name": workload, "kind": IMPORTED})]
-    return "\n".join([*lines, "", "[trials]", *entries({"min_blocks": blocks, "max_blocks": blocks}), ""])
+        lines += block("[[workload]]", {"name": workload, "kind": IMPORTED})
+    return "\n".join([*lines, *block("[trials]", {"min_blocks": blocks, "max_blocks": blocks}), ""])

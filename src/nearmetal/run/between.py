@@ -10,7 +10,7 @@ from nearmetal.facts.look import MachineLook
 from nearmetal.hosts.ssh import parse_login
 from nearmetal.packages import packages_of
 from nearmetal.run.estimate import estimate
-from nearmetal.study.draft import entries, node_tables, toml
+from nearmetal.study.draft import block, entries, node_tables
 from nearmetal.study.fields import AGAIN
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import NodeSpec, parse_study
@@ -197,27 +197,20 @@ def _text(
 ) -> str:
     subject, baseline = asked.pairs[0], asked.pairs[-1]
     against = f", against {' and '.join(n.name for n in baseline.nodes)}" if baseline is not subject else ""
+    title = f"Between {subject.first.name} and {subject.second.name}{against}"
     lines = [
         "# Written by `nearmetal between`; change it as you like and run it with `nearmetal run`.",
-        "format = 1",
-        f"name = {toml(asked.name)}",
-        f"title = {toml(f'Between {subject.first.name} and {subject.second.name}{against}')}",
-        f"baseline = {toml(baseline.name)}",
-        "",
-        "[host]",
-        'kind = "ssh"',
-        f"options = {toml(dict(asked.options))}",
-        "",
-        "[mpi]",
-        f"flavour = {toml(flavour)}",
+        *entries({"format": 1, "name": asked.name, "title": title, "baseline": baseline.name}),
+        *block("[host]", {"kind": "ssh", "options": dict(asked.options)}),
+        *block("[mpi]", {"flavour": flavour}),
     ]
     lines += node_tables([_placed(node, looks[node.name]) for pair in asked.pairs for node in pair.nodes])
     for pair in asked.pairs:
         nodes = " ".join(node.name for node in pair.nodes)
-        lines += ["", "[[path]]", *entries({"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})]
+        lines += block("[[path]]", {"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})
     for name, entry in workloads:
-        lines += ["", "[[workload]]", *entries({"name": name, **entry})]
-    return "\n".join([*lines, "", "[trials]", f"min_blocks = {LEAST_BLOCKS}", f"max_blocks = {most_blocks}", ""])
+        lines += block("[[workload]]", {"name": name, **entry})
+    return "\n".join([*lines, *block("[trials]", {"min_blocks": LEAST_BLOCKS, "max_blocks": most_blocks}), ""])
 
 
 def _known_as(node: NodeSpec) -> str:

@@ -28,6 +28,11 @@ def entries(table: Mapping[str, object]) -> list[str]:
     return [f"{key} = {toml(value)}" for key, value in table.items()]
 
 
+def block(head: str, table: Mapping[str, object]) -> list[str]:
+    """Return an empty line, a heading such as `[host]` and its entries."""
+    return ["", head, *entries(table)]
+
+
 def toml(value: object) -> str:
     """Write a value as TOML: JSON's text, numbers, booleans and lists are TOML's; tables are written inline."""
     if isinstance(value, dict):
@@ -40,7 +45,7 @@ def toml(value: object) -> str:
 
 def node_tables(nodes: Sequence[NodeSpec]) -> list[str]:
     """Return the [[host.node]] tables of machines."""
-    return [line for node in nodes for line in ["", "[[host.node]]", *entries(node.model_dump(exclude_defaults=True))]]
+    return [line for node in nodes for line in block("[[host.node]]", node.model_dump(exclude_defaults=True))]
 
 
 def draft_text(draft: Draft) -> str:
