@@ -171,8 +171,3 @@ def _virtio_coalesces(shell: Shell, target: Target) -> bool:
     """Return whether a virtio NIC offers coalescing: feature bit 53 (virtio 1.2, section 5.1.3)."""
     shown = run_c(shell, ("cat", "--", f"/sys/class/net/{target.interface}/device/features"), target.node)
     return shown.text.strip()[_NOTF_COAL : _NOTF_COAL + 1] == "1"
-
-
-def boot_id(shell: Shell, node: str = "") -> str:
-    """Return what distinguishes one boot of the machine from the next."""
-    return shell.read("/proc/sys/kernel/random/boot_id", node=node).decode().strip()

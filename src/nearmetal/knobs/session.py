@@ -19,8 +19,7 @@ from nearmetal.hosts.host import Shell, is_far, is_thrown_away
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.folder import forget_scripts, new_journal
-from nearmetal.knobs.guards import boot_id
-from nearmetal.knobs.identity import present
+from nearmetal.knobs.identity import Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
 from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.rollback import end, forget_far_scripts
@@ -178,9 +177,9 @@ def begin(
             "format": JOURNAL_FORMAT,
             "host": host,
             "pid": os.getpid(),
-            "boot_id": boot_id(shell),
+            "boot_id": present(shell).place.boot,
             "started": int(time.time()),
-            **_machines(shell, intended, host),
+            **_machines(shell, places, host),
         },
         *({"kind": "device", "target": d.target, "driver": d.driver, "identity": d.identity} for d in intended.devices),
         *(cell_record(replace(cell, place=places[cell.node])) for cell in intended.cells),
@@ -230,12 +229,11 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     return f"{place}/{name}.watchdog"
 
 
-def _machines(shell: Shell, intended: Plan, host: str) -> dict[str, dict[str, tuple[str, str]]]:
+def _machines(shell: Shell, places: Mapping[str, Place], host: str) -> dict[str, dict[str, tuple[str, str]]]:
     """Return the far machines of a trial's nodes for the journal's first record; nothing for one named machine."""
     if host != "local" or not is_far(shell):
         return {}
-    nodes = dict.fromkeys(cell.node for cell in intended.cells)
-    return {"machines": {node: (shell.machine_name(node), boot_id(shell, node)) for node in nodes}}
+    return {"machines": {node: (shell.machine_name(node), place.boot) for node, place in places.items()}}
 
 
 def _patiently_write(shell: Shell, cell: SavedValue) -> None:
