@@ -19,6 +19,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
 
 INTERVAL_LEVEL = 0.95
+_HALF = (1.0 - INTERVAL_LEVEL) / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def quantile_value(ordered: IntArray, probability: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def quantile_ranks(n: int, probability: float, level: float = INTERVAL_LEVEL) -> tuple[int, int] | None:
+def quantile_ranks(n: int, probability: float) -> tuple[int, int] | None:
     """Return the ranks (l, u), 1-based, whose order statistics enclose the quantile; None when n is too small.
 
     The number of samples below the quantile is Binomial(n, p), so [x_(l), x_(u)] covers it with probability
@@ -87,40 +88,38 @@ def quantile_ranks(n: int, probability: float, level: float = INTERVAL_LEVEL) ->
     6 samples for the median, 36 for p90, 72 for p95, 368 for p99 and 3,688 for p99.9. It holds for exchangeable
     samples; autocorrelation makes the true interval wider, which is why comparisons never use it.
     """
-    half = (1.0 - level) / 2.0
-    if (1.0 - probability) ** n > half or probability**n > half:
+    if (1.0 - probability) ** n > _HALF or probability**n > _HALF:
         return None
     # P(B < l) = cdf(l - 1): the largest l that keeps it within half; u likewise from the upper tail.
-    low = _first(lambda k: float(special.bdtr(k, n, probability)) > half, 0, n)
-    high = _first(lambda k: float(special.bdtrc(k, n, probability)) <= half, 0, n) + 1
+    low = _first(lambda k: float(special.bdtr(k, n, probability)) > _HALF, 0, n)
+    high = _first(lambda k: float(special.bdtrc(k, n, probability)) <= _HALF, 0, n) + 1
     return low, high
 
 
-def support(probability: float, level: float = INTERVAL_LEVEL) -> int:
+def support(probability: float) -> int:
     """Return the smallest n for which `quantile_ranks` gives an interval."""
-    half = (1.0 - level) / 2.0
-    estimate = math.ceil(math.log(half) / math.log(max(probability, 1.0 - probability)))
+    estimate = math.ceil(math.log(_HALF) / math.log(max(probability, 1.0 - probability)))
     n = max(1, estimate - 1)
-    while quantile_ranks(n, probability, level) is None:
+    while quantile_ranks(n, probability) is None:
         n += 1
     return n
 
 
-def quantile(ordered: IntArray, probability: float, level: float = INTERVAL_LEVEL) -> Quantile:
+def quantile(ordered: IntArray, probability: float) -> Quantile:
     """Return one percentile with its order-statistic interval, or a refusal when n cannot support it.
 
-    The rule of refusal: a percentile is given only when a `level` interval for it exists within the order statistics
+    The rule of refusal: a percentile is given only when a 95 % interval for it exists within the order statistics
     (see `quantile_ranks`). `ordered` is ascending, as `order` returns it.
     """
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability {probability} is not between 0 and 1")
-    ranks = quantile_ranks(ordered.size, probability, level)
+    ranks = quantile_ranks(ordered.size, probability)
     if ranks is None:
-        needed = support(probability, level)
-        reason = f"n = {ordered.size} cannot support it; a {level:.0%} interval needs n >= {needed}"
+        needed = support(probability)
+        reason = f"n = {ordered.size} cannot support it; a {INTERVAL_LEVEL:.0%} interval needs n >= {needed}"
         return Quantile(probability, None, None, reason)
     low, high = ranks
-    ends = Interval(float(ordered[low - 1]), float(ordered[high - 1]), level)
+    ends = Interval(float(ordered[low - 1]), float(ordered[high - 1]), INTERVAL_LEVEL)
     return Quantile(probability, quantile_value(ordered, probability), ends)
 
 
