@@ -157,6 +157,7 @@ def test_paths_whose_trials_failed_are_told(tmp_path: Path) -> None:
     told = CliRunner().invoke(predict, argv, catch_exceptions=False).stderr
     assert "warning: tap / as-found / polling is left out: its ping-pong failed in" in told
     assert "first because: no relay" in told
+    assert fit_run(RunDir.open(run)).baseline == "veth"
     assert "left out" not in CliRunner().invoke(predict, [*argv, "--path", "veth"], catch_exceptions=False).stderr
 
 

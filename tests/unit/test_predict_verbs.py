@@ -320,6 +320,9 @@ def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Pa
     write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
     argv = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json")
     assert {row["ratio"]["to"] for row in json.loads(run(predict, *argv)[0])} == {"metal / as-found"}
+    write_model(ModelFile("nearmetal-model", 1, "run", machines[1:], baseline="far"), tmp_path / "guests.json")
+    rows = json.loads(run(predict, *argv[:2], str(tmp_path / "guests.json"), *argv[3:])[0])
+    assert {row["ratio"]["to"] for row in rows} == {"far / as-found"}
     decide = (*argv[:-2], "--decide", "--loss", "60%")
     with pytest.raises(BadInputError, match="cannot order metal, fn, far by cost: what far costs is not known"):
         run(predict, *decide)

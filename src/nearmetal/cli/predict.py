@@ -58,7 +58,9 @@ from nearmetal.units import counted
 @click.option(
     "--sensitivity", "show_sensitivity", is_flag=True, help="Also show which parameters the run time depends on."
 )
-@click.option("--baseline", default="", help="The path that ratios refer to [default: bare metal].")
+@click.option(
+    "--baseline", default="", help="The path that ratios refer to [default: bare metal, else the run's baseline]."
+)
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
 @click.option("--loss", help="With --decide: acceptable slowdown against the baseline [default: 10%].")
 @click.option("--validate", "truth", type=PATH, help="A run that launched PROGRAM: compare predictions with it.")
@@ -182,7 +184,8 @@ def _answer(
     predicted = [(named, _replayed(replay, named, placed(named)), doubts[label(named)]) for named in replay.machines]
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
-    answer = compare(predicted, placed, model.validated, model.validated_p99, jobs=jobs, baseline=baseline, loss=loss)
+    reference = {"baseline": baseline, "of_the_run": model.baseline}
+    answer = compare(predicted, placed, model.validated, model.validated_p99, jobs=jobs, loss=loss, **reference)
     tell_doubts(doubts)
     return answer
 

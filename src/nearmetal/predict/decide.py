@@ -29,8 +29,8 @@ AS_FOUND = "as-found"
 """The setting that sets nothing."""
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
-BARE = (*BARE_METAL, "veth")
-"""What the ratio is to where nothing else is asked for: the first of these kinds predicted, else the fastest."""
+STANDS_FOR_BARE = "veth"
+"""The kind that ratios are to where neither bare metal nor the run's baseline was predicted."""
 CHEAPEST_FIRST = (
     *("e1000", "virtio", "tap", "bridge", "vhost", "macvlan", "veth"),
     *("guest-vf", "vf", "passthrough", "vf-roce", "native-roce", "native"),
@@ -88,15 +88,16 @@ def compare(
     *,
     jobs: Sequence[Sequence[JobCase]] = (),
     baseline: str = "",
+    of_the_run: str = "",
     loss: float = 0.0,
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
-    `placed` says where ranks run. Errors by class are as a model file keeps them; without any, those that ship are
-    taken. Errors of ratios come from `jobs` in the classes of which those have enough. Raise BadInputError for a
-    baseline that was not predicted.
+    Without a baseline bare metal is it, else that `of_the_run`, else veth or the fastest. `placed` says where ranks
+    run. Errors by class are as a model file keeps them; without any, those that ship are taken. Errors of ratios come
+    from `jobs` in the classes of which those have enough. Raise BadInputError for a baseline that was not predicted.
     """
-    bare, bare_ns = _bare(predicted, baseline)
+    bare, bare_ns = _bare(predicted, baseline, of_the_run)
     if bare_ns <= 0:
         raise BadInputError(
             "the program takes no time, so paths have no ratio",
@@ -140,16 +141,17 @@ def _p99(found: Prediction, errors: Errors) -> tuple[float, tuple[float, float] 
 
 
 def _bare(
-    predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]], baseline: str
+    predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]], baseline: str, of_the_run: str
 ) -> tuple[NamedMachine, float]:
     times = [(named, float(np.median(found.makespan_ns))) for named, found, _ in predicted]
     known = {named.path for named, _ in times}
     if baseline and baseline not in known:
         hint = meant(baseline, sorted(known), f"predicted are {', '.join(sorted(known))}")
         raise BadInputError(f"no path {baseline} to compare with", hint=hint)
-    asked = ([one for one in times if one[0].path == baseline],) if baseline else ()
-    of_kind = ([one for one in times if _kind(one[0]) == kind] for kind in BARE)
-    return min(next(filter(None, (*asked, *of_kind)), times), key=lambda one: one[1])
+    named_so = ([one for one in times if one[0].path == name] for name in (baseline, of_the_run))
+    of_kind = ([one for one in times if _kind(one[0]) == kind] for kind in (*BARE_METAL, STANDS_FOR_BARE))
+    asked, usual, *bare, veth = (*named_so, *of_kind)
+    return min(next(filter(None, (asked, *bare, usual, veth)), times), key=lambda one: one[1])
 
 
 def _kind(named: NamedMachine) -> str:

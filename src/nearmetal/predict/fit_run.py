@@ -182,7 +182,9 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
-    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
+    labels = (record.order.path.label for record in records)
+    baseline = next((label.removesuffix(AGAIN) for label in labels if label.endswith(AGAIN)), "")
+    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors(), baseline)
 
 
 def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:

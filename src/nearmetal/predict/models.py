@@ -335,7 +335,8 @@ class ModelFile:
     """All machines fitted from one run.
 
     `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
-    `validated_p99` are those of the 99th percentile of iterations.
+    `validated_p99` are those of the 99th percentile of iterations. `baseline` is the path that the run's study compares
+    others with, empty where it has none.
     """
 
     format: Literal["nearmetal-model"]
@@ -344,6 +345,7 @@ class ModelFile:
     machines: tuple[NamedMachine, ...]
     validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
     validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    baseline: str = ""
 
     def __post_init__(self) -> None:
         twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]
