@@ -101,7 +101,7 @@ def compare(
     if bare_ns <= 0:
         raise BadInputError(
             "the program takes no time, so paths have no ratio",
-            hint="trace it again, to its end; or give the pattern `compute`, or two ranks that send each other messages",
+            hint="trace it again, to its end; or give the pattern `compute`, or two ranks that exchange messages",
         )
     own = ratio_errors(jobs, bare.key)
     ratios = ratio_errors(shipped_jobs(), bare.key) | {
