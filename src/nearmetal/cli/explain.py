@@ -46,8 +46,9 @@ def command(
         raise BadInputError(said, hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}")
     baseline = opened.study().baseline
     label = opened.info.host_label
-    height = shutil.get_terminal_size((80, _LINES)).lines
-    click.echo(as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height), nl=False)
+    columns, height = shutil.get_terminal_size((80, _LINES))
+    text = as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height, columns)
+    click.echo(text, nl=False)
 
 
 def _name(one: Waterfall) -> str:

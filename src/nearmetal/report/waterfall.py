@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -16,6 +16,7 @@ from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
 from nearmetal.units import NS_PER_US, format_size
 
 _WIDTH = 80
+_NARROWEST, _LEAST_BAR = 30, 36
 _LANES = 4
 """How many lanes a table of a terminal holds beside each other."""
 _FEWEST_PARTS = 4
@@ -122,28 +123,38 @@ def _sum(lane: Lane) -> str:
     return f"{us(lane.of.mean_ns)}{more}"
 
 
-def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: int = 40) -> str:
-    """Return the first workload and size for a terminal: at most 80 columns, and below `height` lines where it can.
+def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: int = 40, columns: int = _WIDTH) -> str:
+    """Return the first workload and size for a terminal: below `height` lines where it can, 80 columns at most.
 
-    Parts that do not fit are summed up, the shortest of them, but for the longest three.
+    Parts that do not fit are summed up, the shortest of them, but for the longest three. In less than 80 columns a
+    table may be several, one below the other.
     """
+    width = max(_NARROWEST, min(columns, _WIDTH))
     (of, lanes), *others = by_size(found, baseline)
-    lines = [f"Where one message of {of} spends its time: {len(lanes[0].of.trips)} traced round trips each", ""]
-    lines += [*sentences(lanes)[:_LANES], "", *_bars(lanes), ""]
+    title = f"Where one message of {of} spends its time: {len(lanes[0].of.trips)} traced round trips each"
+    lines = [*_folded([title], width), "", *_folded(sentences(lanes)[:_LANES], width), "", *_bars(lanes, width), ""]
     last = []
     if len(lanes) > _LANES:
         last.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")
     if others:
         last.append(f"Also traced, see --size and --workload: {', '.join(other for other, _ in others)}.")
-    last += textwrap.wrap(f"Figures from {host_label}.", _WIDTH)
+    last = _folded([*last, f"Figures from {host_label}."], width)
     room = height - 1 - len(lines) - len(last) - _ROWS_BESIDE
-    return "\n".join([*lines, *_drawn(table(lanes[:_LANES], max(_FEWEST_PARTS, room))), *last]) + "\n"
+    of_parts = table(lanes[:_LANES], max(_FEWEST_PARTS, room))
+    drawn = [*_drawn(of_parts, width), *_folded([of_parts.note], width)]
+    return "\n".join([*lines, *drawn, *last]) + "\n"
 
 
-def _bars(lanes: Sequence[Lane]) -> list[str]:
-    left = max(len(lane.name) for lane in lanes) + 2
-    axis = linear(0.0, max(lane.of.mean_ns for lane in lanes) / NS_PER_US, left, _WIDTH - 8)
-    figures, ticks = [" "] * (_WIDTH + 8), [" "] * (_WIDTH + 1)
+def _folded(sentences: Sequence[str], width: int) -> list[str]:
+    return [line for one in sentences for line in textwrap.wrap(one, width)]
+
+
+def _bars(lanes: Sequence[Lane], width: int) -> list[str]:
+    """Return the bars on their axis, beside their names, or below them where too little room is left beside them."""
+    beside = max(len(lane.name) for lane in lanes) + 2
+    left = beside if beside <= width - _LEAST_BAR else 0
+    axis = linear(0.0, max(lane.of.mean_ns for lane in lanes) / NS_PER_US, left, width - 8)
+    figures, ticks = [" "] * (width + 8), [" "] * (width + 1)
     free = 0
     for value, label in axis.ticks:
         at = round(axis(value))
@@ -152,10 +163,15 @@ def _bars(lanes: Sequence[Lane]) -> list[str]:
             figures[at : at + len(text)] = text
             ticks[at] = "|"
             free = at + len(text) + 1
+    drawn = [(lane.name, _bar(lane.of, axis)) for lane in lanes]
     return [
         "".join(figures).rstrip(),
         "".join(ticks).rstrip(),
-        *(f"{lane.name:<{left}}{_bar(lane.of, axis)}" for lane in lanes),
+        *(
+            line
+            for name, bar in drawn
+            for line in ([f"{name:<{left}}{bar}"] if left else [*_folded([name], width), bar])
+        ),
     ]
 
 
@@ -168,13 +184,21 @@ def _bar(one: Waterfall, axis: Scale) -> str:
     return drawn
 
 
-def _drawn(of: Table) -> list[str]:
-    """Return a table's lines; names of lanes stand in two where they are too wide for one."""
+def _drawn(of: Table, width: int) -> list[str]:
+    """Return a table's lines; where it is too wide, names of lanes in two, and then lanes in tables of their own."""
     lines = aligned([of.head, *of.rows])
-    if max(map(len, lines)) > _WIDTH:
+    if max(map(len, lines)) > width:
         path, setting = (tuple(name.partition(", ")[part] for name in of.head) for part in (0, 2))
         lines = aligned([path, setting, *of.rows])
-    return [*lines, of.note]
+    if max(map(len, lines)) > width and len(of.head) > 2:
+        half = 1 + len(of.head) // 2
+        return [*_drawn(_columns(of, 1, half), width), "", *_drawn(_columns(of, half, len(of.head)), width)]
+    return lines
+
+
+def _columns(of: Table, first: int, end: int) -> Table:
+    head, *rows = ((row[0], *row[first:end]) for row in (of.head, *of.rows))
+    return replace(of, head=head, rows=tuple(rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

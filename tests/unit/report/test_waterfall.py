@@ -119,6 +119,16 @@ def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
     assert lines[-1] == "Figures from a test."
 
 
+@pytest.mark.parametrize("columns", [40, 60, 79])
+def test_a_narrow_terminal_loses_nothing(one: Waterfall, columns: int) -> None:
+    lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
+    whole, text = (waterfall.as_text(lanes, "native", "an emulated cluster " * 3, 60, wide) for wide in (120, columns))
+    assert max(map(len, whole.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= columns
+    figures = r"(?<!\S)(?:[+]?\d+\.\d+[*]?|[a-z']{3,})(?![^\s,:])"
+    assert set(re.findall(figures, whole)) <= set(re.findall(figures, text))
+
+
 def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
     lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
     ruler, ticks, native, vf = lines[4:8]
