@@ -82,7 +82,7 @@ def test_times(text: str, seconds: int) -> None:
 
 
 def test_what_sbatch_is_asked_for() -> None:
-    argv = submit_argv(Request(nodes=2, time_limit_s=601, tasks=3, partition="fast", exclude="n7"))
+    argv = submit_argv(Request(nodes=2, time_limit_s=601, tasks=3, choices=(("partition", "fast"), ("exclude", "n7"))))
     assert {"--nodes=2", "--time=11", "--array=0-2", "--requeue", "--partition=fast", "--exclude=n7"} < set(argv)
     assert "--exclusive" in argv
 

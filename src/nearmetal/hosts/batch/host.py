@@ -152,13 +152,13 @@ class BatchHost:
                 f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:.0f} s and {_SPARE_S} s more",
                 hint="raise the host's option `time_limit_s`, or lower `trials.timeout`",
             )
-        wanted = {name: str(order.path.options.get(name, self._options.get(name, ""))) for name in OF_ALLOCATION}
+        asked = {name: str(value) for name, value in {**self._options, **order.path.options}.items()}
         return Request(
             nodes=max(self._nodes, order.nodes),
             time_limit_s=time_limit_s,
             tasks=self.slots,
+            choices=tuple((name, asked[name]) for name in OF_ALLOCATION if asked.get(name)),
             exclusive=self._exclusive,
-            **wanted,
         )
 
     def _take(self, request: Request, order: Order) -> _Allocation:

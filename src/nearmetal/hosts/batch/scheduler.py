@@ -40,18 +40,12 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An allocation to ask for. `tasks` above 1 asks for an array of so many alike."""
+    """An allocation to ask for: `tasks` above 1 asks for an array of so many alike, `choices` are those of CHOICES."""
 
     nodes: int
     time_limit_s: int
     tasks: int = 1
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    reservation: str = ""
-    constraint: str = ""
-    nodelist: str = ""
-    exclude: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
     exclusive: bool = True
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Phase, Request
+from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.process import Finished
 
 _TIMEOUT_S = 60.0
@@ -166,10 +166,7 @@ def submit_argv(request: Request) -> list[str]:
         argv.append(f"--array=0-{request.tasks - 1}")
     if request.exclusive:
         argv.append("--exclusive")
-    for name in CHOICES:
-        if value := getattr(request, name):
-            argv.append(f"--{name}={value}")
-    return argv
+    return [*argv, *(f"--{name}={value}" for name, value in request.choices)]
 
 
 def parse_job(job: str, text: str) -> tuple[JobState, str]:
