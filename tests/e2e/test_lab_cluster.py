@@ -220,7 +220,7 @@ def test_both_machines_of_a_message_are_traced(life: list[Outcome]) -> None:
     trips = round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False, wire=Wire(2000, 1000))
     assert max(trip.residue for trip in trips) < 0.05
     # 2 us, and a frame of 8 bytes of header by MPI on a line of 1 Gbit/s
-    assert {leg.ns["wire"] for trip in trips for leg in (trip.there, trip.back)} == {3408}
+    assert {leg["wire"] for trip in trips for leg in (trip.there, trip.back)} == {3408}
 
 
 SHELL = [sys.executable, "-m", "nearmetal", "lab", "shell"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
@@ -47,11 +47,8 @@ _IRQ, _IRQ_END = "irq/irq_handler_entry", "irq/irq_handler_exit"
 _MOST_RESIDUE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class MessageParts:
-    """One message: ns by part; parts that took no time are left out."""
-
-    ns: dict[str, int] = field(default_factory=dict)
+MessageParts = dict[str, int]
+"""One message: ns by part; parts that took no time are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class RoundTrip:
 
     def part_ns(self, part: str) -> int:
         """Return a part's time in both messages together."""
-        return self.there.ns.get(part, 0) + self.back.ns.get(part, 0)
+        return self.there.get(part, 0) + self.back.get(part, 0)
 
     @property
     def attributed_ns(self) -> int:
@@ -274,7 +271,7 @@ class _Cut:
     """How far a message has been cut, and the parts so far."""
 
     at_ns: int
-    ns: dict[str, int]
+    ns: MessageParts
 
     def to(self, part: str, until_ns: int) -> _Cut:
         """Give a part the time up to `until_ns`; a milestone that was passed already takes nothing."""
@@ -285,7 +282,7 @@ class _Cut:
 
     def end(self, part: str, until_ns: int) -> MessageParts:
         """Give the rest to a part."""
-        return MessageParts(self.to(part, until_ns).ns)
+        return self.to(part, until_ns).ns
 
 
 class _Milestones:

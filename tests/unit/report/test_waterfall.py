@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from nearmetal.cli.explain import command
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.facts import tracing
-from nearmetal.facts.waterfall import MessageParts
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall
@@ -101,13 +100,11 @@ def _two(one: Waterfall) -> list[Waterfall]:
     trips = [
         replace(
             trip,
-            there=MessageParts(
-                {part: ns // (2 if part == "moderation wait" else 1) for part, ns in trip.there.ns.items()}
-            ),
+            there={part: ns // (2 if part == "moderation wait" else 1) for part, ns in trip.there.items()},
         )
         for trip in one.trips
     ]
-    quick = [replace(trip, measured_ns=sum(trip.there.ns.values()) + sum(trip.back.ns.values())) for trip in trips]
+    quick = [replace(trip, measured_ns=sum(trip.there.values()) + sum(trip.back.values())) for trip in trips]
     return [replace(one, path="native", trips=tuple(quick), kept=tuple(quick), untraced_ns=None), one]
 
 
