@@ -138,26 +138,24 @@ def judge(evidence: Evidence, *, alpha: float = ALPHA) -> Judgement:
        not claimed where the baseline differs from itself, too: one pair of names says little of how much paths may.
     4. `undecided`: everything else. A large p of the difference is never taken for equality.
     """
-    p_diff, p_eq, p_out = evidence.p_difference, evidence.p_equivalence, evidence.p_beyond
+    return Judgement(*_found(evidence, alpha), *evidence.p_values)
+
+
+_CORRECTED = "by itself, but not after correction for multiple comparisons"
+
+
+def _found(evidence: Evidence, alpha: float) -> tuple[Finding, str]:
     bound, gap = evidence.margin_log, evidence.difference
     if evidence.equivalence.inside(-bound, bound):
-        finding, reason = (
-            Finding.UNDECIDED,
-            "within the margin by itself, but not after correction for multiple comparisons",
-        )
-        if p_eq <= alpha:
-            finding, reason = Finding.WITHIN, "the interval lies within the margin"
-    elif p_out <= alpha and (gap.low >= bound or gap.high <= -bound):
-        finding, reason = Finding.SLOWER if gap.low > 0.0 else Finding.FASTER, "the interval lies beyond the margin"
-    elif gap.contains(0.0):
-        finding, reason = Finding.UNDECIDED, "the interval contains both equality and gaps larger than the margin"
-    elif p_diff <= alpha and evidence.offset:
-        finding, reason = Finding.UNDECIDED, "a difference is shown, but the baseline also differs from itself"
-    elif p_diff <= alpha:
-        finding, reason = Finding.DIFFERS, "a difference is shown, but not on which side of the margin"
-    else:
-        finding, reason = (
-            Finding.UNDECIDED,
-            "excludes equality by itself, but not after correction for multiple comparisons",
-        )
-    return Judgement(finding, reason, p_diff, p_eq, p_out)
+        shown = evidence.p_equivalence <= alpha
+        within = Finding.WITHIN, "the interval lies within the margin"
+        return within if shown else (Finding.UNDECIDED, f"within the margin {_CORRECTED}")
+    if evidence.p_beyond <= alpha and (gap.low >= bound or gap.high <= -bound):
+        return Finding.SLOWER if gap.low > 0.0 else Finding.FASTER, "the interval lies beyond the margin"
+    if gap.contains(0.0):
+        return Finding.UNDECIDED, "the interval contains both equality and gaps larger than the margin"
+    if evidence.p_difference > alpha:
+        return Finding.UNDECIDED, f"excludes equality {_CORRECTED}"
+    if evidence.offset:
+        return Finding.UNDECIDED, "a difference is shown, but the baseline also differs from itself"
+    return Finding.DIFFERS, "a difference is shown, but not on which side of the margin"
