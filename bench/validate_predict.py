@@ -72,8 +72,8 @@ SWEEPS = 40
 
 def applications() -> list[App]:
     """Return every application: classes S and W on 2 ranks, class S on 4."""
-    two = [App(name, letter, 2) for name in APPLICATIONS for letter in "SW" if APPLICATIONS[name].takes(2)]
-    return two + [App(name, "S", 4) for name in APPLICATIONS if APPLICATIONS[name].takes(4)]
+    two = [App(name, letter, 2) for name in APPLICATIONS for letter in "SW" if APPLICATIONS[name].ranks.holds(2)]
+    return two + [App(name, "S", 4) for name in APPLICATIONS if APPLICATIONS[name].ranks.holds(4)]
 
 
 # ---------------------------------------------------------------- measuring

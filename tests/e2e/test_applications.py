@@ -82,7 +82,7 @@ def verify(flavour: str, name: str, letter: str, ranks: int) -> None:
 
 
 def takes(name: str, ranks: int) -> bool:
-    return APPLICATIONS[name].takes(ranks)
+    return APPLICATIONS[name].ranks.holds(ranks)
 
 
 @every_mpi

@@ -88,8 +88,8 @@ def test_the_arguments_of_each_application() -> None:
     for name, app in APPLICATIONS.items():
         assert application_argv(order(name, ranks=1, **{"class": "W"})) == [name, "--class", "W"]
         assert [app.iterations_of(letter) for letter in CLASSES] == list(app.iterations)
-        assert app.takes(1)
-        assert app.takes(4)
+        assert app.ranks.holds(1)
+        assert app.ranks.holds(4)
     argv = application_argv(order("advection", grid="2x1x1", steps=7))
     assert argv == ["advection", "--class", "S", "--grid", "2x1x1", "--steps", "7"]
 

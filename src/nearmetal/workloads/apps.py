@@ -66,10 +66,6 @@ class Application:
     options: tuple[str, ...] = ()
     messages_each_iteration: bool = True
 
-    def takes(self, ranks: int) -> bool:
-        """Return whether it runs on that many ranks."""
-        return self.ranks.holds(ranks)
-
     def iterations_of(self, letter: str) -> int:
         """Return the number of timed iterations of a class on one rank."""
         return self.iterations[CLASSES.index(letter)]
@@ -242,7 +238,7 @@ def application_argv(order: Order) -> list[str]:
     app, letter = _application(order), _letter(order)
     options, ranks = order.workload.options, len(order.workload.placement)
     check_options(order.workload, {"class", PROFILE_OPTION, *app.options})
-    if not app.takes(ranks):
+    if not app.ranks.holds(ranks):
         raise order.workload.invalid(f"{app.name} cannot run on {ranks} ranks", hint=f"it takes {app.ranks.words}")
     _traced(order)
     argv = [app.name, "--class", letter]
