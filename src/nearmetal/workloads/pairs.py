@@ -148,8 +148,9 @@ def check_ended(workload: WorkloadOrder, finished: Finished) -> None:
         raise TrialError(f"{workload.kind} failed: {finished.complaint()}", hint=HINT_SHOW)
 
 
-def check_together(files: dict[str, bytes]) -> None:
-    """Raise TrialError when pairs that should have shared the port hardly ran at the same time."""
+def check_clients(workload: WorkloadOrder, finished: Finished, files: dict[str, bytes]) -> None:
+    """Raise TrialError unless all ended well, and pairs that share the port ran at about the same time."""
+    check_ended(workload, finished)
     ran = read_log(files[LOG])
     for step in {one.step for one in ran}:
         share = overlap([one for one in ran if one.step == step])

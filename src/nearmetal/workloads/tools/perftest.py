@@ -225,8 +225,7 @@ class Perftest:
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to the result that was asked for."""
-        pairs.check_ended(order.workload, finished)
-        pairs.check_together(files)
+        pairs.check_clients(order.workload, finished, files)
         wanted = pairs.text_option(order.workload, "operation", "")
         for name, data in files.items():
             if (named := read_name(name)) is None:

@@ -159,8 +159,7 @@ class Sockperf:
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a summary, over TCP without a loss."""
-        pairs.check_ended(order.workload, finished)
-        pairs.check_together(files)
+        pairs.check_clients(order.workload, finished, files)
         for summary in _summaries(files):
             lost = summary.dropped + summary.duplicated + summary.out_of_order
             if lost and pairs.text_option(order.workload, "protocol", "tcp") == "tcp":
