@@ -330,8 +330,9 @@ def test_programs_and_placements_that_do_not_fit_are_refused() -> None:
         run_ns(Schedule(2, (program([send(1)], [DoCall(3)]), program([recv(0)]))))
     with pytest.raises(BadInputError, match="placement has 3 ranks"):
         simulate(ping(), MACHINE, Placement.block(3, 1))
-    with pytest.raises(BadInputError, match="replicas"):
-        simulate(ping(), MACHINE, Placement.block(2, 1), replicas=0)
+    for replicas, seed in ((0, 0), (1 << 33, 0), (1, -1), (1, 1 << 64)):  # the large ones ended in tracebacks
+        with pytest.raises(BadInputError, match=f"{replicas} replicas with seed {seed}"):
+            simulate(ping(), MACHINE, Placement.block(2, 1), replicas=replicas, seed=seed)
 
 
 # ---------------------------------------------------------------- patterns, replicas, traces

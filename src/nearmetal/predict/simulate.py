@@ -23,6 +23,7 @@ from nearmetal.predict.trace import named_calls
 
 _FINISHED, _DEADLOCK, _UNMATCHED, _STEPS, _MEMORY, _TIME = range(6)
 INTERVAL_LEVEL = 0.95
+MOST_REPLICAS = 1_000_000
 
 
 class DeadlockError(NearmetalError):
@@ -130,8 +131,11 @@ def simulate_launches(
     Differences between launches (which cores, which cache lines) then show in the distribution, as they do when the
     program is launched again and again. Everything else is as in `simulate`.
     """
-    if replicas < 1 or seed < 0:
-        raise BadInputError(f"{replicas} replicas with seed {seed}", hint="at least one replica, and a seed from 0 up")
+    if not 1 <= replicas <= MOST_REPLICAS or not 0 <= seed < 1 << 64:
+        raise BadInputError(
+            f"{replicas} replicas with seed {seed}",
+            hint=f"1 to {MOST_REPLICAS} replicas, and a seed from 0 to 2^64 - 1; a hundred replicas are usual",
+        )
     if len({schedule.ranks for schedule in schedules}) != 1 or not machines:
         raise BadInputError(
             f"traces of {sorted(schedule.ranks for schedule in schedules)} ranks on {len(machines)} machines",
