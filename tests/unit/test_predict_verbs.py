@@ -398,6 +398,11 @@ def test_a_run_without_streaming_is_told(files: tuple[str, str], tmp_path: Path)
         _, err = run(predict, files[0], "--on", model_of(tmp_path, Machine(None, inter)), "--replicas", "1")
         assert ("no stream of messages was measured" in err) is told
         assert ("hint: measure the operations `bw` and `bibw` too" in err) is told
+    source = model_of(tmp_path, Machine(bare, whole))
+    _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--per-node", "4")
+    assert "no stream of messages was measured inside a node" in err
+    assert "hint: measure the operations `bw` and `bibw` on `shm` too" in err
+    assert "measured between nodes" not in err
 
 
 def program_to_oneself() -> Schedule:

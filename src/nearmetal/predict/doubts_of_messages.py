@@ -24,6 +24,7 @@ FEW = 0.01
 """A smaller share of a program's messages does not matter."""
 SURELY_EAGER_BYTES = 4096
 """No MPI that is known lets the sender of a message up to here wait for its receiver."""
+INSIDE = "inside a node"
 Sizes = NDArray[np.int64]
 
 
@@ -67,15 +68,15 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
     if machine.stage is not None:
         found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
     found += _of_a_timer(named, sent.message_bytes[apart], sent.count[apart], total)
-    found += _of_streaming(machine.inter, share(apart))
     found += _of_messages_in_a_row(schedule, named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
-        ("inside a node", machine.intra, same),
+        (INSIDE, machine.intra, same),
     ):
         if path is not None and chosen.any():
             found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            found += _of_streaming(where, path, share(chosen))
             found += _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
     return found
@@ -149,13 +150,14 @@ def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, t
     return [Doubt(said, "measure the path so that no timer decides it: a processor of its own for each rank", share)]
 
 
-def _of_streaming(path: PathModel, share: float) -> list[Doubt]:
+def _of_streaming(where: str, path: PathModel, share: float) -> list[Doubt]:
     """Return a doubt where messages take no processor time and no gap because none were sent in a row."""
-    if path.fit is None or share == 0 or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
+    if path.fit is None or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
         return []
-    said = "no stream of messages was measured: sending and receiving are assumed to need no processor time, and "
-    said += "messages in a row to follow each other at once"
-    return [Doubt(said, "measure the operations `bw` and `bibw` too", share)]
+    said = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor time "
+    said += "there, and messages in a row to follow each other at once"
+    hint = f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too"
+    return [Doubt(said, hint, share)]
 
 
 def _of_sizes(
