@@ -6,13 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
-from nearmetal.workloads.mpi.mpi import Flavour, Mpi
+from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Flavour, Mpi, answering
 
 _WHICH = 'for name do command -v -- "$name"; done; true'
-_VERSION_TIMEOUT_S = 30.0
 
 
 def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
@@ -21,8 +21,8 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     The first machine is asked; the others must have the same in the same place. Raise UnavailableError with what was
     looked for when there is none.
     """
-    mpirun, version = _first(shell, flavour.launchers, ("--version",), flavour.launcher_version)
-    mpicc, compiler_version = _first(shell, flavour.compilers, (flavour.compiler_flag,), flavour.compiler_version)
+    mpirun, version = _first(shell, flavour.launchers, "--version", flavour.launcher_version)
+    mpicc, compiler_version = _first(shell, flavour.compilers, flavour.compiler_flag, flavour.compiler_version)
     where = f"{shell.site.mpi_prefix}/bin" if shell.site.mpi_prefix else "the PATH of a plain ssh command"
     if not mpicc or not (mpirun or shell.site.starter):
         lacking = "mpicc" if mpirun or shell.site.starter else "mpirun"
@@ -38,18 +38,12 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     return Mpi(flavour.name, compiler_version, mpirun, mpicc)
 
 
-def _first(
-    shell: FarShell, names: Sequence[str], arguments: tuple[str, ...], pattern: re.Pattern[str]
-) -> tuple[str, str]:
+def _first(shell: FarShell, names: Sequence[str], flag: str, pattern: re.Pattern[str]) -> tuple[str, str]:
     """Return the first program that answers as the flavour does, and its version; empty when there is none."""
     prefix = f"{shell.site.mpi_prefix}/bin/" if shell.site.mpi_prefix else ""
     found = shell.run(["sh", "-c", _WHICH, "sh", *(f"{prefix}{name}" for name in names)]).text.split("\n")
-    for program in filter(None, found):
-        finished = shell.run([program, *arguments], timeout_s=_VERSION_TIMEOUT_S, check=False)
-        match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
-        if match:
-            return program, match[1]
-    return "", ""
+    ask = partial(shell.run, timeout_s=VERSION_TIMEOUT_S, check=False)
+    return answering(filter(None, found), ask, flag, pattern)
 
 
 def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from nearmetal import process
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.packages import packages_of
+from nearmetal.process import Finished
 
 if TYPE_CHECKING:
     import re
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 BINDINGS = ("none", "core", "socket", "numa")
 
-_VERSION_TIMEOUT_S = 30.0
+VERSION_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +210,19 @@ def _inspect(flavour: Flavour, folder: Path, reasons: list[str]) -> Mpi | None:
 
 def _first(folder: Path, names: tuple[str, ...], flag: str, pattern: re.Pattern[str]) -> tuple[str, str]:
     """Return the first program that answers as the flavour does, with its version; empty when there is none."""
-    for name in names:
-        program = folder / name
-        if os.access(program, os.X_OK):
-            finished = process.version_of([str(program), flag], timeout_s=_VERSION_TIMEOUT_S)
-            match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
-            if match:
-                return str(program), match[1]
+    found = [str(folder / name) for name in names if os.access(folder / name, os.X_OK)]
+    return answering(found, lambda argv: process.version_of(argv, timeout_s=VERSION_TIMEOUT_S), flag, pattern)
+
+
+def answering(
+    programs: Iterable[str], run: Callable[[list[str]], Finished], flag: str, pattern: re.Pattern[str]
+) -> tuple[str, str]:
+    """Return the first program whose answer to a flag holds a version, and that; empty when there is none."""
+    for program in programs:
+        finished = run([program, flag])
+        match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
+        if match:
+            return program, match[1]
     return "", ""
 
 
