@@ -225,7 +225,7 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         seen = look(np.array([laboratory.objective.aim(note.log_costs) for note in notes]), plan)
         cells = {cell: _ratio([note.log_costs[cell] for note in notes], plan) for cell in notes[0].log_costs}
         broken, unproven = _limits(laboratory.objective, cells)
-        if _settled(seen) and (broken or not unproven):
+        if (seen.stop or seen.finding is Finding.DIFFERS) and (broken or not unproven):
             break
     return Confirmation(
         _better(seen) and not broken and not unproven,
@@ -287,10 +287,6 @@ def _but(seen: Look, cells: Mapping[str, Ratio]) -> str:
     return f", but worse in {named}" if worse and _better(seen) else ""
 
 
-def _settled(seen: Look) -> bool:
-    return seen.stop or seen.finding is Finding.DIFFERS
-
-
 def _why(seen: Look, broken: tuple[str, ...], unproven: tuple[str, ...]) -> str:
     if _better(seen) and broken:
         return f"better, but beyond its limit in {', '.join(broken)}"
@@ -298,9 +294,7 @@ def _why(seen: Look, broken: tuple[str, ...], unproven: tuple[str, ...]) -> str:
         return f"better, but not shown to keep its limit in {', '.join(unproven)}"
     if _better(seen):
         return "better on fresh blocks"
-    words = {
-        Finding.WITHIN: "no setting beats the present one: the winner of the search is equal to it on fresh blocks",
-        Finding.SLOWER: "no setting beats the present one: the winner of the search is worse on fresh blocks",
-        Finding.DIFFERS: "no setting beats the present one: the winner of the search is worse on fresh blocks",
-    }
-    return words.get(seen.finding, "no setting is proven to beat the present one: fresh blocks leave it undecided")
+    how = {Finding.WITHIN: "equal to it", Finding.SLOWER: "worse", Finding.DIFFERS: "worse"}.get(seen.finding)
+    if how is None:
+        return "no setting is proven to beat the present one: fresh blocks leave it undecided"
+    return f"no setting beats the present one: the winner of the search is {how} on fresh blocks"

@@ -37,6 +37,7 @@ def _names() -> Iterator[tuple[str, str, str]]:
     yield "lro", "LargeReceiveOffload", ""
 
 
+_WORDS = {"on": "yes", "off": "no"}
 KEYS = {f"nic.{knob}": (key, suffix) for knob, key, suffix in _names()}
 
 # A file that matches replaces the distribution's default, so its settings for names must be repeated.
@@ -46,7 +47,9 @@ _KEEP = "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPoli
 def export(profile: Profile) -> Exported:
     """Return `10-nearmetal-INTERFACE.link` for every interface."""
     written = {
-        KEYS[knob][0]: f"{_value(value)}{KEYS[knob][1]}" for knob, value in profile.setting.items() if knob in KEYS
+        KEYS[knob][0]: f"{_WORDS.get(value, value)}{KEYS[knob][1]}"
+        for knob, value in profile.setting.items()
+        if knob in KEYS
     }
     if tso := written.get(_TSO):
         written[_TSO6] = tso
@@ -59,7 +62,3 @@ def export(profile: Profile) -> Exported:
     }
     where = "/etc/systemd/network; then `udevadm control --reload` and `udevadm trigger --action=move` or a reboot"
     return Exported(files, where, left_out(profile, KEYS, "systemd.link has no key for it"))
-
-
-def _value(value: str) -> str:
-    return {"on": "yes", "off": "no"}.get(value, value)
