@@ -198,11 +198,9 @@ def _remote_shell(options: Mapping[str, Scalar]) -> list[str]:
     """Return the words of the command that logs in elsewhere; raise BadInputError where a shell could not read it."""
     given = str(options.get("remote_shell", _DEFAULT_REMOTE_SHELL))
     try:
-        words = shlex.split(given)
+        words, why = shlex.split(given), ""
     except ValueError as error:
         words, why = [], f": {str(error).lower()}"
-    else:
-        why = ""
     if not words:
         raise BadInputError(
             f"the host's option 'remote_shell' is not a command: {given!r}{why}",

@@ -12,7 +12,6 @@ with a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -210,11 +209,7 @@ _WORKLOAD = MpiBenchmark(
 )
 
 
-def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    return map(_adopt_table, parse_all(data))
-
-
-def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
+def _adopt(table: OmbTable) -> Foreign[FileCell]:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
     cells = cells_of(table.rows)
@@ -229,6 +224,5 @@ def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
 
 
-TOOL = Tool(
-    "omb", (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),), _WORKLOAD, _WORKLOAD.samples
-)
+_IMPORT = Import((b"# OSU ", b"# OMB-Py "), lambda data: map(_adopt, parse_all(data)), begins=rb"^# (?:OSU|OMB-Py) ")
+TOOL = Tool("omb", (_IMPORT,), _WORKLOAD, _WORKLOAD.samples)
