@@ -20,7 +20,8 @@ enum class EventKind : std::uint8_t {
     kControl = 5, // a process answers a rendezvous message
     kCore = 6,    // a rank wants its core, or has got it
     kAnswer = 7,  // an acknowledgement of packets reaches an interrupt stage
-    kSent = 8,    // the last byte of a rank's data has left, where it shares its core
+    kSlice = 8,   // a rank that computes has used up its time slice of a core
+    kSent = 9,    // the last byte of a rank's data has left, where it shares its core
 };
 
 struct Event {
