@@ -190,6 +190,26 @@ def test_the_timed_part_lies_between_the_marks_of_any_version() -> None:
         timed_part_ns(np.array([(0, 7, 5)]))
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 3, 1), (0, 3, 2)],
+        [(0, 4, 1), (0, 3, 2)],
+        [(0, 3, 1), (0, 4, 2), (0, 3, 3), (0, 4, 4), (1, 3, 1), (1, 4, 2)],
+        [(0, 3, 1), (0, 4, 5), (0, 3, 7)],
+    ],
+)
+def test_levels_that_a_program_gives_another_meaning_are_no_iterations(rows: list[tuple[int, int, int]]) -> None:
+    """They ended in a traceback, or in iterations of less than no time."""
+    marks = np.array(rows)
+    found = replace(simulate(ping(8), MACHINE, Placement.block(2, 1)), marks=(marks,))
+    assert p99_iteration_ns(found) is None
+    with pytest.raises(BadInputError, match="does not mark iterations"):
+        timed_part_ns(marks)
+    beside = np.array([(0, 1001, 0), (0, 1002, 5000), (1, 7, 1)])  # a rank with another level alone
+    assert p99_iteration_ns(replace(found, marks=(beside,))) == 5
+
+
 def test_the_p99_is_the_middle_that_the_errors_of_cases_are_to() -> None:
     """One slow replay of eight: pooled, its iterations were the p99 of all, 1.6 times that middle."""
     begins = np.arange(20) * 10_000_000

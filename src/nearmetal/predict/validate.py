@@ -245,18 +245,31 @@ def _trace_of(run: RunDir, record: TrialRecord) -> Trace:
 
 def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
     """Return the timed part and the iterations of one replica, the slowest rank's, from its marks (see Prediction)."""
-    begin_level, end_level = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), (None, None))
-    if begin_level is None:
+    begins_ends = _iterations_ps(marks)
+    if begins_ends is None:
         raise BadInputError(
             "the trace does not mark iterations", hint="trace the application of the run with this version"
         )
-    iterations, totals = [], []
-    for rank in np.unique(marks[:, 0]):
-        own = marks[marks[:, 0] == rank]
-        begin, end = own[own[:, 1] == begin_level, 2], own[own[:, 1] == end_level, 2]
-        iterations.append(end - begin)
-        totals.append(end[-1] - begin[0])
-    return float(max(totals)) / 1000, np.max(iterations, axis=0) / 1000
+    begins, ends = begins_ends
+    return float((ends[:, -1] - begins[:, 0]).max()) / 1000, (ends - begins).max(axis=0) / 1000
+
+
+def _iterations_ps(marks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return begin and end of each iteration, shape (ranks, iterations); None where marks are no iterations.
+
+    A program's own levels may be numbers of phases: they are iterations where all ranks that have them begin and end
+    equally often, in turn.
+    """
+    levels = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), None)
+    if levels is None:
+        return None
+    own = marks[np.isin(marks[:, 1], levels)]
+    of_ranks = [own[own[:, 0] == rank] for rank in np.unique(own[:, 0])]
+    count = len(of_ranks[0]) // 2
+    if not all(np.array_equal(one[:, 1], np.tile(levels, count)) for one in of_ranks):
+        return None
+    times = np.stack([one[:, 2] for one in of_ranks])
+    return times[:, ::2], times[:, 1::2]
 
 
 def marks_iterations(schedule: Schedule, replicas: int) -> bool:
@@ -283,12 +296,12 @@ def p99_span_ns(iterations: Sequence[Times], together: int) -> tuple[float, floa
 
 
 def p99_iteration_ns(found: Prediction) -> float | None:
-    """Return the 99th percentile of iterations; None where no marks were kept.
+    """Return the 99th percentile of iterations; None where no marks were kept, or they are no iterations.
 
     The middle that the errors of validated cases are to: that of all replicas at once would be another, by half and
     more where few replicas have slow iterations.
     """
-    if not found.marks:
+    if not found.marks or any(_iterations_ps(marks) is None for marks in found.marks):
         return None
     low, high = p99_span_ns([timed_part_ns(marks)[1] for marks in found.marks], VALIDATED_LAUNCHES)
     return math.sqrt(low * high)
