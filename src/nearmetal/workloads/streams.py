@@ -156,8 +156,10 @@ class PairWorkload:
         return options
 
     def _read(self, files: Mapping[str, bytes]) -> list[list[ClientResult]]:
-        """Return every client's output, turn by turn."""
-        return [[self.read(one) for one in turn] for turn in turns_of(files, self.kind)]
+        """Return what every client said: a list for each size and run, in it one a pair."""
+        named = sorted((found, data) for name, data in files.items() if (found := read_name(name)))
+        own = ((found, self.read(data)) for found, data in named if found.kind == self.kind)
+        return list(by_key(((found.size_bytes, found.run), result) for found, result in own).values())
 
 
 def _seconds(workload: WorkloadOrder, least: float) -> float:
@@ -190,12 +192,6 @@ def read_name(name: str) -> OutputName | None:
     if len(numbers) != 3 or not all(map(is_whole, numbers)):
         return None
     return OutputName(kind, operation, *map(int, numbers))
-
-
-def turns_of(files: Mapping[str, bytes], kind: str) -> list[list[bytes]]:
-    """Return the clients' outputs: a list for each size and run, in it one a pair."""
-    named = sorted((found, data) for name, data in files.items() if (found := read_name(name)) and found.kind == kind)
-    return list(by_key(((found.size_bytes, found.run), data) for found, data in named).values())
 
 
 def _shares(workload: WorkloadOrder, turns: list[list[float]]) -> dict[str, int]:
