@@ -141,20 +141,14 @@ def _sides(
     shell: Shell, endpoints: Endpoints, wanted: Mapping[str, Scalar], machine: Shell | None
 ) -> tuple[_NodeSetting, _NodeSetting]:
     """Return the settings of the machine, then those of nodes and interfaces, with where they are set."""
-    parts = _split(wanted)
-    return (
-        _NodeSetting(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
-        _NodeSetting(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),
-    )
-
-
-def _split(wanted: Mapping[str, Scalar]) -> dict[bool, dict[str, Scalar]]:
-    """Return the settings of the machine (True) and of nodes and interfaces (False)."""
     parts: dict[bool, dict[str, Scalar]] = {True: {}, False: {}}
     for name, value in wanted.items():
         if not name.startswith(mpi.PREFIX):
             parts[find(name).scope is Scope.MACHINE][name] = value
-    return parts
+    return (
+        _NodeSetting(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
+        _NodeSetting(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),
+    )
 
 
 @contextmanager
