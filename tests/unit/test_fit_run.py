@@ -147,6 +147,25 @@ def test_a_ping_pong_that_shows_a_timer_is_told(tmp_path: Path) -> None:
         assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is told
 
 
+def test_a_path_measured_on_a_busy_machine_is_told(measured: RunDir) -> None:
+    """Reports said so, and predictions from the same run did not."""
+
+    def told(busy: int) -> list[str]:
+        records = [
+            replace(one, outcome=replace(one.outcome, counters={"cpu.user": 1000, "others.make": 400 * (at < busy)}))
+            for at, one in enumerate(one for one in measured.trials() if one.order.path.kind == "veth")
+        ]
+        named = fit_records(measured, records).find("veth")
+        return [one.said for one in find_doubts([ping(8)], named, Placement.block(2, 1)) if "busy" in one.said]
+
+    assert told(12) == [
+        "most trials of the path were disturbed: 12 of 12 launches ran on a busy machine; in the worst of them make "
+        "used 40% of the processors"
+    ]
+    assert told(7)
+    assert not told(6)  # medians leave half of them out
+
+
 def test_paths_whose_trials_failed_are_told(tmp_path: Path) -> None:
     """They were left out of an answer without a word."""
     study = STUDY.replace('{ kind = "fake" }', '{ kind = "fake", options = { "fail.tap" = "no relay" } }')

@@ -38,6 +38,7 @@ def find_doubts(
     found = [
         *_of_launches(named),
         *of_mixed_trials(named.conditions, "trials of the path"),
+        *_of_busy_machines(named),
         *([] if GUEST in validated else _of_guests(named)),
         *_of_virtual_nodes(named),
     ]
@@ -117,6 +118,11 @@ def _of_launches(named: NamedMachine) -> list[Doubt]:
         return []
     said = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
     return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
+
+
+def _of_busy_machines(named: NamedMachine) -> list[Doubt]:
+    hint = "measure again while nothing else runs there; `nearmetal report` shows what ran"
+    return [Doubt(f"most trials of the path were disturbed: {named.busy}", hint, 1.0)] if named.busy else []
 
 
 def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> list[Doubt]:

@@ -40,6 +40,7 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.residual import times_of
 from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
+from nearmetal.results.evidence import disturbed_launches, mostly_disturbed
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -84,6 +85,8 @@ class _Samples:
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
     exchanges: list[Exchanges] = field(default_factory=list)
+    trials: dict[int, TrialRecord] = field(default_factory=dict)
+    """Those that it is fitted from, by number."""
     timers: dict[int, str] = field(default_factory=dict)
     """Timers of the kernel that the ping-pong of a size shows, in any trial."""
     collectives: dict[tuple[MeasuredName, tuple[int, ...], int], list[NDArray[np.int64]]] = field(default_factory=dict)
@@ -179,6 +182,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             conditions=tuple(found.samples.conditions),
             pairs=max((window.pairs for window in found.samples.windows), default=0),
             held=found.samples.held > HELD * found.samples.streamed,
+            busy=_busy(tuple(found.samples.trials.values())),
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
@@ -354,6 +358,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         if not (one_of_pairs or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
             continue
         samples.conditions |= dict.fromkeys(conditions_of(run, record).items())
+        samples.trials[record.order.trial] = record
         if name == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
             continue
@@ -369,6 +374,11 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
             samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
             (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
+
+
+def _busy(records: Sequence[TrialRecord]) -> str:
+    """Return how many launches met a busy machine, if so many that medians cannot leave them out; else nothing."""
+    return disturbed_launches(records)[0] if mostly_disturbed(records) else ""
 
 
 def _timers_of(record: TrialRecord, size: int) -> dict[int, str]:

@@ -296,8 +296,8 @@ class NamedMachine:
     path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version lacks
     it. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file of an
     older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP held
-    messages of those streams back (autocorking), `conditions` what else its times depend on (`fit_run.conditions_of`),
-    several of a kind where the trials differ in it.
+    messages of those streams back (autocorking), `busy` how many launches met a busy machine, if most did, `conditions`
+    what else its times depend on (`fit_run.conditions_of`), several of a kind where the trials differ in it.
     """
 
     path: str
@@ -312,6 +312,7 @@ class NamedMachine:
     knobs: str = ""
     pairs: int = 0
     held: bool = False
+    busy: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
 
     @property
