@@ -170,7 +170,8 @@ bool Engine::compute(std::uint32_t rank) {
     share.used += now;
     if (share.rest == 0)
         return true;
-    push(r.clock, EventKind::kSlice, share.core); // by core: in the order of ranks, the first would always go on at once
+    // By core: in the order of ranks, the first of several would always get the next core at once.
+    push(r.clock, EventKind::kSlice, share.core);
     return false;
 }
 

@@ -109,7 +109,7 @@ int MPI_Pcontrol(const int level, ...) {
 #define PLAIN(Name, name, before, after, ...) WRAP(Name, before, after, __VA_ARGS__)
 #include "calls.h"
 
-/* Not in calls.h: Fortran passes the lengths of strings as further arguments. */
+/* Not in calls.h: Fortran passes the lengths of strings as further arguments (wrap_fortran.c). */
 #define DYNAMIC(Name, ...) WRAP(Name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
 
 DYNAMIC(Comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), (INT, root), (COMM, comm),

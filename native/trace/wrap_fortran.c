@@ -116,6 +116,35 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         nmt_done(&mark);                                                                                               \
     }
 
+/* Strings come with their lengths as further arguments, behind `ierror`. */
+#define WRAP_TEXT(symbol, Name, ...)                                                                                   \
+    void symbol(NMT_LIST(DECLARE, __VA_ARGS__));                                                                       \
+    void symbol(NMT_LIST(DECLARE, __VA_ARGS__)) {                                                                      \
+        static void (*real)(NMT_LIST(DECLARE, __VA_ARGS__));                                                           \
+        if (!real)                                                                                                     \
+            real = (void (*)(NMT_LIST(DECLARE, __VA_ARGS__)))real_function(#symbol);                                   \
+        struct nmt_mark mark;                                                                                          \
+        bool noted = nmt_enter(&mark, #Name, CODE);                                                                    \
+        real(NMT_LIST(PASS, __VA_ARGS__));                                                                             \
+        if (!noted)                                                                                                    \
+            return;                                                                                                    \
+        nmt_leave(&mark);                                                                                              \
+        if (!f_ierror || FINT(ierror) == MPI_SUCCESS)                                                                  \
+            nmt_note_unsupported(&mark);                                                                               \
+        nmt_done(&mark);                                                                                               \
+    }
+
+#define SPAWNED (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, errors), (INT_OUT, ierror)
+#define CONNECTED                                                                                                      \
+    (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, ierror), (LENGTH, of_port)
+#define DYNAMIC(ROW)                                                                                                   \
+    ROW(Comm_spawn, comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), SPAWNED,               \
+        (LENGTH, of_command), (LENGTH, of_arguments))                                                                  \
+    ROW(Comm_spawn_multiple, comm_spawn_multiple, (INT, count), (TEXTS, commands), (TEXT_LISTS, arguments),            \
+        (INTS, most), (INFOS, infos), SPAWNED, (LENGTH, of_commands), (LENGTH, of_arguments))                          \
+    ROW(Comm_accept, comm_accept, CONNECTED)                                                                           \
+    ROW(Comm_connect, comm_connect, CONNECTED)
+
 /* The same function under the names that other compilers use. */
 #define ALIAS(symbol, other) extern __typeof__(symbol) other __attribute__((alias(#symbol)))
 
@@ -190,6 +219,10 @@ BY_OLD_NAMES(mpi_pcontrol);
     BY_OLD_NAMES(mpi_##name);
 #include "calls.h"
 #undef ROW
+#define BY_REFERENCE(Name, name, ...)                                                                                  \
+    WRAP_TEXT(mpi_##name##_, Name, __VA_ARGS__)                                                                        \
+    BY_OLD_NAMES(mpi_##name);
+DYNAMIC(BY_REFERENCE)
 #endif
 
 WRAP_START(mpi_init_f08_)
@@ -199,6 +232,8 @@ WRAP_MARK(mpi_pcontrol_f08_)
 #define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, Name, before, after, __VA_ARGS__)
 #include "calls.h"
 #undef ROW
+#define OF_F08(Name, name, ...) WRAP_TEXT(mpi_##name##_f08_, Name, __VA_ARGS__)
+DYNAMIC(OF_F08)
 
 #ifdef MPICH_VERSION
 #undef c_buffer

