@@ -22,6 +22,8 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall
+from nearmetal.report.prediction_json import PlacedJson
+from nearmetal.report.prediction_text import placements
 from tests.unit.simulated import computing
 from tests.unit.test_predict_verbs import measured, run
 
@@ -136,3 +138,11 @@ def test_one_placement_is_listed_once(tmp_path: Path, monkeypatch: pytest.Monkey
     err = placed(monkeypatch, tmp_path, computing(1, 1), "--hosts", "a:1,b:1", "--path", "vf")
     assert "in-order" in err
     assert "round-robin" not in err
+
+
+@pytest.mark.parametrize("name", ["x", "vf / a / b / polling"])
+def test_a_machine_of_any_name_has_its_line(name: str) -> None:
+    """A setting that --as called so, or a saved file of others, ended in a traceback."""
+    row = PlacedJson(name=name, method="in-order", median_ns=1.0, gain=(0.0, 0.0, 0.0), inter_share=0.0)
+    other = replace(row, name="vf / tuned / polling")
+    assert [line[0].partition(" / ")[0] for line in placements((row, other)).rows] == [name.partition(" / ")[0], "vf"]

@@ -66,8 +66,8 @@ def _p99(row: PredictedJson) -> str:
 
 def placements(rows: Sequence[PlacedJson]) -> Table:
     """Return one line a placement and machine."""
-    keys = [(path, setting, progress) for path, setting, progress in (row.name.split(" / ") for row in rows)]
-    head, *names = short_names(keys)
+    parts = ((*row.name.split(" / ", 2), "", "") for row in rows)  # --as and files of others may name anything
+    head, *names = short_names([(path, setting, progress) for path, setting, progress, *_ in parts])
     body = (
         (
             name,
