@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from nearmetal.predict import _sim
 from nearmetal.predict.doubts import find_doubts
-from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.models import MPIS, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall
@@ -117,3 +119,45 @@ def test_an_older_open_mpi_is_told_to_have_other_rules(mpi: str, warned: bool) -
     told = [doubt.said for doubt in find_doubts([schedule], named, Placement.block(2, 1))]
     assert any(f"{mpi} chooses algorithms for collectives by older rules" in one for one in told) is warned
     assert not any("by older rules" in one.said for one in find_doubts([ping()], named, Placement.block(2, 1)))
+
+
+def known_at_the_end(library: int, collective: Collective, ranks: int, root: int, size: int) -> list[set[int]]:
+    """Return of each rank whose data can have reached it, over the messages that the ranks' rounds send."""
+    left = [deque(_sim.expand_collective(library, int(collective), ranks, rank, root, size)) for rank in range(ranks)]
+    known = [{rank} for rank in range(ranks)]
+    waited: list[list[int]] = [[] for _ in range(ranks)]
+    may_continue = [True] * ranks
+    on_the_way: defaultdict[tuple[int, int], deque[set[int]]] = defaultdict(deque)
+    moved = True
+    while moved:
+        moved = False
+        for rank in range(ranks):
+            for source in list(waited[rank]):
+                if on_the_way[source, rank]:
+                    known[rank] |= on_the_way[source, rank].popleft()
+                    waited[rank].remove(source)
+                    moved = True
+            if left[rank] and (may_continue[rank] or not waited[rank]):
+                to, _, source, may_continue[rank] = left[rank].popleft()
+                waited[rank] += [source] if source >= 0 else []
+                if to >= 0:
+                    on_the_way[rank, to].append(set(known[rank]))
+                moved = True
+    assert not any((*left, *waited, *on_the_way.values()))
+    return known
+
+
+@pytest.mark.parametrize("library", range(len(MPIS)))
+@pytest.mark.parametrize("collective", [one for one in Collective if not one.name.startswith("NEIGHBOR")])
+def test_a_collective_carries_what_it_is_for(collective: Collective, library: int) -> None:
+    to_root, from_root = {Collective.REDUCE, Collective.GATHER}, {Collective.BCAST, Collective.SCATTER}
+    for ranks, size in product((1, 2, 3, 4, 5, 7, 8, 9, 16, 33), (0, 1, 100, 3000, 70_000, 3_000_000)):
+        for root in {0, ranks - 1, ranks // 2} if collective in to_root | from_root else {0}:
+            known = known_at_the_end(library, collective, ranks, root, size)
+            if collective in to_root:
+                assert known[root] == set(range(ranks))
+            elif collective in from_root:
+                assert all(root in one for one in known)
+            else:
+                of_lower = collective in {Collective.SCAN, Collective.EXSCAN}
+                assert all(set(range(rank if of_lower else ranks)) <= one for rank, one in enumerate(known))
