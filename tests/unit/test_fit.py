@@ -13,7 +13,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
 from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
-from nearmetal.predict.residual import one_way_quantiles
+from nearmetal.predict.residual import one_way_quantiles, residual_of
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
@@ -136,6 +136,14 @@ def test_messages_of_two_modes_take_their_mean_time(fast: float) -> None:
     path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
     found = simulate(ping_pong(8, 1000), Machine(None, path), Placement.block(2, 1), replicas=10).makespan_ns
     assert np.median(found) == pytest.approx(1000 * round_trip.mean(), rel=0.02)
+
+
+def test_messages_of_one_mode_keep_their_upper_half() -> None:
+    """Few samples of plain noise come out half a per cent too long, which is no reason to narrow their spread."""
+    round_trip = np.random.default_rng(5).normal(20_000, 700, 1000).astype(np.int64)
+    found = residual_of([round_trip])
+    ways = one_way_quantiles(round_trip, np.array(found.probabilities))
+    assert found.values_ps == pytest.approx(1000 * ways, abs=1)
 
 
 def test_a_shared_wire_is_as_fast_as_all_pairs_together() -> None:
