@@ -19,7 +19,7 @@ Method, in this order; every step uses medians, so single slow messages move the
    the simulator plays: it is taken out of L, and what L does not hold of it out of both overheads.
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
-   One way is found by deconvolution (`predict/residual.py`), and on average takes no longer than half a round trip.
+   One way is found by deconvolution (`predict/residual.py`); its mean is at most 1 % above that of half a round trip.
 6. Cold messages: what an exchange of both ends takes longer after both computed for some us than after none, the
    median over its sizes, never falling. It lies in the processors: half in the send, half in the receive.
 7. Sizes. Each measured size keeps its own median exactly; between two of them the time is on the line through both,
