@@ -141,6 +141,12 @@ def schedules(draw: Callable[..., object]) -> Schedule:
         do(src if flags[1] else dst, send if flags[1] else receive)
         if later_gap is not None:
             steps[dst].append(DoGap(int(str(later_gap))))
+    shift = draw(st.none() | st.integers(0, ranks - 1))
+    if shift is not None:  # a ring; with 0, messages to oneself
+        by, size = int(str(shift)), int(str(draw(st.sampled_from([0, 500, 5000]))))
+        for rank in range(ranks):
+            to, source = (rank + by) % ranks, (rank - by) % ranks
+            do(rank, Op(OpKind.SENDRECV, peer=to, tag=2, message_bytes=size, recv_peer=source, recv_tag=2))
     collective = draw(st.sampled_from(["", "BARRIER", "ALLREDUCE"]))
     size = int(str(draw(st.integers(1, 1000)))) if collective == "ALLREDUCE" else 0
     repeat = int(str(draw(st.integers(1, 3))))
