@@ -129,6 +129,9 @@ void Engine::simulate() {
         case EventKind::kCore:
             core_due(event.index());
             break;
+        case EventKind::kAgain:
+            ready(event.index(), true);
+            break;
         case EventKind::kSlice:
             run_rank(cores_[event.index()].holder, true);
             break;

@@ -150,7 +150,7 @@ class Engine {
         Ps tx_free = 0, rx_free = 0;
     };
     struct SharedQueue {
-        std::uint32_t used = 0;
+        std::uint32_t used = 0, refused = 0; // refused: how many are to come again
         Ps refill_at = kNever, last_ready = 0;
     };
     struct Context { // a collective in progress on one rank
@@ -283,8 +283,8 @@ class Engine {
     Ps inject(std::uint32_t message, Ps time);
     Ps in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread);
     void arrive(std::uint32_t message);
-    void ready(std::uint32_t message);
-    bool take_buffer(std::uint32_t message, std::uint32_t domain);
+    void ready(std::uint32_t message, bool again = false);
+    bool take_buffer(std::uint32_t message, std::uint32_t domain, bool again);
     void take_packets(std::uint32_t domain, const InterruptStage::Item &item);
     void stage_due(std::uint32_t domain);
     void acknowledge(std::uint32_t message, Ps time);

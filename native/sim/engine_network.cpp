@@ -180,14 +180,14 @@ void Engine::arrive(std::uint32_t index) {
         ready(index);
 }
 
-void Engine::ready(std::uint32_t index) {
+void Engine::ready(std::uint32_t index, bool again) {
     const Message &m = messages_[index];
     if (inside(m)) {
         deliver(index, now_);
         return;
     }
     const std::uint32_t to = place_of_target(m).domain;
-    if (machine_->srq_buffers > 0 && !take_buffer(index, to))
+    if (machine_->srq_buffers > 0 && !take_buffer(index, to, again))
         return;
     if (!machine_->has_stage) {
         deliver(index, now_);
@@ -225,17 +225,20 @@ bool Engine::answered_alone(const Message &m, Ps time) {
 
 // A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it empty
 // is refused and sent again (receiver not ready), with all that follow it.
-bool Engine::take_buffer(std::uint32_t index, std::uint32_t to) {
+bool Engine::take_buffer(std::uint32_t index, std::uint32_t to, bool again) {
     SharedQueue &queue = shared_[to];
     if (queue.refill_at <= now_) {
         queue.used = 0;
         queue.refill_at = kNever;
     }
-    if (queue.used >= machine_->srq_buffers) {
-        queue.last_ready = std::max(queue.last_ready + 1, queue.refill_at + machine_->srq_retry_ps);
-        push(queue.last_ready, EventKind::kReady, index);
+    const bool empty = queue.used >= machine_->srq_buffers;
+    if (empty || (queue.refused > 0 && !again)) {
+        queue.last_ready = std::max(queue.last_ready + 1, empty ? queue.refill_at + machine_->srq_retry_ps : now_);
+        queue.refused += again ? 0 : 1;
+        push(queue.last_ready, EventKind::kAgain, index);
         return false;
     }
+    queue.refused -= again ? 1 : 0;
     ++queue.used;
     if (queue.refill_at == kNever && machine_->srq_buffers - queue.used <= machine_->srq_low)
         queue.refill_at = now_ + machine_->srq_refill_ps;

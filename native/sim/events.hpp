@@ -22,6 +22,7 @@ enum class EventKind : std::uint8_t {
     kAnswer = 7,  // an acknowledgement of packets reaches an interrupt stage
     kSlice = 8,   // a rank that computes has used up its time slice of a core
     kSent = 9,    // the last byte of a rank's data has left, where it shares its core
+    kAgain = 10,  // a message that a shared receive queue refused is sent again
 };
 
 struct Event {

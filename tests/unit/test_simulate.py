@@ -210,6 +210,17 @@ def test_an_empty_shared_receive_queue_delays_what_follows() -> None:
     assert run_ns(three, replace(MACHINE, receive_queue=queue)) == 1100 + 20_000 + 5000 + 200
 
 
+def test_a_message_stays_behind_one_that_an_empty_queue_refused() -> None:
+    """The queue is full again when it comes, but the refused one is sent only 5 us later."""
+    queue = SharedReceiveQueue(buffers=2, low=1, refill_ps=20 * US, retry_ps=5 * US)
+    sends = [send(1, 0), send(1, 0), send(1, 0), send(1, 0, tag=1)]
+    steps = [DoCall(0), DoCall(1), DoCall(2), DoGap(0), DoCall(3)]
+    receives = program([recv(0), recv(0), recv(0, tag=-1), recv(0, tag=1)])
+    pause = (Distribution((0.0,), (21 * US,)),)
+    found = Schedule(2, (program(sends, steps, gaps=(0,)), receives), pause)
+    assert run_ns(found, replace(MACHINE, receive_queue=queue)) == 1100 + 20_000 + 5000 + 2 * 200
+
+
 def test_messages_of_a_pair_do_not_overtake() -> None:
     fast_then_slow = Distribution((0.0, 0.5), (0, 100 * US))
     segment = replace(MACHINE.inter.segments[0], residual=fast_then_slow)
