@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import ports
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 
@@ -56,4 +56,4 @@ def remove_bridges(shell: Shell, endpoints: Endpoints) -> None:
 
 
 _ABOUT = "a Linux bridge between the nodes, each on a virtual cable"
-BRIDGE = Recipe("bridge", _ABOUT, _up, remove_bridges, ports.OPTIONS)
+BRIDGE = PathRecipe("bridge", _ABOUT, _up, remove_bridges, ports.OPTIONS)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.paths.links import wait_until_reachable
-from nearmetal.paths.path import Endpoint, Endpoints, Recipe
+from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder
 
@@ -52,7 +52,7 @@ def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
     raise TrialError(f"interface {interface} has no IPv4 address", hint="MPI over TCP needs one on each node")
 
 
-DECLARED_PATH = Recipe(
+DECLARED_PATH = PathRecipe(
     "declared",
     "the existing network between the machines named in the study: bare hosts or guests, with any NICs",
     _up,

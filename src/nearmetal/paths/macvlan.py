@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import ports
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 _PARENT = "nm-parent"
@@ -42,4 +42,4 @@ def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
     return devices
 
 
-MACVLAN = Recipe("macvlan", "macvlan devices of one parent in bridge mode", _up, _down, ports.OPTIONS)
+MACVLAN = PathRecipe("macvlan", "macvlan devices of one parent in bridge mode", _up, _down, ports.OPTIONS)

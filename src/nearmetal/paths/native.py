@@ -8,7 +8,7 @@ from dataclasses import replace
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell, is_on
 from nearmetal.paths import links, ports
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 _ONE_PEER = "one_peer"
@@ -28,7 +28,7 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     return replace(endpoints, ends=endpoints.ends + further)
 
 
-NATIVE = Recipe(
+NATIVE = PathRecipe(
     "native",
     "the whole port in the node (SR-IOV physical function), with nothing between driver and wire",
     _up,  # the kernel hands ports back when their node vanishes

@@ -66,7 +66,7 @@ class Path(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PathRecipe:
     """A path as two functions; one whose parts vanish with their nodes has nothing to take down."""
 
     kind: str

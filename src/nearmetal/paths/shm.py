@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths.path import Endpoint, Endpoints, Recipe
+from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 
@@ -16,4 +16,4 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     return Endpoints(tuple(Endpoint(nodes[0]) for _ in nodes))
 
 
-SHM = Recipe("shm", "shared memory inside one node; no network at all", _up)
+SHM = PathRecipe("shm", "shared memory inside one node; no network at all", _up)

@@ -15,7 +15,7 @@ from nearmetal.hosts.far.build import program
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 RELAY = native.Recipe(name="nmrelay", room="relay")
@@ -65,4 +65,4 @@ def _start_relay(shell: Shell, one: str, other: str) -> None:
 
 _ABOUT = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
 # The relay ends with its shell, and its devices with the relay.
-TAP = Recipe("tap", _ABOUT, _up, remove_bridges, ports.OPTIONS)
+TAP = PathRecipe("tap", _ABOUT, _up, remove_bridges, ports.OPTIONS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 
@@ -17,4 +17,4 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     return links.configure(shell, nodes, ["nm-v0", "nm-v1"])
 
 
-VETH = Recipe("veth", "a virtual cable between two nodes: both network stacks, with nothing between them", _up)
+VETH = PathRecipe("veth", "a virtual cable between two nodes: both network stacks, with nothing between them", _up)

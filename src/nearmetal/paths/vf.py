@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
-from nearmetal.paths.path import Endpoints, Recipe
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 
@@ -35,4 +35,4 @@ def _functions(holder: ports.Holder) -> list[str]:
     return [functions[found[i % len(found)]][i // len(found)] for i in range(len(nodes))]
 
 
-VF = Recipe("vf", "an SR-IOV virtual function in the node; the port itself switches", _up, _down, ports.OPTIONS)
+VF = PathRecipe("vf", "an SR-IOV virtual function in the node; the port itself switches", _up, _down, ports.OPTIONS)
