@@ -106,6 +106,23 @@ def _link(printed: str, setter: str, *, limited: bool = False) -> Locate:
     return locate
 
 
+# The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
+# but a table of any other kind could not be put back as it was. The device is a positional parameter.
+_RSS_SCRIPT = r"""ethtool -x "$1" | awk '
+/^[ \t]*[0-9]+:/ { for (i = 2; i <= NF; i++) { entry[n++] = $i; if ($i + 0 > last) last = $i + 0 } }
+END {
+    for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) { print "queues: n/a, the table was written by hand"; exit }
+    if (n) print "queues: " last + 1
+}'
+"""
+
+
+def _rss(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    show = ("sh", "-c", _RSS_SCRIPT, "rss", target.interface)
+    pick = Pick("queues: ([0-9]+)", label="queues:")
+    return (Access(target.node, show, pick, change=("ethtool", "-X", target.interface, "equal", "{}")),)
+
+
 RINGS = (
     _ring("rx", "RX", "receive descriptors: long rings absorb bursts, short ones stay in cache"),
     _ring("tx", "TX", "transmit descriptors"),
@@ -114,6 +131,15 @@ CHANNELS = (
     _channels("rx", "RX", "receive queues"),
     _channels("tx", "TX", "transmit queues"),
     _channels("combined", "Combined", "queues that receive and transmit"),
+)
+RSS = (
+    nic_knob(
+        "rss-equal",
+        "number of queues over which received flows are spread; 1 keeps all flows on one processor",
+        Stage.STEERING,
+        WholeNumber(1, 4096, "queues"),
+        _rss,
+    ),
 )
 OFFLOADS = (
     _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", ("lro", "rx-gro-hw")),

@@ -6,14 +6,14 @@ import difflib
 import re
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic, rss
+from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic
 from nearmetal.knobs.knob import Knob
 
 FAMILIES: dict[str, tuple[Knob, ...]] = {
     "coalescing": coalesce.KNOBS,
     "rings": nic.RINGS,
     "channels": nic.CHANNELS,
-    "RSS": rss.KNOBS,
+    "RSS": nic.RSS,
     "offloads": nic.OFFLOADS,
     "pause": nic.PAUSE,
     "link": nic.LINK,
