@@ -19,7 +19,7 @@ def open_shell(host: str) -> Iterator[Shell]:
             yield here
         return
     try:
-        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh is an extra)
+        from nearmetal.hosts.ssh.host import machine_shell  # noqa: PLC0415 (asyncssh is an extra)
     except ImportError as error:
         raise UnavailableError(f"{host} is reached over ssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
     with machine_shell(host) as there:

@@ -44,7 +44,7 @@ def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
     try:
         if machine is None:
             raise UnavailableError("only a URI with `+ssh` gives access to that machine")
-        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
+        from nearmetal.hosts.ssh.host import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
 
         with machine_shell(machine) as far:
             return look_below(far), []

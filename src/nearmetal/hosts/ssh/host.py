@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.host import seconds, whole_number
-from nearmetal.hosts.ssh import OPTIONS, Login
+from nearmetal.hosts.ssh import OPTIONS, Login, parse_login
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
@@ -64,3 +67,20 @@ def _address(node: NodeSpec) -> SshAddress:
     place = SshAddress(node.name, login, node.jump, node.connect_timeout_s)
     _ = place.hops  # refused before anything is connected
     return place
+
+
+@contextmanager
+def machine_shell(name: str) -> Iterator[MachinesShell]:
+    """Give a shell on a machine that no study names: `[USER@]HOST[:PORT]`, an alias of ~/.ssh/config or an address.
+
+    The machine itself is its only node, HYPERVISOR. Raises BadInputError for another name, UnavailableError when
+    it does not answer.
+    """
+    connector = Connector(SshReach())
+    try:
+        machine = FarMachine(SshCarrier(connector, SshAddress(name, parse_login(name))))
+        machine.connect()
+        with MachinesShell([machine], [name], far.site_of(machine.home, {}), Memory()) as shell:
+            yield shell
+    finally:
+        connector.close()
