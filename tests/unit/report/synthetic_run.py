@@ -53,6 +53,9 @@ min_blocks = 5
 max_blocks = 8
 """
 
+ONE_SIZE = STUDY.replace('[8, "1 KiB", "64 KiB"]', "[8]")
+"""For tests that need many launches and no second size: each cell of a launch is written and summed up anew."""
+
 COST = {"veth": 1.0, "bridge": 1.12, "macvlan": 1.004, "tap": 2.4, "shm": 0.06}
 INTERFACES = {"veth": "veth", "bridge": "veth", "macvlan": "macvlan", "tap": "tun"}
 FACTS: dict[str, Scalar] = {

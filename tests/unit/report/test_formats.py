@@ -19,7 +19,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir
@@ -98,7 +98,7 @@ def test_csv_holds_unrounded_figures_of_every_path_and_cell(view: View) -> None:
 
 
 def test_every_format_counts_blocks_as_blocks_and_occasions_as_occasions(tmp_path: Path) -> None:
-    view = build_view(make_run(tmp_path / "run", Recipe(blocks=24, hours=(1.0, 1.02, 0.98))))
+    view = build_view(make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=24, hours=(1.0, 1.02, 0.98))))
     rows = [row for row in csv.DictReader(io.StringIO(as_csv.render(view))) if row["verdict"]]
     assert {(row["blocks_compared"], row["occasions_compared"]) for row in rows} == {("24", "3")}
     paths = [one for cell in json.loads(as_json.render(view))["cells"] for one in cell["paths"]]

@@ -19,7 +19,7 @@ from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VIRTUAL_TIME
-from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,10 +181,10 @@ def test_launches_are_given_as_the_fewest_where_cells_differ(tmp_path: Path) -> 
     def fails(order: Order, attempt: int) -> bool:
         return order.path.label == "tap" and order.block == 3
 
-    recipe = Recipe(fails=fails)
+    recipe = Recipe(study=ONE_SIZE, fails=fails)
     view = build_view(make_run(tmp_path / "run", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
     assert launches_sentence(view).startswith(" Ratios rest on at least 7 launches of each path: a mode in fewer than")
-    study = STUDY.replace('"35 %"', '"45 %"')
+    study = ONE_SIZE.replace('"35 %"', '"45 %"')
     view = build_view(make_run(tmp_path / "same", replace(recipe, study=study, cost=SAME)))
     assert launches_sentence(view).startswith(" The weakest near-metal cell rests on 7 launches, which cannot rule out")
 
@@ -192,7 +192,7 @@ def test_launches_are_given_as_the_fewest_where_cells_differ(tmp_path: Path) -> 
 def test_missing_launches_of_a_run_of_several_occasions_come_with_occasions(tmp_path: Path) -> None:
     """Each occasion has all the blocks that the study plans."""
     study = (
-        STUDY.replace('rarest_mode = "35 %"\n', "").replace("= 5", "= 3").replace("max_blocks = 8", "max_blocks = 3")
+        ONE_SIZE.replace('rarest_mode = "35 %"\n', "").replace("= 5", "= 3").replace("max_blocks = 8", "max_blocks = 3")
     )
     calm = Recipe(study=study, blocks=9, spread=0.0005, hours=(1.0, 1.001, 1.0005), cost=SAME)
     assert steps(build_view(make_run(tmp_path / "run", calm))) == {"2 more occasions"}  # 14 - 9 launches, 3 at each
@@ -209,14 +209,14 @@ def test_random_pauses_are_offered_to_workloads_that_take_them(tmp_path: Path) -
         ("paced", 'pace = "random"\n', False),
         ("omb", 'kind = "omb"\n', False),
     ):
-        study = STUDY.replace('name = "latency"\n', f'name = "latency"\n{line}')
+        study = ONE_SIZE.replace('name = "latency"\n', f'name = "latency"\n{line}')
         view = build_view(make_run(tmp_path / name, replace(recipe, study=study)))
         assert {'set pace = "random"' in step for step in steps(view)} == {offered}, name
         assert all(step.startswith("pin ranks and interrupts") for step in steps(view))
 
 
 def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -> None:
-    study = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    study = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8")
     recipe = Recipe(study=study, blocks=24, spread=0.0005, hours=(1.0, 1.001, 1.0005), cost=SAME)
     view = build_view(make_run(tmp_path / "run", recipe))
     assert view.occasions == 3
@@ -228,7 +228,7 @@ def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -
 
 def test_a_gate_over_occasions_asks_for_occasions(tmp_path: Path) -> None:
     """More blocks of the same occasions would not narrow an interval that is made of one figure an occasion."""
-    study = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    study = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8")
     base = Recipe(study=study, blocks=24, hours=(1.0, 1.02, 0.98))
     make_run(tmp_path / "base", base)
     later = make_run(tmp_path / "run", replace(base, hours=(1.03, 0.99, 1.0), seed=8))
@@ -239,7 +239,7 @@ def test_a_gate_over_occasions_asks_for_occasions(tmp_path: Path) -> None:
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
-    study = STUDY.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
+    study = ONE_SIZE.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
     recipe = Recipe(study=study, setting_cost={"tuned": 0.25})
     view = build_view(make_run(tmp_path / "run", recipe))
     said = gains(view)
@@ -261,7 +261,8 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert "gains of settings not shown: 2." in short.getvalue()
     same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
-    few = build_view(make_run(tmp_path / "few", replace(recipe, blocks=2, setting_cost={})))
+    three = study.replace("[8]", '[8, "1 KiB", "64 KiB"]')
+    few = build_view(make_run(tmp_path / "few", Recipe(study=three, blocks=2)))
     assert gains(few)[0] == "tuned against plain, latency over veth: no difference is shown in 3 cells."
 
 
