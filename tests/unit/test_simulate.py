@@ -320,6 +320,9 @@ def test_a_program_that_waits_for_calls_that_its_trace_lacks_is_told_which() -> 
         run_ns(waits)
     assert "lacks calls that others wait for (MPI_Cancel, MPI_Put)" in told.value.hint
     with pytest.raises(DeadlockError) as told:
+        run_ns(replace(waits, opaque_names=("Cancel",)))
+    assert "does not say which requests MPI_Cancel ended" in told.value.hint
+    with pytest.raises(DeadlockError) as told:
         run_ns(replace(waits, opaque_share=0.0))
     assert "lacks" not in told.value.hint
 

@@ -227,6 +227,8 @@ def _lacking(schedule: Schedule) -> str:
     """Return what to do where a program cannot end because its trace lacks calls; empty where it lacks none."""
     if not schedule.opaque_share:
         return ""
+    if schedule.opaque_names == ("Cancel",):
+        return "a trace does not say which requests MPI_Cancel ended: measure the program itself on each path"
     calls = named_calls(schedule.opaque_names)
     return f"the trace lacks calls that others wait for ({calls}): measure the program itself on each path"
 
