@@ -239,7 +239,7 @@ def test_a_gate_over_occasions_asks_for_occasions(tmp_path: Path) -> None:
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
-    study = ONE_SIZE.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
+    study = STUDY.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
     recipe = Recipe(study=study, setting_cost={"tuned": 0.25})
     view = build_view(make_run(tmp_path / "run", recipe))
     said = gains(view)
@@ -259,10 +259,10 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     as_table.answer(view, Console(file=short, width=80, color_system=None))
     assert said[0] in short.getvalue(), "the short answer begins with it"
     assert "gains of settings not shown: 2." in short.getvalue()
-    same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
+    one_size = study.replace('[8, "1 KiB", "64 KiB"]', "[8]")
+    same = build_view(make_run(tmp_path / "same", Recipe(study=one_size)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
-    three = study.replace("[8]", '[8, "1 KiB", "64 KiB"]')
-    few = build_view(make_run(tmp_path / "few", Recipe(study=three, blocks=2)))
+    few = build_view(make_run(tmp_path / "few", Recipe(study=study, blocks=2)))
     assert gains(few)[0] == "tuned against plain, latency over veth: no difference is shown in 3 cells."
 
 
