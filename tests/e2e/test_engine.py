@@ -264,7 +264,7 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     rooms = [REPOSITORY / "native" / room for room in ("bench", "common")]
     sources = [*(f"-I{room}" for room in rooms), *sorted(str(path) for room in rooms for path in room.glob("*.c"))]
     flags = [*STRICT, "-Wmissing-prototypes", "-Wno-stringop-overflow", "-D_GNU_SOURCE", *SANITIZED]
-    process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=120, check=True)
+    process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=600, check=True)
     sanitized = dataclasses.replace(bench, program=program)
     # Both libraries keep memory until exit; leaks are looked for in the parts without MPI.
     options = (("ASAN_OPTIONS", "detect_leaks=0"),)
