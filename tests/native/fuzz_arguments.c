@@ -1,5 +1,5 @@
-/* libFuzzer's way into what the engines read: a command line (words end with a zero byte), and the rounds of nmfabric.
- * Built once in each engine's folder, whose options.h it finds. */
+/* libFuzzer's entry point to what the engines read: a command line (words end with a zero byte), and the rounds of
+ * nmfabric. Built once in each engine's folder, whose options.h it finds. */
 #include "options.h"
 
 #include <stdlib.h>

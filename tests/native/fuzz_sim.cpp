@@ -1,4 +1,4 @@
-// libFuzzer's way into the simulator: bytes become a job, which is refused, or played to its end within its budget.
+// libFuzzer's entry point to the simulator: bytes become a job, which is refused, or run to its end within its budget.
 #include "engine.hpp"
 
 #include <cstring>

@@ -1,9 +1,9 @@
 /* A preloaded library that knows what a disk holds when the power fails: what was synced, and nothing else.
  *
- * fsync and fdatasync of a file keep its content in the folder LOSE_KEEP, of a directory its entries; neither keeps what
- * is not its own. So a file survives when it was synced itself and when the directory that names it was synced after it
- * got that name (fsync(2)). tests/lost.py builds that tree. LOSE_DROP=file:TEXT or folder:TEXT lets the disk lie about
- * files, or directories, whose path holds the text: such a sync keeps nothing. */
+ * fsync and fdatasync of a file keep its content in the folder LOSE_KEEP, of a directory its entries; neither keeps
+ * what is not its own. So a file survives when it was synced itself and when the directory that names it was synced
+ * after it got that name (fsync(2)). tests/lost.py builds that tree. LOSE_DROP=file:TEXT or folder:TEXT makes syncs of
+ * files, or directories, whose path contains the text keep nothing. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
-/* A preloaded library that does harm to MPI programs, through the profiling interface. MEDDLE says which:
- * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop":
- * it stands still there; "linger": it takes 50 ms for each; "move": it
- * goes on on another processor after each. */
+/* A preloaded library that injects faults into MPI programs, through the profiling interface. MEDDLE selects one:
+ * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop": it
+ * stands still there; "linger": it takes 50 ms for each; "move": it continues on another processor after each. */
 #include <mpi.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,7 +20,7 @@ static void flip(void *bytes) {
         ((unsigned char *)bytes)[0] ^= 0x40;
 }
 
-/* Go on on the next of the processors that the program was given. */
+/* Continue on the next of the processors that the program was given. */
 static void move(int turn) {
     static cpu_set_t all;
     cpu_set_t one;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* A stand-in for QEMU around the wire's own code: a clock that counts instructions, timers, one CPU that works, sends
- * and halts as a seed says, and blocks whose lengths are the host's whim. It prints what the machine saw, which must
- * depend on the seed alone.
+ * and halts as a seed says, and blocks of host-dependent lengths. It prints what the machine saw, which must depend on
+ * the seed alone.
  *
  * usage: wire_fake_qemu GUEST_SEED END_NS STALL WIRE_ARGUMENT...   (STALL 1: stop here and there, as on a busy
  * host; 2: hang half-way) */

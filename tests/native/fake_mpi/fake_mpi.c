@@ -50,7 +50,7 @@ static int slow_rank, stall_rank, grid_extents[2];
 /* What all ranks are in together: complete when `arrived` is all of them. */
 static int64_t arrived, generation, last_ns;
 
-/* Of the one message that is spoiled: how, whose, of which length, the how manieth of those. */
+/* The one message to corrupt: how, whose, of which length, and its number among those. */
 static const char *harm;
 static int64_t harm_rank, harm_bytes, harm_number, harm_at;
 static unsigned char *before_it;
@@ -95,7 +95,7 @@ static int is_harmed(const char *how, int rank, size_t bytes) {
     return ranks[rank].harmable++ == harm_number;
 }
 
-/* All that arrives comes by here, a collective's contributions one by one. */
+/* Everything that arrives passes here, a collective's contributions one by one. */
 static void deliver(int to, void *in, const void *data, size_t bytes) {
     const int harmed = is_harmed("arrival", to, bytes);
     if (bytes == 0 || (harmed && strcmp(harm, "lost") == 0))

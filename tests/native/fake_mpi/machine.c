@@ -141,7 +141,7 @@ int machine_fclose(FILE *stream) {
 }
 
 int machine_open(const char *path, int flags, ...) {
-    const int mode = 0666; /* all that is asked for */
+    const int mode = 0666; /* all that is requested */
     return fails("open") ? -1 : open(path, flags, mode);
 }
 
