@@ -139,8 +139,7 @@ def command(
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
         )
-    title = _title(replay, per_node)
-    _show(rows, records, told, title=title, decided=decided, form=form)
+    _show(rows, records, told, title=_title(replay, per_node), decided=decided, form=form)
 
 
 def _show(
