@@ -75,7 +75,7 @@ def everything(root: Path) -> str:
     run = opened(root)
     told = [repr(run.info), run.study_text(), str(run.of_fabric)]
     for record in run.trials():
-        told += [repr(record), repr(run.trace(record)), repr(run.fabric(record))]
+        told += [repr(record), repr(run.files("traces", record)), repr(run.files("fabric", record))]
         for cell in record.cells:
             told += [run.values(record, cell).tobytes().hex(), repr(run.rows(record, cell).to_pydict())]
         if record.cells:

@@ -118,7 +118,7 @@ def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequenc
 
 
 def _file(run: RunDir, record: TrialRecord) -> FabricFile:
-    files = run.fabric(record)
+    files = run.files("fabric", record)
     if SAMPLES not in files:
         said = f"{run.root} lacks the samples of trial {record.order.trial}"
         raise ForeignFileError(said, hint="restore its folder fabric/ from a backup, or measure the fabric again")

@@ -87,7 +87,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     for record in records:
         if not record.order.workload.options.get(TRACE_OPTION):
             continue
-        for operation, message_bytes, found in _of_trial(record, run.trace(record)):
+        for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
             key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
             trips.setdefault(key, []).extend(found)
             kept.setdefault(key, []).extend(trimmed(found))

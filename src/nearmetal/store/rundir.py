@@ -379,34 +379,25 @@ class RunDir(Closing):
             self._summaries[key] = summarize(self.values(record, cell))
         return self._summaries[key]
 
-    def trace(self, record: TrialRecord) -> dict[str, bytes]:
-        """Return the files of a traced trial by name, none when it was not traced.
-
-        Raise ForeignFileError when they are damaged.
-        """
-        return self._bundle("traces", record, MAX_FILE_BYTES)
+    def files(self, folder: str, record: TrialRecord) -> dict[str, bytes]:
+        """Return a trial's files of a kind, a key of `PLACES`, by name; raise ForeignFileError for damaged ones."""
+        path = self._archive(folder, record)
+        most_bytes = MAX_FABRIC_BYTES if folder == "fabric" else MAX_FILE_BYTES
+        return read_bundle(path, most_bytes, self.sum_of(record, path)) if self.keeps(folder, record) else {}
 
     def profile(self, record: TrialRecord) -> dict[str, bytes]:
-        """Return the trace files of an MPI program, by rank's file name; none without; raises as `trace` does."""
-        files = self._bundle("mpi", record, MAX_FILE_BYTES)
+        """Return the trace files of an MPI program by rank's file name; raises as `files` does."""
+        files = self.files("mpi", record)
         return {
             name.removeprefix(PROFILE_FOLDER): data for name, data in files.items() if name.startswith(PROFILE_FOLDER)
         }
 
-    def fabric(self, record: TrialRecord) -> dict[str, bytes]:
-        """Return the files of a trial that measured a whole fabric, none when it did not; raises as `trace` does."""
-        return self._bundle("fabric", record, MAX_FABRIC_BYTES)
-
     def fabric_bytes(self, record: TrialRecord) -> int:
-        """Return how large the largest file of `fabric` says that it is."""
+        """Return how large the largest file of a whole fabric says that it is."""
         return declared_bytes(self._archive("fabric", record))
 
     def _archive(self, folder: str, record: TrialRecord) -> Path:
         return self.root / PLACES[folder](record.name)
-
-    def _bundle(self, folder: str, record: TrialRecord, most_bytes: int) -> dict[str, bytes]:
-        path = self._archive(folder, record)
-        return read_bundle(path, most_bytes, self.sum_of(record, path)) if self.keeps(folder, record) else {}
 
     def keeps(self, folder: str, record: TrialRecord) -> bool:
         """Return whether a trial left files of a kind, a key of `PLACES`; a record that was read does not hold them."""
@@ -415,7 +406,7 @@ class RunDir(Closing):
 
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""
-        return self.root / PLACES["samples"](record.name)
+        return self._archive("samples", record)
 
 
 class SearchDir(RunDir):

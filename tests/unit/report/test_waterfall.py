@@ -74,7 +74,7 @@ def one(run: RunDir) -> Waterfall:
 
 
 def test_a_traced_trial_keeps_its_trace_and_gives_a_waterfall(run: RunDir, one: Waterfall) -> None:
-    assert [bool(run.trace(record)) for record in run.trials()] == [True, False]
+    assert [bool(run.files("traces", record)) for record in run.trials()] == [True, False]
     assert (one.path, one.setting, one.message_bytes, len(one.trips), one.trials) == ("vf", "default", 64, 30, 1)
     assert one.residue < 0.05
     assert one.untraced_ns is not None
