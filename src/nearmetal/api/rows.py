@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from nearmetal.report.schema import AttemptJson, made
 from nearmetal.stats.summary import PERCENTILES, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -32,14 +33,7 @@ TRIAL_COLUMNS: dict[str, pa.DataType] = {
 
 def trial_row(record: TrialRecord) -> dict[str, object]:
     """Return a trial as a row of `TRIAL_COLUMNS`."""
-    outcome = record.outcome
-    return {
-        **record.keys,
-        "status": str(outcome.status),
-        "reason": outcome.reason,
-        "started_utc": record.started_utc,
-        "elapsed_ns": outcome.elapsed_ns,
-    }
+    return asdict(made(AttemptJson, record.outcome, record, **record.keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +67,10 @@ def keys(record: TrialRecord, cell: StoredCell) -> dict[str, int | str]:
 def summary_columns(summary: Summary) -> dict[str, float | int | None]:
     """Return a trial's summary as columns."""
     percentiles = {f"p{p * 100:.10g}_ns".replace(".", "_"): summary.percentile(p).value_ns for p in PERCENTILES}
-    return {
-        "n": summary.n,
-        "mean_ns": summary.mean_ns,
-        "trimmed_mean_ns": summary.trimmed_mean_ns,
-        "sd_ns": summary.sd_ns,
-        "median_ns": summary.median_ns,
-        "mad_ns": summary.mad_ns,
-        **percentiles,
-        "min_ns": int(summary.min_ns),
-        "max_ns": int(summary.max_ns),
-        "lag1_autocorrelation": summary.lag1_autocorrelation,
-        "effective_n": summary.effective_n,
-    }
+    columns: dict[str, float | int | None] = {}
+    for name in (one.name for one in fields(summary) if one.name not in {"median_interval_ns", "modes"}):
+        columns |= percentiles if name == "percentiles" else {name: getattr(summary, name)}
+    return columns
 
 
 def sample_rows(run: RunDir, record: TrialRecord, cell: StoredCell, *, everything: bool) -> pa.Table:
