@@ -114,7 +114,7 @@ class FourteenRuns:
 
     def runs(self) -> list[RunEntry]:
         made = [f"2026-03-{day:02d}T08:00:00+00:00" for day in range(1, 15)]
-        return [RunEntry(f"{i}", "s", "0", "fake", "made up", "0.1", at, f"r{i}", 9, 3) for i, at in enumerate(made)]
+        return [RunEntry("s", "0", "fake", "made up", "0.1", at, f"{i}", f"r{i}", 9, 3) for i, at in enumerate(made)]
 
     def facts(self) -> dict[str, dict[str, str]]:
         return {}
@@ -168,7 +168,7 @@ def test_a_long_series_is_drawn_whole() -> None:
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE), 3, 1) for n in range(1, 101))
     series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
-    entry = RunEntry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
+    entry = RunEntry("study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "id", "/r", 1, 3)
     runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
     drawn = words.sparkline(History("h", Metric.MEDIAN, runs, (series,), 0.05), series)
     assert drawn == "▁" * 7 + "╎" + "▁" * 10 + "│" + "█" * 7

@@ -17,10 +17,9 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
-from nearmetal.study.order import Scalar
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import Study, TrialsSpec
+from nearmetal.study.spec import SettingSpec, Study, TrialsSpec
 from nearmetal.units import counted, format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
@@ -152,14 +151,6 @@ class PlannedWorkloadJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSettingJson:
-    """One setting."""
-
-    name: str
-    knobs: dict[str, Scalar]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTrialJson:
     """One trial of the first block."""
 
@@ -180,7 +171,7 @@ class PlanJson:
     trials_a_block: int
     about_ns: LeastMostJson
     workloads: list[PlannedWorkloadJson]
-    settings: list[PlannedSettingJson]
+    settings: list[SettingSpec]
     resolves: Resolution
     first_block: list[PlannedTrialJson]
 
@@ -205,7 +196,7 @@ def plan_json(spec: Study) -> PlanJson:
             )
             for one in spec.workload
         ],
-        settings=[made(PlannedSettingJson, one) for one in spec.setting],
+        settings=spec.setting,
         resolves=resolution(spec),
         first_block=[
             PlannedTrialJson(trial=one.trial, path=one.path.label, workload=one.workload.label, setting=one.setting)

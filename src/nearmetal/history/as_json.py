@@ -8,6 +8,7 @@ from typing import Literal
 from nearmetal.history.records import History, Point, RunEntry, Series
 from nearmetal.report import schema
 from nearmetal.report.schema import made
+from nearmetal.results.series import CellId
 
 HISTORY_JSON_FORMAT: Literal[1] = 1
 
@@ -42,16 +43,11 @@ class HistoryChangeJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistorySeriesJson:
+class HistorySeriesJson(CellId):
     """One cell over the runs that measured it."""
 
     study: str
     host_kind: str
-    workload: str
-    operation: str
-    setting: str
-    message_bytes: int
-    path: str
     figure: str
     unit: str
     better: str

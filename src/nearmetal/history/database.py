@@ -117,7 +117,7 @@ class Database(Closing):
         """Return the runs by date, then by identity."""
         with _explained(self.path):
             rows = self._connection.execute(
-                "SELECT run_id, study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, root, "
+                "SELECT study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, run_id, root, "
                 "trials, blocks FROM runs ORDER BY created_utc, run_id"
             ).fetchall()
         return [RunEntry(*row) for row in rows]

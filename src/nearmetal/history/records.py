@@ -10,19 +10,14 @@ from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.summary import Metric
+from nearmetal.store.rundir import RunInfo
 
 
 @dataclass(frozen=True, slots=True)
-class RunEntry:
+class RunEntry(RunInfo):
     """One run: `run_id` is the same for the same run wherever its directory lies and however far it got."""
 
     run_id: str
-    study_name: str
-    study_sha256: str
-    host_kind: str
-    host_label: str
-    nearmetal_version: str
-    created_utc: str
     root: str
     trials: int
     blocks: int

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from nearmetal.results.gated import ConditionChange, GatedRun, Remeasured
-from nearmetal.results.records import Failure
+from nearmetal.results.records import Failure, GroupId
+from nearmetal.results.series import CellId
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
@@ -208,12 +209,9 @@ class NoiseJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellJson:
+class CellJson(GroupId):
     """One operation at one size under one setting, over all paths."""
 
-    workload: str
-    operation: str
-    setting: str
     message_bytes: int
     figure: str
     unit: str
@@ -405,14 +403,9 @@ class DifferenceJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateCellJson:
+class GateCellJson(CellId):
     """One cell of a gate: one path in one operation, at one size, under one setting, by one figure."""
 
-    path: str
-    workload: str
-    operation: str
-    message_bytes: int
-    setting: str
     metric: str
     stands: str
     reason: str
