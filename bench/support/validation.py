@@ -126,8 +126,8 @@ def goals(cases: list[Case]) -> list[Goal]:
         Goal("paths in the right order", f"{wrong} of {apart} pairs with a measurable difference wrong", wrong == 0),
         Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, in at least 85 % of cases",
              f"{inside} of {judged} cases ({inside / max(1, judged):.0%}), each application held out "
-             f"({len(cases) - judged} have too few others for an interval; {alone} within the spread of "
-             "replayed launches alone)",
+             f"({f'{len(cases) - judged} have too few others for an interval; ' if judged < len(cases) else ''}"
+             f"{alone} within the spread of replayed launches alone)",
              judged > 0 and inside >= GOAL_P99 * judged),
     ]  # fmt: skip
 
@@ -222,7 +222,7 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
         f"{len(failures)} launches failed and were left out: {'; '.join(sorted(set(failures)))}."
         if failures
         else "Every launch was valid.",
-        "Paths are told apart when their measured medians differ by more than "
+        "Paths count as different when their measured medians differ by more than "
         f"{TOLD_APART:.0%} and by more than the range of launches.",
         "",
         "| application | ranks | cases | median absolute error | worst |",

@@ -374,7 +374,7 @@ def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: P
     save(kept, ValidationFile, file.program, file.model, cases=file.cases)
     few = " ".join(said(*on, "--errors", str(kept), "--decide").split())
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
-    assert "of validated pairs of paths (own cores) were 0.81 to 1.17 times" in few  # of the pairs that ship
+    assert "of validated pairs of paths (own cores) were 0.83 to 1.13 times" in few  # of the pairs that ship
     ratios = {case.path: math.exp(case.error) for case in file.cases}
     with pytest.raises(BadInputError, match=r"hold the same case of bridge / .*, which would then count twice"):
         said(*on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth")  # they made an interval of one case
