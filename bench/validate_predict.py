@@ -36,7 +36,7 @@ from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
-from nearmetal.predict.validate import oracle_error, p99_span_ns, timed_part_ns
+from nearmetal.predict.validate import VALIDATED_LAUNCHES, oracle_error, p99_span_ns, timed_part_ns
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
@@ -292,13 +292,18 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="Where runs and traces are kept, and found again.")
     parser.add_argument("--write", type=Path, help="Write the docs page here.")
     parser.add_argument(
-        "--launches", type=int, default=4, help="Of each application under the profiler and on each path."
+        "--launches",
+        type=int,
+        default=VALIDATED_LAUNCHES,
+        help="Of each application under the profiler and on each path.",
     )
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="Only these numbers of ranks.")
     parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
     parser.add_argument("--hot", action="store_true", help="Also predict without what computing adds to messages.")
     parser.add_argument("--coverage", action="store_true", help="Only print how the intervals that ship do.")
     options = parser.parse_args()
+    if options.write and options.launches != VALIDATED_LAUNCHES:
+        parser.error(f"cases that ship have {VALIDATED_LAUNCHES} launches (VALIDATED_LAUNCHES), not {options.launches}")
     if options.coverage:
         print("\n".join(coverage_table(validated_cases())))
         return 0

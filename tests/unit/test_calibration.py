@@ -26,6 +26,7 @@ from nearmetal.predict.calibration import (
 )
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.native import Placement
+from nearmetal.predict.validate import VALIDATED_LAUNCHES
 
 PATH = PathModel((Segment(UNBOUNDED, 1),))
 
@@ -35,6 +36,7 @@ def test_the_cases_that_ship_are_those_of_the_page() -> None:
     assert len(cases) == 136
     counts = {name: sum(case.case_class == name for case in cases) for name in (OWN, SHARED, RELAY)}
     assert counts == {OWN: 42, SHARED: 64, RELAY: 30}
+    assert {case.launches for case in cases} == {VALIDATED_LAUNCHES}  # of these the errors of a p99 are
     errors = [abs(case.predicted_ms / case.measured_ms - 1) for case in cases if case.case_class == OWN]
     assert np.median(errors) == pytest.approx(0.058, abs=0.002)
     assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
