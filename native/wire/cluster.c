@@ -87,6 +87,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         wire_die("cannot remove %s: %s", path, strerror(errno));
     flock(fd, LOCK_UN);
     close(fd);
+    wire_leave_words_at(&shared->last_words[self]);
     m->shared = shared;
     m->me = &shared->node[self];
     m->self = self;

@@ -10,8 +10,17 @@
 #include <unistd.h>
 
 static int named_node;
+static struct last_words *own_words;
 
 void wire_name_node(int node) { named_node = node; }
+
+void wire_leave_words_at(struct last_words *words) { own_words = words; }
+
+static _Noreturn void end(const char *reason) {
+    fprintf(stderr, "wire: node %d: %s\n", named_node, reason);
+    fflush(stderr);
+    _exit(WIRE_EXIT);
+}
 
 _Noreturn void wire_die(const char *format, ...) {
     char reason[512];
@@ -19,9 +28,19 @@ _Noreturn void wire_die(const char *format, ...) {
     va_start(list, format);
     vsnprintf(reason, sizeof reason, format, list);
     va_end(list);
-    fprintf(stderr, "wire: node %d: %s\n", named_node, reason);
-    fflush(stderr);
-    _exit(WIRE_EXIT);
+    if (own_words) {
+        snprintf(own_words->text, sizeof own_words->text, "ended by node %d: %s", named_node, reason);
+        own_words->said = 1;
+    }
+    end(reason);
+}
+
+_Noreturn void wire_die_after(const struct last_words *peers) {
+    if (own_words) {
+        memcpy(own_words->text, peers->text, sizeof own_words->text);
+        own_words->said = 1;
+    }
+    end(peers->text);
 }
 
 int64_t wire_host_ns(void) {

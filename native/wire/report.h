@@ -3,6 +3,7 @@
 #ifndef WIRE_REPORT_H
 #define WIRE_REPORT_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 enum { WIRE_EXIT = 70 }; /* the process ended because of the wire: EX_SOFTWARE of sysexits.h */
@@ -17,6 +18,18 @@ _Noreturn void wire_die(const char *format, ...) __attribute__((format(printf, 1
 
 /* Set the node that wire_die names. */
 void wire_name_node(int node);
+
+/* Why a node ended, for those that end because it did. */
+struct last_words {
+    _Atomic uint32_t said;
+    char text[252]; /* "ended by node I: REASON" */
+};
+
+/* Set where wire_die leaves this node's reason. */
+void wire_leave_words_at(struct last_words *words);
+
+/* End as wire_die does because a peer did, with the first reason of all. */
+_Noreturn void wire_die_after(const struct last_words *peers);
 
 /* Write the counts to `path`; a file that cannot be written ends the process. */
 void wire_write_counts(const char *path, const struct counts *counts, int64_t virtual_ns, int64_t elapsed_ns);

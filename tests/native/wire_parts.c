@@ -8,12 +8,17 @@
  * wire_parts watch SHARED_MEMORY (linked with --wrap=wire_host_ns): node 0 waits for node 1, the same process, which
  * works a little in each nine seconds of a clock that jumps, and then no more. Prints a line before the last.
  *
+ * wire_parts chain SHARED_MEMORY: of three nodes, 2 ends with a reason of its own, then 1 because 2 did, then 0 because
+ * 1 did; each says why.
+ *
  * wire_parts order SOURCE.SEQUENCE...: frames that arrive in the same nanosecond come in this order. Prints the order
  * in which the machine gets them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cluster.h"
 #include "port.h"
@@ -71,6 +76,27 @@ static void watch(const char *path) {
         cluster_watch(&member[0], seen, INT64_MAX);
 }
 
+static void end_as_link(const char *path, int node) {
+    struct watch seen[3] = {{0}};
+    struct member me = {.counts = &counts, .patience_ns = INT64_MAX / 100};
+    wire_name_node(node);
+    cluster_join(&me, path, node, 3, LOOKAHEAD_NS);
+    if (node == 2)
+        wire_die("the reason of all");
+    cluster_watch(&me, seen, INT64_MAX);
+}
+
+static void chain(const char *path) {
+    for (int node = 2; node >= 0; node--) {
+        const pid_t child = fork();
+        if (!child)
+            end_as_link(path, node);
+        siginfo_t ended;
+        waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT); /* its number must stay its own */
+        printf("%d\n", ended.si_status);
+    }
+}
+
 static void order(int count, char **frames) {
     struct port port = {.link = {.delay_ns = LOOKAHEAD_NS}};
     for (int i = 0; i < count; i++) {
@@ -91,6 +117,8 @@ int main(int count, char **arguments) {
         leave(arguments[2]);
     else if (!strcmp(arguments[1], "watch"))
         watch(arguments[2]);
+    else if (!strcmp(arguments[1], "chain"))
+        chain(arguments[2]);
     else
         order(count - 2, arguments + 2);
     return 0;

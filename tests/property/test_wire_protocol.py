@@ -142,6 +142,18 @@ def test_a_machine_that_works_seldom_is_not_given_up_by_the_clock(parts: Path) -
     )
 
 
+def test_machines_that_end_one_after_another_name_the_first_reason(parts: Path) -> None:
+    """Whichever of them is asked; the machine that hung ends last, by the lab's signal, and never says why."""
+    with wire.shared_memory() as memory:
+        ended = subprocess.run([parts, "chain", memory], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == [str(wire.EXIT_STATUS)] * 3
+    assert ended.stderr.splitlines() == [
+        "wire: node 2: the reason of all",
+        "wire: node 1: ended by node 2: the reason of all",
+        "wire: node 0: ended by node 2: the reason of all",
+    ]
+
+
 def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:
     """By sender, then as each sender sent them, in whatever order the host tells of them."""
     frames = ["0.0", "0.1", "1.0", "2.0"]
