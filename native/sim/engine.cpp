@@ -406,32 +406,31 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     const Program &p = program(r);
     const Comm &comm = p.comms[op.comm];
     const bool blocking = (op.flags & kNonblocking) == 0;
-    const std::uint32_t seq = sequence_[r.comm_base + op.comm]++;
-    if (as_measured(op, comm)) {
-        meet(rank, op, comm.context, seq);
-        return false;
+    const std::uint32_t own = blocking ? p.slots + kCollectiveSlot : op.slot;
+    if (!r.posts) {
+        const std::uint32_t seq = sequence_[r.comm_base + op.comm]++;
+        if (as_measured(op, comm)) {
+            meet(rank, op, comm.context, seq);
+            return false;
+        }
+        const std::uint32_t index = contexts_.take();
+        Context &c = contexts_[index];
+        c.rank = rank;
+        c.op = op_index;
+        c.seq = seq;
+        c.slot = own;
+        c.algorithm =
+            choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector);
+        detach(rank, own);
+        slot(r, own) = {.time = index, .state = SlotState::kCollective};
     }
-    const std::uint32_t index = contexts_.take();
-    Context &c = contexts_[index];
-    c.rank = rank;
-    c.op = op_index;
-    c.seq = seq;
-    c.slot = blocking ? p.slots + kCollectiveSlot : op.slot;
-    c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector);
-    detach(rank, c.slot);
-    slot(r, c.slot) = {.time = index, .state = SlotState::kCollective};
-    if (!blocking) {
-        advance(index);
+    r.posts = false;
+    advance(carrier(slot(r, own)));
+    if (r.posts) { // the call goes on when the clock is there
+        --r.pc;
         return true;
     }
-    slot(r, c.slot).waited = true;
-    r.left = 1;
-    r.computes_until = r.clock;
-    r.wait_set = kInternalSet;
-    r.state = State::kWaiting;
-    advance(index);
-    give_way(rank);
-    return false; // when it is over already, the rank is on the runnable list
+    return !blocking || wait(rank, kInternalSet);
 }
 
 std::uint32_t Engine::draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const {

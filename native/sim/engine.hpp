@@ -103,6 +103,7 @@ class Engine {
         State state = State::kComputing;
         std::uint8_t flows = 0;
         bool flow_overflow = false;
+        bool posts = false; // its collective has more messages to send at once, each when the one before is out
         // The second holds what its own calls need.
         Ps tx_free = 0, compute_at_send = 0;
         Ps owed = 0; // work for what it has sent that is still to be done, unless it waits first
@@ -156,7 +157,8 @@ class Engine {
     struct Context { // a collective in progress on one rank
         std::uint32_t next = kNone, rank = 0, op = 0, round = 0, outstanding = 0, seq = 0, slot = 0;
         std::uint64_t reduce_bytes = 0;
-        Ps late_time = 0, late_cost = 0; // completions that the process has not seen yet
+        Ps late_time = 0, late_cost = 0; // receives that the process has not seen yet
+        Ps sent = 0;                     // when the last of this round's messages has left
         Algorithm algorithm = Algorithm::kDissemination;
         bool closing = false;
         bool posting = false; // this round's messages are being posted
@@ -276,6 +278,8 @@ class Engine {
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
     void advance(std::uint32_t context);
+    void see_received(Context &c);
+    void end_round(Context &c);
     void context_step_done(std::uint32_t context, Ps time, Ps cost, bool receive);
     void finish_context(std::uint32_t context);
 

@@ -2,6 +2,7 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearmetal {
 
@@ -340,8 +341,7 @@ void Engine::enter(std::uint32_t rank) {
         const std::uint32_t index = r.deferred_contexts;
         Context &c = contexts_[index];
         r.deferred_contexts = c.next;
-        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
-        c.late_cost = 0;
+        end_round(c);
         c.granted = true;
         plan_context(index, std::max(r.clock, now_));
     }
@@ -381,15 +381,22 @@ void Engine::advance(std::uint32_t index) {
     r.clock = std::max(r.clock, now_);
     const CollectiveCall call = call_of(c);
     const Comm &comm = *call.comm;
+    bool due = r.state == State::kInCall; // the call's own turn: its next message leaves as that of a send does
     for (;;) {
         const Round round = collective_round(call, c.round);
         if (round.last) {
             c.closing = true;
-            if (c.outstanding == 0)
+            if (c.outstanding == 0) {
+                end_round(c);
                 finish_context(index);
+            }
             return;
         }
-        if (round.send_to != kAny && looks(r, now_) && r.clock > now_) {
+        if (round.send_to != kAny && !std::exchange(due, false) && looks(r, now_) && r.clock > now_) {
+            if (r.state == State::kInCall) { // its own call, which returns only after what need not wait
+                r.posts = true;
+                return;
+            }
             c.granted = true;
             plan_context(index, r.clock);
             return;
@@ -408,16 +415,30 @@ void Engine::advance(std::uint32_t index) {
             post_send(rank, world_rank(comm, rank, static_cast<std::uint32_t>(round.send_to)), tag,
                       2 * comm.context + 1, round.send_bytes, false, index | kContextOwner);
         c.posting = false;
-        const bool waits = c.outstanding > 0 && !round.open;
-        if (!waits || (r.state == State::kWaiting && looks(r, now_))) {
-            r.clock = std::max(r.clock, c.late_time) + c.late_cost;
-            c.late_cost = 0;
-        }
-        if (waits) {
+        if (round.open) // what has come is looked at when all is posted
+            continue;
+        if (c.outstanding > 0) {
+            if (r.state == State::kWaiting && looks(r, now_))
+                see_received(c);
             c.granted = false;
             return;
         }
+        end_round(c);
     }
+}
+
+// The process looks at what it has received for a collective meanwhile.
+void Engine::see_received(Context &c) {
+    Rank &r = ranks_[c.rank];
+    r.clock = std::max(r.clock, c.late_time) + c.late_cost;
+    c.late_cost = 0;
+}
+
+// Everything of a round is there or has left.
+void Engine::end_round(Context &c) {
+    see_received(c);
+    Rank &r = ranks_[c.rank];
+    r.clock = std::max(r.clock, c.sent);
 }
 
 // One send or receive of a collective is complete at `time`; handling it costs `cost`.
@@ -425,7 +446,9 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
     Context &c = contexts_[index];
     Rank &r = ranks_[c.rank];
     --c.outstanding;
-    if (r.state == State::kWaiting && receive && !c.posting && looks(r, time)) {
+    if (!receive) {
+        c.sent = std::max(c.sent, time);
+    } else if (r.state == State::kWaiting && !c.posting && looks(r, time)) {
         r.clock = awake(c.rank, time) + cost;
     } else {
         c.late_time = std::max(c.late_time, time);
@@ -435,12 +458,11 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
     if (c.outstanding > 0 || open || c.posting)
         return;
     if (looks(r, time)) {
-        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
-        c.late_cost = 0;
+        end_round(c);
         c.granted = true;
         plan_context(index, std::max(r.clock, now_));
     } else if (machine_->async_progress) {
-        plan_context(index, std::max(now_, c.late_time) + c.late_cost);
+        plan_context(index, std::max(std::max(now_, c.late_time) + c.late_cost, c.sent));
         c.late_cost = 0;
     } else {
         c.next = r.deferred_contexts;

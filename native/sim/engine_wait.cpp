@@ -25,6 +25,8 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
             s.time = r.clock;
             s.state = SlotState::kDone;
         } else if (s.state >= SlotState::kSending && !s.waited) {
+            if (s.state == SlotState::kCollective && carrier(s) != kNone)
+                see_received(contexts_[carrier(s)]);
             s.waited = true;
             ++left;
         }
@@ -110,7 +112,7 @@ void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::
     spend(rank, out + in);
     r.clock += out;
     const std::uint32_t index = program(r).slots + kCollectiveSlot;
-    slot(r, index) = {.overhead_ps = in, .state = SlotState::kCollective, .waited = true};
+    slot(r, index) = {.time = kNone, .overhead_ps = in, .state = SlotState::kCollective, .waited = true};
     r.left = 1;
     r.computes_until = r.clock;
     r.wait_set = kInternalSet;
