@@ -10,6 +10,7 @@ import pytest
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
+from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.models import (
     Cores,
     Distribution,
@@ -22,6 +23,7 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall
+from nearmetal.predict.trace_view import read_placement
 from nearmetal.report.prediction_json import PlacedJson
 from nearmetal.report.prediction_text import placements
 from tests.unit.simulated import computing
@@ -132,6 +134,39 @@ def test_a_placement_that_is_not_shown_to_be_faster_is_told(tmp_path: Path, monk
     err = placed(monkeypatch, tmp_path, shared(ring), *argv, intra=measured(1, 8, 1024), inter=measured(50, 8, 1024))
     assert "round-robin" in err
     assert said not in " ".join(err.split())
+
+
+@pytest.mark.parametrize("launcher", WRITERS)
+def test_a_launchers_file_tells_what_its_placement_gains(
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose gain was not shown looked like any other, and files are kept longer than what a terminal said."""
+    ring = Op(OpKind.SENDRECV, rule=Peer.SHIFT, peer=2, recv_rule=Peer.SHIFT, recv_peer=2, message_bytes=8)
+    near, far = measured(3, 8, 1024), measured(50, 8, 1024)
+    tails = (
+        Distribution((0.0, 0.5, 1.0), (0, us * 1_000_000, most_us * 1_000_000))
+        for us, most_us in ((300, 600), (100, 900))
+    )
+    lucky = [replace(near, segments=tuple(replace(one, residual=tail) for one in near.segments)) for tail in tails]
+
+    def written(schedule: Schedule, **machine: PathModel) -> tuple[str, str]:
+        argv = ("--path", "vf", "--replicas", "40", "--seed", "1", "--launcher", launcher)
+        told = placed(monkeypatch, tmp_path, schedule, *argv, "-o", str(tmp_path / "ranks"), **machine)
+        return (tmp_path / "ranks").read_text(), " ".join(told.split())
+
+    file, told = written(shared(ring), intra=lucky[0], inter=lucky[1])
+    assert "The default needs no file; --check measures both." in told
+    shown, _ = written(shared(ring), intra=near, inter=far)
+    default, _ = written(shared(exchange(Peer.XOR, 1, 8)), intra=near, inter=far)
+    if launcher == "reorder":  # the program itself reads it, and no program was told of comments
+        assert "#" not in file + shown + default
+        return
+    assert file.splitlines()[0].startswith("# round-robin on vf / as-found / polling, by nearmetal place: ")
+    assert file.splitlines()[1].startswith("# That is not shown to be faster.")
+    assert sum(line.startswith("#") for line in shown.splitlines()) == 1
+    assert default.startswith("# in-order on vf / as-found / polling, by nearmetal place: what launchers do by default")
+    if launcher != "mpich":  # whose lines stand for several ranks
+        assert read_placement(tmp_path / "ranks", 4).nodes == ("a", "a", "b", "b")
 
 
 def test_one_placement_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

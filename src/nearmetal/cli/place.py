@@ -19,7 +19,7 @@ from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, t
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt, told_once
-from nearmetal.predict.launcher_files import WRITERS
+from nearmetal.predict.launcher_files import WRITERS, commented
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
@@ -142,7 +142,7 @@ def command(
     even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         _print_break_even(even)
-    text = WRITERS[launcher](found[0][1].host_of, slots)
+    written, evidence = WRITERS[launcher](found[0][1].host_of, slots), _evidence(candidates[0])
     if kept is not None:
         save(
             kept,
@@ -153,12 +153,13 @@ def command(
             hosts=slots.names,
             host_of=tuple(found[0][1].host_of.tolist()),
             launcher=launcher,
-            launcher_file=text,
+            launcher_file=commented(launcher, evidence, written),
             doubts=tuple(dict.fromkeys(one.said for several in doubts.values() for one in several)),
             break_even=even,
         )
     if checked:
-        _check(found, checked, (check_blocks, check_figure))
+        evidence += _check(found, checked, (check_blocks, check_figure))
+    text = commented(launcher, evidence, written)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -221,15 +222,18 @@ def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ..
 
 def _check(
     found: list[tuple[NamedMachine, Candidate]], checked: tuple[RunDir, tuple[str, ...]], how: tuple[int, str]
-) -> None:
-    """Measure the fastest placement against the default one of its machine and print both gains."""
+) -> list[str]:
+    """Measure the fastest placement against the default one of its machine, print both gains, and return the last line.
+
+    Return nothing where both are the same.
+    """
     named, chosen = found[0]
     default = next(one for other, one in found if other == named and one.method == "in-order")
     run, program = checked
     console = Console(stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
         console.print("The recommended placement is the default one, so there is nothing to check.")
-        return
+        return []
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
     study = placement_study(run.study(), named, program, placements, figure)
@@ -238,7 +242,9 @@ def _check(
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")
     span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
     clock = "the program's own figure" if figure else "the wall clock, start-up included"
-    console.print(f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval")
+    measured = f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval"
+    console.print(measured)
+    return [measured]
 
 
 def _grid(dims: str | None, ranks: int, slots: Slots, hosts: str) -> tuple[int, ...]:
@@ -274,11 +280,27 @@ def _print(candidates: tuple[PlacedJson, ...]) -> None:
     console = Console(stderr=True)
     as_table.draw(console, [placements(candidates)])
     best = candidates[0]
-    if best.method != "in-order" and best.gain[1] <= 0:
+    if not _is_shown(best):
         console.print(
             f"{best.method} is not shown to be faster than the launcher's default on {best.name}: "
-            f"{gained(best.gain)} in 95 % of replays."
+            f"{gained(best.gain)} in 95 % of replays. {_REMEDY}."
         )
+
+
+_REMEDY = "The default needs no file; --check measures both"
+
+
+def _is_shown(best: PlacedJson) -> bool:
+    return best.method == "in-order" or best.gain[1] > 0
+
+
+def _evidence(best: PlacedJson) -> list[str]:
+    """Return the lines that a launcher's file begins with: what it is, and whether it is shown to gain anything."""
+    name = f"{best.method} on {best.name}, by nearmetal place"
+    if best.method == "in-order":
+        return [f"{name}: what launchers do by default, and no other placement was faster in replays"]
+    told = [f"{name}: gain {gained(best.gain)} on the launcher's default in replays (middle, 95 %)"]
+    return told if _is_shown(best) else [*told, f"That is not shown to be faster. {_REMEDY}."]
 
 
 def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -51,6 +51,13 @@ def reorder(host_of: NDArray[np.uint32], slots: Slots) -> str:
     _names(host_of, slots)
     roles = np.argsort(host_of, kind="stable")
     return "".join(f"{role}\n" for role in roles)
+
+
+def commented(launcher: str, lines: Sequence[str], text: str) -> str:
+    """Return a launcher's file with comments before it; as it is where whoever reads it knows none (`reorder`)."""
+    if launcher == "reorder":
+        return text
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines) + text
 
 
 WRITERS: dict[str, Callable[[NDArray[np.uint32], Slots], str]] = {
