@@ -83,7 +83,8 @@ def power(blocks: int, difference: float, launch_sd: float, level: float) -> flo
     """Return how often a true difference (0.1: 10 %) is found by so many blocks, two-sided at `level`."""
     critical = float(special.stdtrit(blocks - 1, 1 - level / 2))
     shift = math.log1p(difference) * math.sqrt(blocks) / (math.sqrt(1.5) * launch_sd)
-    return 1.0 - float(special.nctdtr(blocks - 1, shift, critical))
+    missed = float(special.nctdtr(blocks - 1, shift, critical))
+    return 1.0 if math.isnan(missed) else 1.0 - missed  # SciPy returns NaN where this probability underflows
 
 
 def smallest_difference(blocks: int, launch_sd: float, level: float) -> float:
