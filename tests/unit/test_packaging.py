@@ -54,6 +54,13 @@ def test_the_interpreter_runs_it_as_a_module() -> None:
     assert subprocess.run(argv, capture_output=True, text=True, timeout=600, check=True).stdout.startswith("nearmetal,")
 
 
+def test_make_lists_every_target() -> None:
+    """The one with a number in its name was missing."""
+    targets = set(re.findall(r"^([^\s:#]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    done = subprocess.run(["make", "-s", "-C", ROOT, "help"], capture_output=True, text=True, timeout=60, check=True)
+    assert {line.split()[1] for line in done.stdout.splitlines()} == targets
+
+
 def test_the_picture_of_the_rooms_is_the_order_in_which_they_may_import() -> None:
     block = (ROOT / "docs" / "design.md").read_text().partition("    src/nearmetal/\n")[2].partition("    native/")[0]
     drawn = [name for line in block.splitlines() for name in re.findall(r"\b([a-z]+)(?:\.py|/  )", line[:80])]
