@@ -1,4 +1,4 @@
-"""Programs of a few calls and a machine of round numbers, for tests of the simulator."""
+"""Programs of a few calls and a machine with round numbers, for tests of the simulator."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_values_and_summaries_agree(run: nm.Run) -> None:
     assert all(one["p99_9_ns"] is None and one["p99_ns"] for one in summary)
 
 
-def test_frames_are_taken_by_other_libraries(run: nm.Run) -> None:
+def test_frames_convert_to_other_libraries(run: nm.Run) -> None:
     frame = run.trials
     assert pa.table(frame).equals(frame.to_arrow())
     assert pl.DataFrame(frame).height == len(frame) == len(frame.to_pandas())
@@ -131,7 +131,7 @@ def test_comparison_of_runs(run: nm.Run, tmp_path: Path) -> None:
     assert other.compare(run, margin=0.9).verdicts["verdict"].tolist() == ["within"]
 
 
-def test_what_notebooks_show_is_escaped(tmp_path: Path) -> None:
+def test_notebook_output_is_escaped(tmp_path: Path) -> None:
     study = SMALL.replace('name = "latency"', 'name = "latency"').replace(
         '"Software data paths of this machine"', f"'''{ATTACK}'''"
     )
@@ -147,7 +147,7 @@ def test_what_notebooks_show_is_escaped(tmp_path: Path) -> None:
     assert "<script>" not in run.html()
 
 
-def test_errors_say_what_to_do(run: nm.Run, tmp_path: Path) -> None:
+def test_errors_have_hints(run: nm.Run, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no valid trial with path 'vlan', message_bytes 8"):
         run.samples(path="vlan", message_bytes=8)
     with pytest.raises(ForeignFileError, match="is not a run directory"):
@@ -174,7 +174,7 @@ def test_damaged_samples_are_refused(tmp_path: Path) -> None:
             read(trial=0)
 
 
-def test_runs_of_a_directory_come_oldest_first(run: nm.Run) -> None:
+def test_runs_of_a_directory_are_listed_oldest_first(run: nm.Run) -> None:
     assert [one.path for one in nm.open_runs(run.path.parent)] == [run.path]
 
 

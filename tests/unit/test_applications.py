@@ -1,4 +1,4 @@
-"""What an application is asked for and what it prints, without an MPI."""
+"""The arguments of an application and the parsing of its output, without an MPI."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def finished(text: str, exit_status: int = 0) -> Finished:
     return Finished(("mpirun",), exit_status, text.encode(), b"", 1)
 
 
-def test_the_end_block_is_read() -> None:
+def test_the_end_block_is_parsed() -> None:
     assert read_end_block(PRINTED) == READ
     assert not read_end_block(PRINTED.replace("  SUCCESSFUL", "UNSUCCESSFUL")).verified
 
 
 @given(st.integers(0, len(PRINTED) - 1).map(lambda end: PRINTED[:end]))
-def test_a_cut_end_block_is_refused_or_whole(text: str) -> None:
+def test_a_truncated_end_block_is_refused_or_complete(text: str) -> None:
     with contextlib.suppress(ForeignFileError):
         assert read_end_block(text) == READ
 
 
 @given(st.text() | st.lists(st.sampled_from(PRINTED.splitlines())).map("\n".join))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(ForeignFileError):
         assert read_end_block(text).title == "MG"
 
 
 @given(st.sampled_from([line for line in PRINTED.splitlines() if "=" in line][:9]))
-def test_an_end_block_without_a_line_is_refused(line: str) -> None:
+def test_an_end_block_with_a_missing_line_is_refused(line: str) -> None:
     if line.startswith((" Max", " Mop/s/", " Operation", " Version")):
         return
     with pytest.raises(ForeignFileError):
@@ -108,7 +108,7 @@ def test_the_arguments_of_each_application() -> None:
         ("cg", 1, {"trace": "yes"}, "trace = 'yes'"),
     ],
 )
-def test_what_cannot_run_is_refused_before_it_starts(
+def test_impossible_arguments_are_refused_before_the_launch(
     name: str, ranks: int, options: dict[str, str | int], words: str
 ) -> None:
     with pytest.raises(BadInputError) as caught:
@@ -117,7 +117,7 @@ def test_what_cannot_run_is_refused_before_it_starts(
     assert caught.value.hint
 
 
-def test_only_what_was_ordered_and_verified_is_believed() -> None:
+def test_only_the_requested_and_verified_result_is_accepted() -> None:
     workload = ApplicationWorkload()
     workload.verify(order("mg"), finished(PRINTED), {})
     for asked in (order("cg"), order("mg", **{"class": "W"}), order("mg", ranks=1)):
@@ -142,7 +142,7 @@ def test_a_prebuilt_program_needs_no_sources(tmp_path: Path, monkeypatch: pytest
     assert build_apps(mpi) == ready
 
 
-def test_the_floor_of_packets() -> None:
+def test_the_least_number_of_packets() -> None:
     workload = ApplicationWorkload()
     assert workload.least_packets(order("mg", ranks=1)) == 0
     assert workload.least_packets(order("mg")) == 4

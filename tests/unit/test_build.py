@@ -1,4 +1,4 @@
-"""Programs are built at first use, once, by whoever comes first; a build that fails says why and leaves nothing."""
+"""Programs are built once, by the first to use them; a failed build reports the reason and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout of its own with one program in it, and a cache beside it."""
+    """Return a separate checkout with one program, and a cache beside it."""
     room = tmp_path / "native" / "toy"
     room.mkdir(parents=True)
     (room / "toy.h").write_text("#define ANSWER 42\n")
@@ -53,7 +53,7 @@ def test_a_program_is_built_once(site: Path) -> None:
     assert program.is_relative_to(site / "cache" / "nearmetal")
 
 
-def test_whatever_could_change_it_builds_it_anew(site: Path) -> None:
+def test_every_input_that_could_change_it_triggers_a_rebuild(site: Path) -> None:
     programs = {build_program(mpi(site), "toy", "toy")}
     programs.add(build_program(mpi(site, version="5.1"), "toy", "toy"))
     programs.add(build_program(mpi(site, compiler_version="2"), "toy", "toy"))
@@ -63,7 +63,7 @@ def test_whatever_could_change_it_builds_it_anew(site: Path) -> None:
     assert len(programs) == runs(site) == 5
 
 
-def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(site: Path) -> None:
+def test_a_failed_build_shows_the_compiler_output_and_leaves_nothing(site: Path) -> None:
     (site / "native" / "toy" / "toy.c").write_text("int main(void) { return no_such_thing; }\n")
     with pytest.raises(NearmetalError, match="no_such_thing") as caught:
         build_program(mpi(site), "toy", "toy")
@@ -71,7 +71,7 @@ def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(site: Path)
     assert [path.name for path in (site / "cache" / "nearmetal" / "programs").iterdir()] == ["toy.lock"]
 
 
-def test_builders_at_the_same_time_do_the_work_once(site: Path) -> None:
+def test_concurrent_builders_compile_once(site: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from nearmetal import native;"
         "from nearmetal.workloads.build import build_program; from nearmetal.workloads.mpi.mpi import Mpi;"
@@ -80,9 +80,9 @@ def test_builders_at_the_same_time_do_the_work_once(site: Path) -> None:
     )
     argv = [sys.executable, "-c", code, str(site / "native"), mpi(site).mpicc]
     builders = [process.spawn(argv, env=dict(os.environ)) for _ in range(4)]
-    said = {builder.communicate(timeout=600)[0] for builder in builders}
-    assert len(said) == 1
-    assert said != {b""}
+    outputs = {builder.communicate(timeout=600)[0] for builder in builders}
+    assert len(outputs) == 1
+    assert outputs != {b""}
     assert runs(site) == 1
 
 

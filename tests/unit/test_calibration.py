@@ -1,4 +1,4 @@
-"""Intervals that know the error of the model: made of validated cases, by class."""
+"""Intervals that include the model's error, made from validated cases by class."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from nearmetal.predict.validate import VALIDATED_LAUNCHES
 PATH = PathModel((Segment(UNBOUNDED, 1),))
 
 
-def test_the_cases_that_ship_are_those_of_the_page() -> None:
+def test_the_shipped_cases_match_the_docs_page() -> None:
     cases = validated_cases()
     assert len(cases) == 136
     counts = {name: sum(case.case_class == name for case in cases) for name in (OWN, SHARED, RELAY)}
     assert counts == {OWN: 42, SHARED: 64, RELAY: 30}
-    assert {case.launches for case in cases} == {VALIDATED_LAUNCHES}  # of these the errors of a p99 are
+    assert {case.launches for case in cases} == {VALIDATED_LAUNCHES}  # the errors of a p99 are from these
     errors = [abs(case.predicted_ms / case.measured_ms - 1) for case in cases if case.case_class == OWN]
     assert np.median(errors) == pytest.approx(0.058, abs=0.002)
     assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
@@ -60,7 +60,7 @@ def test_the_class_of_a_prediction(kind: str, cores: Cores | None, per_node: int
 
 
 def test_an_interval_keeps_the_sign_of_earlier_errors() -> None:
-    """Predictions that came out too short by up to a half reach up, not down."""
+    """If predictions were up to a half too short, the interval extends up, not down."""
     errors = Errors(SHARED, tuple(np.log(np.linspace(1.0, 1.5, 99))))
     low, high = errors.interval(np.full(20, 1_000_000)) or (0, 0)
     assert low == pytest.approx(1_020_000, rel=0.01)
@@ -70,7 +70,7 @@ def test_an_interval_keeps_the_sign_of_earlier_errors() -> None:
     assert wider[1] > high
 
 
-def test_too_few_cases_give_no_interval_and_an_unknown_class_takes_all() -> None:
+def test_too_few_cases_give_no_interval_and_an_unknown_class_uses_all() -> None:
     assert Errors(GUEST, (0.0,) * 18).span() is None
     assert Errors(GUEST, (0.0,) * 18).interval(np.array([1])) is None
     assert Errors(GUEST, (0.0,) * 19).span() == (1.0, 1.0)
@@ -78,7 +78,7 @@ def test_too_few_cases_give_no_interval_and_an_unknown_class_takes_all() -> None
     assert len(errors_of(ratio_errors(shipped_jobs(), ("veth", "", "")), OWN).logs) == 28
 
 
-def test_errors_of_ratios_are_to_the_bare_path_of_each_job() -> None:
+def test_errors_of_ratios_are_relative_to_the_bare_path_of_each_job() -> None:
     vf, port, other = ((path, setting, "polling") for path, setting in (("vf", "a"), ("native", "a"), ("native", "b")))
     jobs = [
         [JobCase(OWN, vf, 0.5), JobCase(OWN, port, 0.2), JobCase(OWN, other, 0.1)],
@@ -90,10 +90,10 @@ def test_errors_of_ratios_are_to_the_bare_path_of_each_job() -> None:
     assert {name: pytest.approx(logs) for name, logs in found.items()} == {OWN: (-0.1, 0.3, 0.4), RELAY: (0.4,)}
 
 
-def test_the_chance_to_stay_within_a_loss_counts_errors() -> None:
+def test_the_chance_of_staying_within_a_loss_counts_errors() -> None:
     errors = Errors(OWN, tuple(np.log(np.linspace(0.8, 1.2, 99))))
     assert errors.chance_below(1.0, 1.1) == pytest.approx(0.75, abs=0.02)
-    assert errors.chance_below(1.0, 2.0) == pytest.approx(0.995)  # 99 cases cannot make it certain
+    assert errors.chance_below(1.0, 2.0) == pytest.approx(0.995)  # 99 cases do not make it certain
     assert errors.chance_below(1.5, 1.1) == pytest.approx(0.005)
 
 
@@ -111,9 +111,9 @@ def test_coverage_leaves_one_application_out() -> None:
     assert width < 2.5
 
 
-def test_coverage_does_not_judge_an_application_whose_others_are_too_few() -> None:
+def test_coverage_skips_an_application_with_too_few_others() -> None:
     case = ValidatedCase(RELAY, "a", "S", 2, "spread", "tap", 4, 10.0, 10.0, 1.0, 1.0, 1.0)
     few = [replace(case, application="b")] * 2
     inside, judged, _ = coverage([*[case] * 20, *few], RELAY, lambda one: one.run_error)
-    assert (inside, judged) == (2, 2)  # two others are no interval for the 20 cases of a
+    assert (inside, judged) == (2, 2)  # two others give no interval for the 20 cases of a
     assert coverage(few, RELAY, lambda one: one.run_error)[:2] == (0, 0)

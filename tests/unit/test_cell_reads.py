@@ -1,4 +1,4 @@
-"""How often samples are read: records hold what they say, and only distributions need them again, once each."""
+"""How often samples are read: records hold their summaries; only distributions read samples again, once each."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_measuring_and_comparing_read_no_samples_and_a_report_reads_each_once(
     assert set(reads.values()) == {1}
 
 
-def test_a_record_holds_what_its_samples_say(tmp_path: Path) -> None:
+def test_a_record_holds_the_summary_of_its_samples(tmp_path: Path) -> None:
     ns = np.random.default_rng(5).integers(1_000, 9_000, (3, 60))
     flags = np.zeros(ns.shape, np.uint8)
-    flags[0, 20], flags[2, 30] = 1, 1  # of a rank that counts, and of one that does not
+    flags[0, 20], flags[2, 30] = 1, 1  # a rank whose values count, and one whose values do not
     cells = [
         CellSamples("allreduce", 8, 5, (0, 1), ns, ns, flags),
-        CellSamples("latency", 64, 60, (0,), ns, ns, flags),  # warm-up alone
+        CellSamples("latency", 64, 60, (0,), ns, ns, flags),  # only warm-up
         CellSamples("latency", 8, 0, (0,), ns, -ns, flags * 0),
     ]
     info = RunInfo("small", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")

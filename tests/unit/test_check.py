@@ -42,12 +42,12 @@ def test_a_good_study_passes() -> None:
     check_study(parse_study(GOOD, "t"))
 
 
-def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
+def test_all_unknown_names_are_listed_together() -> None:
     with pytest.raises(BadInputError) as caught:
         check_study(parse_study(BAD, "t"))
     text = caught.value.render()
     assert "has 9 errors" in text
-    for said in (
+    for message in (
         "there is no host 'locla' (did you mean 'local'?)",
         "'mpitch' is not an MPI that nearmetal launches (did you mean 'mpich'?)",
         "there is no path 'teleport'",
@@ -58,7 +58,7 @@ def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
         "there is no knob 'nic.rx-usec' (did you mean nic.rx-usecs",
         "there is no knob 'mpi.foo'",
     ):
-        assert said in text
+        assert message in text
 
 
 LAB = """
@@ -84,13 +84,13 @@ progress = "PROGRESS"
         ("mpich", "4.0.2", "base", "vf", "polling", "a waiting rank of mpich-4.0.2 polls without yielding"),
         ("mpich", "5.0.2", "base", "vf", "polling", ""),
         ("mpich", "4.0.2", "smp2", "vf", "polling", ""),
-        ("mpich", "", "base", "vf", "polling", ""),  # no image: the launch itself refuses
+        ("mpich", "", "base", "vf", "polling", ""),  # there is no image: the launch itself refuses
         ("openmpi", "4.1.4", "base", "vf", "polling", ""),
         ("openmpi", "4.1.4", "kvm", "guest-vf", "polling", "a rank that polls inside a guest keeps its processor"),
         ("openmpi", "4.1.4", "kvm", "guest-vf", "blocking", ""),
     ],
 )
-def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_starts(
+def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_up_front(
     monkeypatch: pytest.MonkeyPatch, flavour: str, version: str, machine: str, path: str, progress: str, refused: str
 ) -> None:
     monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: version)
@@ -125,7 +125,7 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
         ('nodes = 2, machine = "kvm"', "[0, 1]\noptions = { waterfall = true }", "vhost", "asks for a kernel trace"),
     ],
 )
-def test_ranks_may_poll_where_every_node_of_the_lab_is_a_machine(
+def test_ranks_may_poll_where_every_lab_node_is_a_machine_of_its_own(
     monkeypatch: pytest.MonkeyPatch, options: str, placement: str, path: str, refused: str
 ) -> None:
     monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: "4.0.2")
@@ -136,7 +136,7 @@ def test_ranks_may_poll_where_every_node_of_the_lab_is_a_machine(
 
 
 @pytest.mark.parametrize(("processors", "refused"), [(1, True), (2, False)])
-def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_this_process(
+def test_a_local_study_is_refused_where_polling_ranks_share_processors(
     monkeypatch: pytest.MonkeyPatch, processors: int, refused: bool
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
@@ -167,7 +167,7 @@ def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_
         ('{ kind = "slurm" }', 'name = "declared"\noptions = { partition = "x", "interface.1" = "eth1" }', ""),
     ],
 )
-def test_an_option_that_host_or_path_does_not_have_is_refused(host: str, path: str, refused: str) -> None:
+def test_an_unknown_option_of_a_host_or_path_is_refused(host: str, path: str, refused: str) -> None:
     study = f'format = 1\nname = "s"\nbaseline = "veth"\nhost = {host}\n[[path]]\nname = "veth"\n[[path]]\n{path}\n'
     study += '[[workload]]\nname = "ping"\nkind = "qperf"\noperation = "tcp_lat"\nsizes = [8]\n'
     with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():

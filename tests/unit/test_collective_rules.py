@@ -1,4 +1,4 @@
-"""Which messages a collective is played as: the algorithm that Open MPI chooses since 4.1, by ranks and bytes."""
+"""Which messages a collective is simulated as: the algorithm that Open MPI 4.1 and later choose by ranks and bytes."""
 
 from __future__ import annotations
 
@@ -79,12 +79,16 @@ def test_an_alltoall_sends_all_at_once_or_in_pairs(ranks: int, size: int, at_onc
 
 def test_a_barrier_of_a_few_ranks_goes_through_the_first() -> None:
     assert [(to, source) for to, _, source, _ in rounds(Collective.BARRIER, 4, 0, rank=2)] == [(0, -1), (-1, 0)]
-    told = rounds(Collective.BARRIER, 4, 0)
-    assert [source for _, _, source, _ in told] == [1, 2, 3, -1, -1, -1]
-    assert [is_open for *_, is_open in told][:3] == [True, True, False]  # nobody is told before all have come
+    received = rounds(Collective.BARRIER, 4, 0)
+    assert [source for _, _, source, _ in received] == [1, 2, 3, -1, -1, -1]
+    assert [is_open for *_, is_open in received][:3] == [
+        True,
+        True,
+        False,
+    ]  # no rank is released before all have arrived
 
 
-def took_ns(collective: Collective, ranks: int, size: int, *, vector: bool = False) -> int:
+def duration_ns(collective: Collective, ranks: int, size: int, *, vector: bool = False) -> int:
     op = Op(OpKind.COLLECTIVE, collective=collective, message_bytes=size, peer=0)
     if vector:
         op = replace(op, vector=True, sizes=0, recv_sizes=0)
@@ -92,19 +96,19 @@ def took_ns(collective: Collective, ranks: int, size: int, *, vector: bool = Fal
     return run_ns(Schedule(ranks, (own,) * ranks))
 
 
-def test_a_waiting_rank_looks_at_once_at_what_came_before_its_collective() -> None:
-    """The message of the early rank is received while those of the late ones are awaited, not after them."""
+def test_a_waiting_rank_handles_messages_that_arrived_before_its_collective_at_once() -> None:
+    """The early rank's message is received while waiting for the late ones, not after them."""
     barrier = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
     slow = path(latency=1000, o_s=100, o_r=100_000)
-    # The last of the late messages is received 2 o_r after both came; then rank 0 sends three.
+    # The last late message is received 2 o_r after both arrived; then rank 0 sends three.
     end_ns = 10_000_000 + 100 + 1000 + 2 * 100_000 + 3 * 100 + 1000 + 100_000
     assert run_ns(computing(1, 10, 10, 0, ops=barrier), replace(MACHINE, inter=slow)) == end_ns
 
 
 def test_an_alltoallv_of_four_ranks_sends_all_at_once() -> None:
-    """It was played in pairs, as before 4.1: IS on two nodes of two ranks came out 9 to 11 points shorter."""
-    alltoallv = [took_ns(Collective.ALLTOALL, ranks, 600_000, vector=True) for ranks in (3, 4)]
-    pairs = [took_ns(Collective.ALLTOALL, ranks, 600_000) for ranks in (3, 4)]
+    """It was simulated in pairs, as before 4.1: IS on two nodes of two ranks came out 9 to 11 points too short."""
+    alltoallv = [duration_ns(Collective.ALLTOALL, ranks, 600_000, vector=True) for ranks in (3, 4)]
+    pairs = [duration_ns(Collective.ALLTOALL, ranks, 600_000) for ranks in (3, 4)]
     assert alltoallv[0] == pairs[0]
     assert alltoallv[1] < pairs[1]
 
@@ -112,17 +116,17 @@ def test_an_alltoallv_of_four_ranks_sends_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("mpi", "warned"), [("openmpi 4.0.7", True), ("openmpi 4.1.4", False), ("openmpi 5.0.11", False)]
 )
-def test_an_older_open_mpi_is_told_to_have_other_rules(mpi: str, warned: bool) -> None:
+def test_the_other_rules_of_an_older_open_mpi_are_reported(mpi: str, warned: bool) -> None:
     named = NamedMachine("vf", "as-found", "polling", MACHINE, mpi=mpi)
     barrier = Program((DoCall(0),), (Op(OpKind.COLLECTIVE),), (Comm(0, size=2),))
     schedule = Schedule(2, (barrier, barrier))
-    told = [doubt.said for doubt in find_doubts([schedule], named, Placement.block(2, 1))]
-    assert any(f"{mpi} chooses algorithms for collectives by older rules" in one for one in told) is warned
+    doubts = [doubt.said for doubt in find_doubts([schedule], named, Placement.block(2, 1))]
+    assert any(f"{mpi} chooses algorithms for collectives by older rules" in one for one in doubts) is warned
     assert not any("by older rules" in one.said for one in find_doubts([ping()], named, Placement.block(2, 1)))
 
 
-def known_at_the_end(library: int, collective: Collective, ranks: int, root: int, size: int) -> list[set[int]]:
-    """Return of each rank whose data can have reached it, over the messages that the ranks' rounds send."""
+def sources_at_the_end(library: int, collective: Collective, ranks: int, root: int, size: int) -> list[set[int]]:
+    """Return for each rank the ranks whose data can have reached it over the messages of all rounds."""
     left = [deque(_sim.expand_collective(library, int(collective), ranks, rank, root, size)) for rank in range(ranks)]
     known = [{rank} for rank in range(ranks)]
     waited: list[list[int]] = [[] for _ in range(ranks)]
@@ -149,11 +153,11 @@ def known_at_the_end(library: int, collective: Collective, ranks: int, root: int
 
 @pytest.mark.parametrize("library", range(len(MPIS)))
 @pytest.mark.parametrize("collective", [one for one in Collective if not one.name.startswith("NEIGHBOR")])
-def test_a_collective_carries_what_it_is_for(collective: Collective, library: int) -> None:
+def test_a_collective_delivers_the_data_it_is_for(collective: Collective, library: int) -> None:
     to_root, from_root = {Collective.REDUCE, Collective.GATHER}, {Collective.BCAST, Collective.SCATTER}
     for ranks, size in product((1, 2, 3, 4, 5, 7, 8, 9, 16, 33), (0, 1, 100, 3000, 70_000, 3_000_000)):
         for root in {0, ranks - 1, ranks // 2} if collective in to_root | from_root else {0}:
-            known = known_at_the_end(library, collective, ranks, root, size)
+            known = sources_at_the_end(library, collective, ranks, root, size)
             if collective in to_root:
                 assert known[root] == set(range(ranks))
             elif collective in from_root:

@@ -1,4 +1,4 @@
-"""Reading what the kernel counts, from texts as it writes them."""
+"""Parsing the kernel's counters from text in its own format."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ eth0:1:1500       2    3    4    0     0          0         0     5678      16  
 """
 
 
-def test_interfaces_are_read_by_column() -> None:
+def test_interface_counters_are_read_by_column() -> None:
     counts = parse_links(DEV)
     assert counts["lo.rx_bytes"] == counts["lo.tx_bytes"] == 2776770
     assert {name: counts[f"eth0:1.{name}"] for name in ("rx_packets", "rx_errors", "rx_dropped", "tx_dropped")} == {
@@ -34,7 +34,7 @@ def test_interfaces_are_read_by_column() -> None:
 
 
 @pytest.mark.parametrize("line", ["eth0 1 2 3", "eth0: 1 2 3", "eth0: " + "x " * 16])
-def test_a_line_of_another_shape_is_refused(line: str) -> None:
+def test_a_malformed_line_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"proc/net/dev|invalid literal"):
         parse_links(DEV + line)
 
@@ -43,27 +43,27 @@ def test_tables_of_names_and_values_are_paired() -> None:
     assert parse_snmp("Tcp: RetransSegs InErrs\nTcp: 7 0\n") == {"RetransSegs": 7, "InErrs": 0}
 
 
-def test_what_tcp_sent_again_and_held_back_is_counted() -> None:
+def test_tcp_retransmits_and_autocorking_are_counted() -> None:
     with MachineShell() as shell:
         read = counters.read_counters(shell, [""])
     assert {"tcp..RetransSegs", "tcp..TCPAutoCorking"} <= read.keys()
 
 
-def test_a_reader_that_was_cut_short_is_told() -> None:
+def test_truncated_output_of_the_reader_is_reported() -> None:
     with pytest.raises(NearmetalError, match="broke off after 1"):
         shell.split(b"one\nm 0\ntwo", ["a", "b"], "m")
 
 
 @given(st.lists(st.tuples(st.binary(max_size=20), st.booleans()), max_size=6))
-def test_files_come_apart_as_they_were(files: list[tuple[bytes, bool]]) -> None:
+def test_concatenated_files_are_split_as_they_were(files: list[tuple[bytes, bool]]) -> None:
     mark = shell.new_mark()
-    said = b"".join(body + f"\n{mark} {0 if there else 1}\n".encode() for body, there in files)
+    output = b"".join(body + f"\n{mark} {0 if there else 1}\n".encode() for body, there in files)
     paths = [str(index) for index in range(len(files))]
     expected = {path: body for path, (body, there) in zip(paths, files, strict=True) if there}
-    assert shell.split(said, paths, mark) == expected
+    assert shell.split(output, paths, mark) == expected
 
 
-def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path) -> None:
+def test_rdma_ports_count_for_their_interface_in_every_sysfs_layout(tmp_path: Path) -> None:
     for path, value in {
         "mlx5_0/ports/1/gid_attrs/ndevs/0": "ens1f0",
         "mlx5_0/ports/1/counters/port_rcv_packets": "100",
@@ -79,10 +79,10 @@ def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path)
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(f"{value}\n")
     script = counters._SCRIPT.replace("/sys/class/infiniband", str(tmp_path))
-    said = subprocess.run(
+    found = subprocess.run(
         ["sh", "-c", script, "sh", *counters._PACKETS, *counters._OTHERS], capture_output=True, check=True
     )
-    assert counters.parse_rdma("n0", said.stdout.decode()) == {
+    assert counters.parse_rdma("n0", found.stdout.decode()) == {
         "rdma.n0.ens1f0.rx_packets": 100, "rdma.n0.ens1f0.tx_packets": 90, "rdma.n0.ens1f0.out_of_sequence": 3,
         "rdma.n0.ib0.rx_packets": 7, "rdma.n0.siw0.rx_packets": 5,
         "rdma.n0.eth0.tx_packets": 11, "rdma.n0.eth0.rx_packets": 12,
@@ -93,7 +93,7 @@ def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path)
     assert (nothing.stdout, nothing.stderr) == (b"", b"")
 
 
-def test_ports_are_asked_only_where_the_kernel_offers_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_are_read_only_where_the_kernel_offers_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "siw0/ports/1/counters").mkdir(parents=True)
     (tmp_path / "siw0/ports/1/counters/port_rcv_packets").write_text("5\n")
     monkeypatch.setattr(counters, "_SCRIPT", counters._SCRIPT.replace("/sys/class/infiniband", str(tmp_path)))
@@ -104,7 +104,7 @@ def test_ports_are_asked_only_where_the_kernel_offers_verbs(tmp_path: Path, monk
         assert [name for name in read if name.startswith("rdma.")] == found
 
 
-def test_traffic_that_only_an_rdma_device_sees_proves_the_path() -> None:
+def test_traffic_counted_only_by_an_rdma_device_proves_the_path() -> None:
     ends = Endpoints(
         (Endpoint("n0", "ens1", "10.0.0.1"), Endpoint("n1", "ens1", "10.0.0.2")), "10.0.0.0/24", alone=False
     )
@@ -121,25 +121,25 @@ def stat(pid: int, name: str, ticks: int, *, began: int = 5, flags: int = 0) -> 
     return f"{pid} ({name}) R 1 1 1 0 -1 {flags} 0 0 0 0 {ticks - 1} 1 0 0 20 0 1 0 {began} 0 0\n"
 
 
-def test_other_programs_are_those_seen_before_and_after() -> None:
+def test_other_programs_are_those_present_before_and_after() -> None:
     before = parse_processes("m", [stat(7, "cc1plus", 100), stat(8, "bash", 5), stat(9, "gone", 50)], mine=0)
     reused = stat(8, "bash", 900, began=77)
     after = parse_processes("m", [stat(7, "cc1plus", 190), reused, stat(11, "rank", 400)], mine=0)
     assert used_between(before, after) == {"others.cc1plus": 90}
 
 
-def test_this_process_the_kernel_and_torn_lines_are_no_other_programs() -> None:
+def test_this_process_the_kernel_and_truncated_lines_do_not_count_as_other_programs() -> None:
     lines = [stat(7, "nearmetal", 100), stat(2, "kthreadd", 9, flags=0x208040), "12 (half", "", stat(3, "a) R (b", 7)]
     assert parse_processes("m", lines, mine=7) == {"m 3 5 a__R__b": 7}
 
 
-def test_no_name_of_a_program_reaches_the_terminal_as_it_is() -> None:
+def test_program_names_are_escaped_for_the_terminal() -> None:
     (key,) = parse_processes("", [stat(3, "\x1b[31m[/b]\u202e", 7)], mine=0)
     assert key.isascii()
     assert not set("\x1b[]/") & set(key)
 
 
-def test_a_program_that_computes_beside_a_launch_is_found() -> None:
+def test_a_busy_program_beside_a_launch_is_found() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     with MachineShell() as shell, subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Messages that cross on their way: what they take longer, and how a run tells it."""
+"""Messages that cross in flight: how much longer they take, and how a run shows it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_messages_with_an_answer_take_as_long_as_in_a_ping_pong() -> None:
 
 
 def test_a_message_to_another_rank_crosses_nothing() -> None:
-    """Of three ranks in a ring none gets one of the rank that it sends to."""
+    """In a ring of three ranks, no rank receives from the rank that it sends to."""
     ring = [
         program([Op(OpKind.SENDRECV, peer=(rank + 1) % 3, recv_peer=(rank + 2) % 3, message_bytes=1000)], ranks=3)
         for rank in range(3)
@@ -52,9 +52,9 @@ def test_a_message_to_another_rank_crosses_nothing() -> None:
     assert run_ns(Schedule(3, tuple(ring)), crossed(MACHINE, CROSSING)) == run_ns(Schedule(3, tuple(ring)))
 
 
-def test_crossing_is_what_exchanges_take_longer_than_their_replay() -> None:
+def test_crossing_is_the_time_of_exchanges_beyond_their_replay() -> None:
     replayed = {size: run_ns(exchange(size, 20)) / 20 for size in (500, 1500, 2500)}
-    more = {500: 700.0, 1500: -300.0, 2500: 1200.0}  # one is quicker than its replay
+    more = {500: 700.0, 1500: -300.0, 2500: 1200.0}  # one is faster than its replay
     measured = [Exchanges(size, 0, np.full(50, replayed[size] + more[size])) for size in more]
     computed = Exchanges(500, 20_000, np.full(50, 1e6))
     crossing = fit_crossing([*measured, computed], MACHINE)
@@ -66,7 +66,7 @@ def test_crossing_is_what_exchanges_take_longer_than_their_replay() -> None:
 
 
 @pytest.mark.parametrize("crossing", [((8, 1), (8, 2)), ((8, -1),)])
-def test_what_crossing_takes_has_rising_sizes_and_no_time_below_none(crossing: tuple[tuple[int, int], ...]) -> None:
+def test_crossing_times_have_rising_sizes_and_are_not_negative(crossing: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(BadInputError, match="crossing messages"):
         replace(path(), crossing_ps=crossing)
 
@@ -77,7 +77,7 @@ TIMES = 50
 
 
 def moderated(*, acknowledged: bool) -> Machine:
-    """An interrupt that waited for the timer does not start it again: the next one comes at once, and starts it."""
+    """An interrupt that waited for the timer does not restart it: the next one is immediate, and does."""
     rule = ModerationSetting(Moderation.IGB_QUEUE, usecs=50, emulated=True)
     return replace(MACHINE, stage=StageSetting(rule, acknowledged=acknowledged), packet_bytes=1448)
 
@@ -87,21 +87,21 @@ def each_us(schedule: Schedule, machine: Machine) -> float:
 
 
 def unequal(computes_ns: int) -> Schedule:
-    """Of two ranks that exchange one computes before: the other's message has come then, and its interrupt may wait."""
+    """One of two ranks computes before an exchange; the other's message arrives meanwhile, its interrupt may wait."""
     steps = (Repeat(TIMES, (DoGap(0), DoCall(0))),)
     own = (Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=8) for rank in range(2))
     gaps = (Distribution((0.0,), (0,)), Distribution((0.0,), (computes_ns * NS,)))
     return Schedule(2, tuple(program([op], list(steps), gaps=(rank,)) for rank, op in enumerate(own)), gaps)
 
 
-def test_every_exchange_meets_the_timer_for_its_acknowledgements_take_the_interrupts_that_do_not() -> None:
-    """Every second one was replayed as free, as in a ping-pong: CG by rule came out 12 and 24 % too fast."""
+def test_every_exchange_meets_the_timer_because_acknowledgements_take_the_free_interrupts() -> None:
+    """Every second one was replayed without waiting, as in a ping-pong: CG by rule came out 12 and 24 % too fast."""
     assert each_us(exchange(8, TIMES), moderated(acknowledged=True)) == pytest.approx(INTERVAL_US, rel=0.05)
     assert each_us(exchange(8, TIMES), moderated(acknowledged=False)) == pytest.approx(INTERVAL_US / 2, rel=0.05)
 
 
-def test_a_message_that_waits_for_its_interrupt_is_not_seen_by_who_sends_meanwhile() -> None:
-    """Whether the message had come to the port was asked: then CG on the function was 19 % too fast, 2 % as it is."""
+def test_a_message_that_waits_for_its_interrupt_is_unseen_by_a_rank_that_sends_meanwhile() -> None:
+    """It counted as seen once it reached the port: CG on the function was 19 % too fast; now it is 2 %."""
     late = unequal(30_000)
     assert each_us(late, moderated(acknowledged=True)) > 1.1 * each_us(late, moderated(acknowledged=False))
 
@@ -109,5 +109,5 @@ def test_a_message_that_waits_for_its_interrupt_is_not_seen_by_who_sends_meanwhi
 def test_an_answer_carries_the_acknowledgement_under_moderation_too() -> None:
     there = program([send(1, 8), recv(1, 8)], [Repeat(TIMES, (DoCall(0), DoCall(1)))])
     back = program([recv(0, 8), send(0, 8)], [Repeat(TIMES, (DoCall(0), DoCall(1)))])
-    both = (each_us(Schedule(2, (there, back)), moderated(acknowledged=told)) for told in (True, False))
+    both = (each_us(Schedule(2, (there, back)), moderated(acknowledged=acknowledged)) for acknowledged in (True, False))
     assert next(both) == next(both)

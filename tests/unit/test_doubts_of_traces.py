@@ -1,4 +1,4 @@
-"""What a trace, or one of several, leaves open is said with the prediction, and buffered sends wait for nobody."""
+"""A prediction reports what any of its traces leaves open, and buffered sends do not wait."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NAMED = NamedMachine("vf", "as-found", "polling", MACHINE, (MACHINE,) * 3, mpi="
 OPEN_MPI = "Open MPI v4.1.4, package"
 
 
-def said(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
+def doubts_of(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
     return "\n".join(one.said for one in find_doubts(schedules, named, Placement.block(schedules[0].ranks, 1)))
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         ({"mpi": "MPICH Version: 4.0.2"}, "the program was traced with mpich 4.0.2"),
         ({"opaque_share": 0.25}, "25.0% of MPI calls are not in the trace"),
@@ -40,22 +40,22 @@ def said(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
         ({"rounded_share": 0.5}, "50% of MPI calls have rounded sizes in the trace"),
     ],
 )
-def test_what_any_of_several_traces_leaves_open_is_told(second: dict[str, object], told: str) -> None:
-    """Only the first was asked."""
+def test_doubts_of_any_of_several_traces_are_reported(second: dict[str, object], message: str) -> None:
+    """Only the first trace was checked."""
     named = replace(NAMED, conditions=(("on a processor", "QEMU TCG CPU"),))
     first = replace(ping(), mpi=OPEN_MPI, processor="QEMU TCG CPU")
-    assert told not in said([first, first], named)
-    assert told in said([first, replace(first, **second)], named)  # type: ignore[arg-type]
+    assert message not in doubts_of([first, first], named)
+    assert message in doubts_of([first, replace(first, **second)], named)  # type: ignore[arg-type]
 
 
-def test_the_launch_that_a_doubt_concerns_most_tells_it_once() -> None:
+def test_a_doubt_is_reported_once_for_the_launch_it_affects_most() -> None:
     schedules = [replace(ping(), mpi=OPEN_MPI, opaque_share=share) for share in (0.1, 0.3, 0.2)]
-    assert said(schedules).count("of MPI calls are not in the trace") == 1
-    assert "30.0% of MPI calls" in said(schedules)
+    assert doubts_of(schedules).count("of MPI calls are not in the trace") == 1
+    assert "30.0% of MPI calls" in doubts_of(schedules)
 
 
-def test_sizes_of_any_of_several_traces_are_held_against_the_measured() -> None:
-    """Only the first trace's messages were looked at: which one was named first decided whether any was refused."""
+def test_sizes_of_every_trace_are_compared_with_the_measured_ones() -> None:
+    """Only the first trace's messages were checked, so the order of the traces decided whether any was refused."""
     fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, 1000))
     named = replace(NAMED, machine=replace(MACHINE, inter=fitted))
 
@@ -77,10 +77,10 @@ def test_sizes_of_any_of_several_traces_are_held_against_the_measured() -> None:
         ("MVAPICH2 Version      :\t2.3.7", "MVAPICH2 Version : 2.3.7"),
     ],
 )
-def test_a_trace_of_an_mpi_that_has_no_name_here_is_told(library: str, name: str) -> None:
-    """It passed for one of the run's MPI."""
-    assert f"the program was traced with {name}" in said([replace(ping(), mpi=library)])
-    assert "was traced with" not in said([ping()])  # a pattern, or a trace that does not tell
+def test_a_trace_of_an_unknown_mpi_is_reported(library: str, name: str) -> None:
+    """It was taken for a trace of the run's MPI."""
+    assert f"the program was traced with {name}" in doubts_of([replace(ping(), mpi=library)])
+    assert "was traced with" not in doubts_of([ping()])  # a pattern, or a trace that does not record it
 
 
 def test_rounded_sizes_are_counted_from_the_trace() -> None:
@@ -89,7 +89,7 @@ def test_rounded_sizes_are_counted_from_the_trace() -> None:
 
 
 def farm(tag: int, wanted_tag: int, workers: int = 2) -> Schedule:
-    """Return ranks that each send the first two messages, which it takes from anybody."""
+    """Return ranks that each send the first rank two messages, which it receives from any source."""
     takes = Program((Repeat(2 * workers, (DoCall(0),)),), (recv(-1, 8, tag=wanted_tag),), (Comm(0, size=workers + 1),))
     gives = (
         Program((Repeat(2, (DoCall(0),)),), (send(0, 8, tag=tag * rank),), (Comm(0, size=workers + 1),))
@@ -99,7 +99,7 @@ def farm(tag: int, wanted_tag: int, workers: int = 2) -> Schedule:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "told"),
+    ("schedule", "reported"),
     [
         (farm(0, 0), True),
         (farm(1, -1), True),
@@ -107,43 +107,45 @@ def farm(tag: int, wanted_tag: int, workers: int = 2) -> Schedule:
         (ping(), False),
     ],
 )
-def test_receives_that_take_whoever_comes_first_are_told(schedule: Schedule, told: bool) -> None:
-    assert ("100% of receives take the message of whichever rank comes first" in said([schedule])) is told
+def test_any_source_receives_with_several_senders_are_reported(schedule: Schedule, reported: bool) -> None:
+    assert ("100% of receives take the message of whichever rank comes first" in doubts_of([schedule])) is reported
 
 
-def test_a_receive_of_any_rank_that_only_one_sends_with_its_tag_is_none() -> None:
+def test_an_any_source_receive_with_a_single_sender_is_not_reported() -> None:
     workers = farm(1, 1)
     first = replace(workers.programs[0], ops=(recv(-1, 8, tag=1), recv(2, 8, tag=2)))
     steps = (Repeat(2, (DoCall(0), DoCall(1))),)
     schedule = replace(workers, programs=(replace(first, steps=steps), *workers.programs[1:]))
     assert run_ns(schedule)
-    assert "whichever rank comes first" not in said([schedule])
+    assert "whichever rank comes first" not in doubts_of([schedule])
 
 
-@pytest.mark.parametrize(("size", "told"), [(4096, False), (4097, True)])
-def test_an_eager_limit_that_is_not_known_is_told(size: int, told: bool) -> None:
-    """Large messages on an MPICH never waited for their receiver, and nothing said so."""
+@pytest.mark.parametrize(("size", "reported"), [(4096, False), (4097, True)])
+def test_an_unknown_eager_limit_is_reported(size: int, reported: bool) -> None:
+    """Large messages on an MPICH never waited for their receiver, and nothing reported it."""
     fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, size))
     named = replace(NAMED, machine=Machine(None, fitted, collectives="mpich"), mpi="mpich 4.0.2")
     words = (
         "are larger than 4 KiB, and the size above which a sender waits for its receiver in mpich 4.0.2 is not known"
     )
-    assert (words in said([ping(size)], named)) is told
+    assert (words in doubts_of([ping(size)], named)) is reported
     known = replace(named, machine=replace(named.machine, inter=replace(fitted, eager_up_to_bytes=1 << 16)))
-    assert "a sender waits" not in said([ping(size)], known)
+    assert "a sender waits" not in doubts_of([ping(size)], known)
 
 
 @pytest.mark.parametrize(
-    ("dims", "asked", "told"),
+    ("dims", "asked", "reported"),
     [("dims = [4, 2]\n", ("--ranks", "16"), True), ("dims = [4, 2]\n", (), False), ("", ("--ranks", "16"), False)],
 )
-def test_a_grid_that_other_ranks_replace_is_told(tmp_path: Path, dims: str, asked: tuple[str, ...], told: bool) -> None:
+def test_replacing_the_grid_for_another_number_of_ranks_is_reported(
+    tmp_path: Path, dims: str, asked: tuple[str, ...], reported: bool
+) -> None:
     pattern = tmp_path / "p.toml"
     pattern.write_text(f'[pattern]\nkind = "halo"\nranks = 8\nsteps = 1\nmessage_bytes = 8\n{dims}')
     source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
     _, err = run(predict, str(pattern), "--on", source, "--replicas", "1", *asked)
     words = "the pattern's grid of 4x2 does not have 16 ranks: a grid of 4x4 is used hint: write ranks = 16"
-    assert (words in " ".join(err.split())) is told
+    assert (words in " ".join(err.split())) is reported
 
 
 def buffered(mode: CallFlag, *wait: Call, size: int = 1000) -> Schedule:
@@ -163,10 +165,10 @@ def buffered(mode: CallFlag, *wait: Call, size: int = 1000) -> Schedule:
         buffered(CallFlag.BUFFERED | CallFlag.NONBLOCKING, Call(CallKind.WAIT, request=0)),
     ],
 )
-def test_a_buffered_send_above_the_eager_limit_waits_for_nobody(schedule: Schedule) -> None:
-    """Two ranks that both send so before they receive were said to be a deadlock."""
+def test_a_buffered_send_above_the_eager_limit_does_not_wait(schedule: Schedule) -> None:
+    """Two ranks that both did so before receiving were reported as a deadlock."""
     small = replace(MACHINE, inter=path(eager=100))
-    assert run_ns(schedule, small) > run_ns(schedule, MACHINE)  # it still asks first
+    assert run_ns(schedule, small) > run_ns(schedule, MACHINE)  # it still sends a request first
     plain = replace(schedule, programs=tuple(_unbuffered(program) for program in schedule.programs))
     assert run_ns(plain, MACHINE) == run_ns(schedule, MACHINE)
 
@@ -176,7 +178,7 @@ def _unbuffered(program: Program) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def test_a_buffered_send_that_is_under_way_does_not_hold_the_next() -> None:
+def test_a_buffered_send_in_flight_does_not_delay_the_next() -> None:
     once = buffered(CallFlag.BUFFERED)
     programs = tuple(
         replace(program, steps=(Repeat(3, (DoCall(0),)), Repeat(3, (DoCall(1),)))) for program in once.programs

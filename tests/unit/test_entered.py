@@ -1,4 +1,4 @@
-"""A thread in other namespaces: what it sees, what it starts, and what it says when it may not enter."""
+"""A thread in other namespaces: what it sees, what it starts, and the error when it may not enter."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def elsewhere() -> Iterator[int]:
 def test_programs_and_files_are_those_of_the_namespaces(elsewhere: int) -> None:
     entered = NamespaceThread(elsewhere, NAMESPACES)
     try:
-        said = entered.do(
+        output = entered.do(
             lambda: process.run(["sh", "-c", "hostname; echo $$; ls /sys/class/net /proc"], timeout_s=600)
         )
-        assert said.text.splitlines()[0] == "elsewhere"
-        assert int(said.text.splitlines()[1]) < 20
+        assert output.text.splitlines()[0] == "elsewhere"
+        assert int(output.text.splitlines()[1]) < 20
         assert entered.do(lambda: Path("/mnt/file").read_text()) == "here\n"
     finally:
         entered.close()
@@ -51,7 +51,7 @@ def test_programs_and_files_are_those_of_the_namespaces(elsewhere: int) -> None:
     assert not Path("/mnt/file").exists()
 
 
-def test_what_the_work_raises_is_raised_to_who_asked(elsewhere: int) -> None:
+def test_an_exception_in_the_thread_is_raised_in_the_caller(elsewhere: int) -> None:
     entered = NamespaceThread(elsewhere, NAMESPACES)
     with pytest.raises(FileNotFoundError):
         entered.do(lambda: Path("/mnt/none").read_text())

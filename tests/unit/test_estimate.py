@@ -1,4 +1,4 @@
-"""What a plan says of a study's duration: which studies take longer than which, and by how much."""
+"""A plan's estimate of a study's duration: which studies take longer than which, and by how much."""
 
 import pytest
 
@@ -43,12 +43,12 @@ def test_the_lab_takes_longer_than_this_machine() -> None:
     assert 10 * seconds() < base < smp2
 
 
-def test_every_machine_of_a_cluster_adds_to_it() -> None:
+def test_every_machine_of_a_cluster_adds_time() -> None:
     two, four = (seconds("lab", path="native", options=f"nodes = {nodes}, slots = 1") for nodes in (2, 4))
     assert four == pytest.approx(2 * two, rel=0.01)
 
 
-def test_two_machines_of_the_lab_halve_it() -> None:
+def test_two_machines_of_the_lab_halve_the_time() -> None:
     one, two = (seconds("lab", path="native", options=f"slots = {slots}") for slots in (1, 2))
     assert one == pytest.approx(2 * two)
 
@@ -59,13 +59,13 @@ SIX_TRIALS = 6
 
 
 @pytest.mark.parametrize("guests", [1, 4])
-def test_guests_that_a_trial_boots_are_paid_for(guests: int) -> None:
+def test_guests_that_a_trial_boots_add_time(guests: int) -> None:
     streams = f'kind = "nuttcp"\nplacement = {[node for guest in range(guests) for node in (0, guest + 1)]}'
     bare, inside = (seconds("lab", streams, path, KVM) for path in ("native", "vhost"))
     assert inside - bare == pytest.approx(SIX_TRIALS * guests * GUEST_S)
 
 
-def test_guests_in_the_snapshot_of_their_machines_cost_nothing() -> None:
+def test_guests_in_the_snapshot_of_their_machines_add_no_time() -> None:
     bare, standing, fresh = (
         seconds("lab", path=path, options=f"{KVM}, nodes = 2, {more}")
         for path, more in (("native", ""), ("vhost", ""), ("vhost", "launches = 3, standing_guests = false"))
@@ -82,24 +82,24 @@ def test_against_a_bare_peer_one_guest_of_two_nodes_boots() -> None:
     assert one - bare == pytest.approx(SIX_TRIALS * GUEST_S)
 
 
-def test_a_tool_takes_the_seconds_that_it_is_told_to() -> None:
-    told = 'kind = "nuttcp"\noptions = {{ seconds = {}, runs = {} }}'
-    ten, once = (seconds(workload=told.format(2, runs)) for runs in (10, 1))
-    assert ten - once == pytest.approx(3 * 2 * 18), "three blocks, the baseline twice, nine runs more of 2 s"
+def test_a_tool_takes_the_seconds_in_its_options() -> None:
+    options = 'kind = "nuttcp"\noptions = {{ seconds = {}, runs = {} }}'
+    ten, once = (seconds(workload=options.format(2, runs)) for runs in (10, 1))
+    assert ten - once == pytest.approx(3 * 2 * 18), "three blocks, the baseline twice, nine more runs of 2 s"
 
 
 def test_more_iterations_take_longer() -> None:
     assert seconds(workload=LATENCY.format(1_000_000)) > 20 * seconds() > 0
 
 
-def test_large_messages_take_the_iterations_that_are_meant_for_them() -> None:
+def test_large_messages_use_their_own_number_of_iterations() -> None:
     both = LATENCY.format(1000).replace("[8]", "[8, 65536]") + "\nwarmup = 0\noptions = {{ iterations_large = {} }}"
     many, few, none = (seconds(workload=both.format(large)) for large in (1000, 20, 10))
     assert (many - few) / (few - none) == pytest.approx(98)
 
 
 @pytest.mark.parametrize(
-    ("size", "told", "made"),
+    ("size", "counts", "made"),
     [
         (65536, {"iterations_large": 20}, 20),
         (65535, {"iterations_large": 20}, 400),
@@ -107,14 +107,14 @@ def test_large_messages_take_the_iterations_that_are_meant_for_them() -> None:
         (65536, {"large_from": 4096, "warmup_large": 5}, 400),
     ],
 )
-def test_a_large_size_is_what_nmbench_takes_for_one(size: int, told: dict[str, int], made: int) -> None:
-    assert of_size(size, told, "iterations", 400) == made
+def test_a_large_size_is_defined_as_in_nmbench(size: int, counts: dict[str, int], made: int) -> None:
+    assert of_size(size, counts, "iterations", 400) == made
 
 
 @pytest.mark.parametrize(
     ("host", "path", "options"),
     [("lab", "native", 'slots = "many"'), ("lab", "native", "slots = true"), ("slurm", "veth", 'allocations = "four"')],
 )
-def test_a_count_that_is_none_is_said(host: str, path: str, options: str) -> None:
+def test_an_invalid_count_is_refused(host: str, path: str, options: str) -> None:
     with pytest.raises(BadInputError, match="a whole number of at least 1"):
         seconds(host, path=path, options=options)

@@ -1,4 +1,4 @@
-"""Detection against fabrics of which everything is known: what is planted is found, what is healthy stays unnamed."""
+"""Detection on made-up fabrics: planted faults are found, and nothing healthy is named."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def named(findings: tuple[RetestedSuspect, ...]) -> Named:
 
 @settings(max_examples=40)
 @given(st.integers(3, 12), st.booleans(), st.integers(0, 1000))
-def test_the_fit_gives_back_what_a_clean_table_was_made_of(n: int, symmetric: bool, seed: int) -> None:
+def test_the_fit_recovers_the_effects_of_a_clean_table(n: int, symmetric: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     row = rng.normal(size=n)
     column = row if symmetric else rng.normal(size=n)
@@ -68,14 +68,14 @@ def test_the_fit_gives_back_what_a_clean_table_was_made_of(n: int, symmetric: bo
         assert np.allclose(found.row, row - np.median(row), atol=1e-6)
 
 
-def test_medians_leave_little_of_a_large_clean_table() -> None:
+def test_medians_leave_small_residuals_of_a_large_clean_table() -> None:
     rng = np.random.default_rng(1)
     row, column = rng.normal(0.0, 0.05, (2, EXACT_NODES + 1))
     assert np.abs(two_way_fit(row[:, None] + column).residual).max() < 0.02
 
 
 @pytest.mark.parametrize("fit", [least_absolute_fit, median_polish])
-def test_a_slow_link_among_four_nodes_is_not_blamed_on_the_other_two(fit: Callable[..., TwoWay]) -> None:
+def test_a_slow_link_among_four_nodes_does_not_implicate_the_other_two(fit: Callable[..., TwoWay]) -> None:
     table = np.zeros((4, 4))
     table[0, 1] = table[1, 0] = 1.0
     assert np.allclose(fit(table, symmetric=True).residual, table)
@@ -90,7 +90,7 @@ def test_the_fit_keeps_a_symmetric_table_symmetric(fit: Callable[..., TwoWay]) -
 
 
 @pytest.mark.parametrize("fit", [least_absolute_fit, median_polish])
-def test_one_wild_entry_moves_no_effect(fit: Callable[..., TwoWay]) -> None:
+def test_one_outlier_moves_no_effect(fit: Callable[..., TwoWay]) -> None:
     table = np.zeros((8, 8))
     table[2, 5] = 50.0
     found = fit(table)
@@ -100,7 +100,7 @@ def test_one_wild_entry_moves_no_effect(fit: Callable[..., TwoWay]) -> None:
 
 
 @pytest.mark.parametrize("fit", [least_absolute_fit, median_polish])
-def test_the_diagonal_means_nothing(fit: Callable[..., TwoWay]) -> None:
+def test_the_diagonal_is_ignored(fit: Callable[..., TwoWay]) -> None:
     table = np.arange(25.0).reshape(5, 5)
     other = table.copy()
     np.fill_diagonal(other, np.nan)
@@ -140,14 +140,14 @@ ONE_SIDED = {(Role.SEND, 7), (Role.RECEIVE, 99), (Role.LINK, 70)}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_planted_is_named_and_nothing_else(seed: int) -> None:
+def test_exactly_the_planted_faults_are_named(seed: int) -> None:
     findings = judge(MadeUpFabric(128, FAULTS, seed=seed), 128)
     assert named(findings) == PLANTED
     lopsided = {(f.suspect.role, f.suspect.a) for f in findings if f.named and f.one_sided}
     assert lopsided == ONE_SIDED
 
 
-def test_a_finding_says_how_slow_it_is() -> None:
+def test_a_finding_reports_how_slow_it_is() -> None:
     findings = judge(MadeUpFabric(64, Faults(senders={7: 1.5}), seed=1), 64)
     (one,) = [f for f in findings if f.named]
     assert one.low < one.ratio < one.high
@@ -156,21 +156,21 @@ def test_a_finding_says_how_slow_it_is() -> None:
 
 
 @pytest.mark.parametrize("nodes", [4, 5, 6, 7, 8])
-def test_few_nodes_are_enough_for_one_slow_node(nodes: int) -> None:
+def test_few_nodes_suffice_to_find_one_slow_node(nodes: int) -> None:
     slow = nodes - 2
     quiet = Noise(hiccups=0.0)
     fabric = MadeUpFabric(nodes, Faults(latency_nodes={slow: 2.0}), seed=nodes, noise=quiet)
     assert named(judge(fabric, nodes)) == {("latency", Role.NODE, slow, -1)}
 
 
-def test_a_few_slow_nodes_do_not_hide_each_other() -> None:
+def test_several_slow_nodes_do_not_mask_each_other() -> None:
     slow = dict.fromkeys(range(24), 1.5)
     fabric = MadeUpFabric(64, Faults(latency_nodes=slow), seed=3)
     assert named(judge(fabric, 64)) == {("latency", Role.NODE, node, -1) for node in slow}
 
 
 @pytest.mark.parametrize("nodes", [4, 6, 8])
-def test_nodes_that_differ_much_accuse_no_link(nodes: int) -> None:
+def test_very_different_nodes_implicate_no_link(nodes: int) -> None:
     uneven = Noise(nodes=0.2, links=0.01, hiccups=0.0)
     for seed in range(8):
         findings = judge(MadeUpFabric(nodes, Faults(), seed=seed, noise=uneven), nodes)
@@ -180,26 +180,26 @@ def test_nodes_that_differ_much_accuse_no_link(nodes: int) -> None:
 # ---- false alarms
 
 
-def test_healthy_fabrics_are_seldom_accused() -> None:
+def test_healthy_fabrics_rarely_raise_false_alarms() -> None:
     fabrics = 100
     rough = Noise(nodes=0.02, links=0.05, hiccups=0.05)
     accused = sum(bool(named(judge(MadeUpFabric(12, Faults(), seed=seed, noise=rough), 12))) for seed in range(fabrics))
     assert accused <= stats.binom.ppf(0.999, fabrics, ALPHA)
 
 
-def test_what_is_slower_for_good_but_within_the_margin_is_not_named() -> None:
+def test_a_permanent_slowdown_within_the_margin_is_not_named() -> None:
     for seed in range(10):
         links = {(node, node + 1): 1.085 for node in range(0, 28, 2)}
         assert named(judge(MadeUpFabric(32, Faults(bandwidth_links=links), seed=seed), 32)) == set()
 
 
-def test_noise_beyond_the_margin_is_no_finding() -> None:
+def test_noise_beyond_the_margin_is_not_a_finding() -> None:
     wild = Noise(nodes=0.0, links=0.5, hiccups=0.2)
     accused = sum(bool(named(judge(MadeUpFabric(8, Faults(), seed=seed, noise=wild), 8))) for seed in range(40))
     assert accused <= stats.binom.ppf(0.999, 40, ALPHA)
 
 
-def test_a_fault_that_is_gone_is_not_named() -> None:
+def test_a_fault_that_has_disappeared_is_not_named() -> None:
     sick, well = (MadeUpFabric(32, faults, seed=4) for faults in (Faults(latency_nodes={5: 2.0}), Faults()))
     found = screen(sick.measure(all_pairs(32)), MARGIN)
     assert found.suspected_nodes == {5}
@@ -208,7 +208,7 @@ def test_a_fault_that_is_gone_is_not_named() -> None:
     assert named(unconfirmed(found)) == set()
 
 
-def test_a_launch_that_is_slower_as_a_whole_accuses_nobody() -> None:
+def test_a_launch_that_is_slower_as_a_whole_names_nothing() -> None:
     fabric = MadeUpFabric(32, Faults(latency_nodes={5: 2.0}), seed=5)
     found = screen(fabric.measure(all_pairs(32)), MARGIN)
     plan = again_rounds(32, found.suspected_links, found.suspected_nodes, repeats=REPEATS, seed=1)
@@ -237,7 +237,7 @@ def test_without_bandwidth_only_latency_is_judged() -> None:
     assert screen(two, MARGIN).suspects == ()
 
 
-def test_only_the_worst_links_of_a_broken_fabric_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_worst_links_of_a_broken_fabric_are_retested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "MOST_LINKS", 0.001)
     links = {(a, b): 1.5 + a / 100 for a, b in pairwise(range(0, 60, 2))}
     found = screen(MadeUpFabric(64, Faults(bandwidth_links=links), seed=8).measure(all_pairs(64)), MARGIN)
@@ -250,7 +250,7 @@ def test_only_the_worst_links_of_a_broken_fabric_are_measured_again(monkeypatch:
 
 @settings(max_examples=60)
 @given(st.integers(4, 24), st.data())
-def test_retests_meet_everything_often_enough_in_disjoint_pairs(nodes: int, data: st.DataObject) -> None:
+def test_retests_cover_everything_often_enough_in_disjoint_pairs(nodes: int, data: st.DataObject) -> None:
     node = st.integers(0, nodes - 1)
     links = data.draw(st.lists(st.tuples(node, node).filter(lambda pair: pair[0] != pair[1]), max_size=8))
     doubtful = data.draw(st.sets(node, max_size=nodes // 2 - 1))

@@ -1,4 +1,4 @@
-"""From names in a study to machines."""
+"""Binding the names in a study to machines."""
 
 import dataclasses
 
@@ -16,19 +16,19 @@ def order(kind: str = "declared", **options: str) -> Order:
     return Order(0, 0, PathOrder("p", kind, dict(options)), WorkloadOrder("w", "engine"))
 
 
-def test_a_declared_path_takes_its_machines_in_order_with_their_interfaces() -> None:
+def test_a_declared_path_gets_its_machines_in_order_with_their_interfaces() -> None:
     bound = bind(order(nodes="h2 h1"), MACHINES)
     assert bound.machines == ("h2", "h1")
     assert bound.order.path.options == {"interface.0": "ens1", "interface.1": "ens1"}
     assert not bound.built
 
 
-def test_the_paths_own_interface_serves_machines_without_one() -> None:
+def test_the_paths_interface_is_the_default_of_its_machines() -> None:
     bound = bind(order(nodes="vm1 vm2", interface="eth0"), MACHINES)
     assert bound.order.path.options == {"interface": "eth0"}
 
 
-def test_a_recipe_is_built_on_the_hypervisor_that_it_names() -> None:
+def test_a_recipe_is_built_on_its_hypervisor() -> None:
     bound = bind(order("bridge", hypervisor="h1"), MACHINES)
     assert (bound.machines, bound.built, bound.own_network) == (("h1",), True, True)
     assert bound.order.path.options == {}
@@ -37,7 +37,7 @@ def test_a_recipe_is_built_on_the_hypervisor_that_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (order(nodes="h1 nowhere"), "'nowhere'"),
         (order(nodes="h1"), "1 machines, but the workload needs 2"),
@@ -46,12 +46,12 @@ def test_a_recipe_is_built_on_the_hypervisor_that_it_names() -> None:
         (order("bridge", hypervisor="h1", network="none"), "'own' or 'machine'"),
     ],
 )
-def test_what_does_not_fit_is_said(wrong: Order, said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
+def test_a_mismatch_is_refused_with_the_reason(wrong: Order, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
         bind(wrong, MACHINES)
 
 
-def test_the_order_itself_is_left_alone() -> None:
+def test_the_order_itself_is_not_modified() -> None:
     given = order(nodes="h1 h2")
     before = dataclasses.replace(given, path=dataclasses.replace(given.path, options=dict(given.path.options)))
     bind(given, MACHINES)
@@ -59,7 +59,7 @@ def test_the_order_itself_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "options", "said"),
+    ("nodes", "options", "message"),
     [
         ([NodeSpec(name="a"), NodeSpec(name="a", address="b")], {}, "2 machines of the ssh host are called 'a'"),
         ([NodeSpec(name="a", jump="me@gate:ssh")], {}, "'me@gate:ssh' does not name a machine"),
@@ -69,10 +69,10 @@ def test_the_order_itself_is_left_alone() -> None:
         ([NodeSpec(name="a")], {"remote_shell": " "}, "is not a command: ' '"),
     ],
 )
-def test_an_ssh_host_that_cannot_be_is_refused_before_a_connection(
-    nodes: list[NodeSpec], options: dict[str, Scalar], said: str
+def test_an_impossible_ssh_host_is_refused_before_connecting(
+    nodes: list[NodeSpec], options: dict[str, Scalar], message: str
 ) -> None:
     host = pytest.importorskip("nearmetal.hosts.ssh.host")
     with pytest.raises(BadInputError) as refused:
         host.SshHost(nodes, options)
-    assert said in refused.value.message
+    assert message in refused.value.message

@@ -1,4 +1,4 @@
-"""Fitting: known parameters come back from samples made with them."""
+"""Fitting recovers the known parameters that samples were made with."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stream(tau: Callable[[int], float], window: int = 64) -> list[Windows]:
     ]
 
 
-def test_segments_and_parameters_come_back() -> None:
+def test_segments_and_parameters_are_recovered() -> None:
     path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size))
     assert 4096 in [segment.up_to_bytes for segment in path.segments]
     small, large = path.segment(4096), path.segment(16_384)
@@ -96,7 +96,7 @@ def test_above_the_eager_limit_the_handshake_is_not_counted_twice() -> None:
 
 
 def test_eager_sizes_beyond_the_largest_measured_one_are_still_eager() -> None:
-    """The handshake of 32 KiB and more says nothing of the 5,000 B that the library still sends at once."""
+    """The handshake from 32 KiB on tells nothing about 5,000 B, which the library still sends eagerly."""
     path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size), 6000)
     assert path.segment(5000).one_way_ps(5000) == pytest.approx(13_000_000, rel=0.02)
     assert 6000 in [segment.up_to_bytes for segment in path.segments]
@@ -117,8 +117,8 @@ def windows_of(pairs: int, total_ns_per_byte: float) -> Windows:
     return Windows(65_536, 64, pairs, np.full(10, ns, dtype=np.int64))
 
 
-def test_a_round_trip_with_two_values_comes_apart_into_its_ways() -> None:
-    # Half of the round trips have one or two ways that take 40 ms longer (a delayed acknowledgement, say).
+def test_a_round_trip_with_two_modes_is_split_into_its_two_ways() -> None:
+    # In half of the round trips one or both ways take 40 ms longer (a delayed acknowledgement, for example).
     rng = np.random.default_rng(3)
     slow = rng.random((2, 20_000)) < 1 - 0.5**0.5
     round_trip = (200_000 + 40_000_000 * slow.sum(axis=0) + rng.integers(0, 1000, 20_000)).astype(np.int64)
@@ -130,7 +130,7 @@ def test_a_round_trip_with_two_values_comes_apart_into_its_ways() -> None:
 
 @pytest.mark.parametrize("fast", [0.1, 0.5])
 def test_messages_of_two_modes_take_their_mean_time(fast: float) -> None:
-    """No two independent ways add up to round trips of 10 or 30 us: a replay once took 8 to 34 % longer than they."""
+    """No two independent ways add up to round trips of 10 or 30 us: a replay once took 8 to 34 % longer than these."""
     rng = np.random.default_rng(4)
     round_trip = np.where(rng.random(2000) < fast, 10_000, 30_000) + rng.integers(0, 200, 2000)
     path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
@@ -139,7 +139,7 @@ def test_messages_of_two_modes_take_their_mean_time(fast: float) -> None:
 
 
 def test_messages_of_one_mode_keep_their_upper_half() -> None:
-    """Few samples of plain noise come out half a per cent too long, which is no reason to narrow their spread."""
+    """A few samples of plain noise come out half a per cent too long, which is no reason to narrow their spread."""
     round_trip = np.random.default_rng(5).normal(20_000, 700, 1000).astype(np.int64)
     found = residual_of([round_trip])
     ways = one_way_quantiles(round_trip, np.array(found.probabilities))
@@ -195,7 +195,7 @@ def test_without_the_intra_path_two_ranks_of_a_node_are_refused() -> None:
         simulate(ping_pong(8, 1), replace(machine), Placement.block(2, 2))
 
 
-def test_a_path_that_copies_moves_no_more_both_ways_than_one_way() -> None:
+def test_a_copying_path_has_no_more_bandwidth_both_ways_than_one_way() -> None:
     def windows(ns: float) -> list[Windows]:
         return [Windows(65536, 16, 1, np.full(20, round(ns)))]
 
@@ -205,7 +205,7 @@ def test_a_path_that_copies_moves_no_more_both_ways_than_one_way() -> None:
     assert fit_copy(one_way, []) == 0
 
 
-def test_both_ways_at_once_tell_the_overheads_apart() -> None:
+def test_bidirectional_streams_separate_the_overheads() -> None:
     o_s, o_r = 3000.0, 1000.0
     one_way = stream(lambda size: o_s + 0.3 * size)
     both_ways = stream(lambda size: o_s + o_r + 0.5 * size)
@@ -218,7 +218,7 @@ def test_both_ways_at_once_tell_the_overheads_apart() -> None:
         assert path.segment(size).one_way_ps(size) == pytest.approx(one_way_ns(size) * 1000, rel=0.01)
 
 
-def test_what_computing_adds_is_split_between_both_ends_and_never_falls() -> None:
+def test_the_cost_added_by_computing_is_split_between_both_ends_and_never_falls() -> None:
     def exchanged(computed_ns: int, size: int, ns: float) -> Exchanges:
         return Exchanges(size, computed_ns, np.array([ns - 100, ns, ns + 5000]))
 
@@ -228,7 +228,7 @@ def test_what_computing_adds_is_split_between_both_ends_and_never_falls() -> Non
         exchanged(400_000, 1024, 12_400),
         exchanged(100_000, 8, 8_000 - 50),  # faster than back to back: noise
         exchanged(20_000, 8, 8_600),
-        exchanged(20_000, 64, 99_000),  # of a size that was not exchanged back to back
+        exchanged(20_000, 64, 99_000),  # a size that was not exchanged back to back
     ]
     for order in (hot + after, after[::-1] + hot):
         assert fit_cold(order) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_600_000))
@@ -236,7 +236,7 @@ def test_what_computing_adds_is_split_between_both_ends_and_never_falls() -> Non
 
 
 def test_between_measured_sizes_a_time_stays_between_theirs() -> None:
-    """A fall from one size to the next, as moderation makes it, must not become a slope that runs away."""
+    """A drop from one size to the next, as moderation causes it, must not be extrapolated as a steep slope."""
     measured = {8: 60_000, 512: 40_000, 1024: 41_000, 65_536: 90_000}
     path = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()])
     assert path.measured_bytes == (8, 512, 1024, 65_536)
@@ -256,7 +256,7 @@ PORT = {8: 100_300, 64: 100_100, 512: 106_500, 4096: 223_700, 32_768: 1_145_600,
 @pytest.mark.parametrize("measured", [VF, PORT], ids=["vf", "port"])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_sizes_between_two_segments_stay_between_their_neighbours(measured: dict[int, int], streamed: bool) -> None:
-    """With moderation in the lab 5,600 B came out at 254 us over the function and at 917 over the port."""
+    """With moderation in the lab, 5,600 B came out at 254 us over the function and at 917 us over the port."""
     gaps = {8: 28_000, 512: 55_000, 8192: 116_000, 65_536: 648_000}
     one, both = ([Windows(size, 16, 1, np.full(50, 16 * share * ns)) for size, ns in gaps.items()] for share in (1, 2))
     path = fit_path(
@@ -273,8 +273,8 @@ def test_sizes_between_two_segments_stay_between_their_neighbours(measured: dict
     assert path.segment(5600).one_way_ps(5600) == pytest.approx(on_line_ns * 1000, rel=0.001)
 
 
-def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
-    """Once the gap of the one streamed size of a range of sizes was that of all of them: 0.5 ms for 8 KiB."""
+def test_a_gap_between_messages_applies_only_to_its_size() -> None:
+    """The gap of the only streamed size of a range was once used for all sizes in it: 0.5 ms for 8 KiB."""
     round_trips = [
         RoundTrips(size, np.full(400, 2 * ns))
         for size, ns in {8: 36_000, 512: 37_000, 4096: 67_000, 32_768: 252_000, 131_072: 726_000}.items()
@@ -296,16 +296,16 @@ def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
             assert gap_ns == pytest.approx(gaps[size], rel=0.1)  # without the way of the last message
 
 
-def test_of_several_launches_the_median_gap_between_messages_counts() -> None:
-    """That of the last launch once stood for all."""
+def test_the_gap_between_messages_is_the_median_over_launches() -> None:
+    """The last launch's gap was once used for all."""
     launches = [one for gap_ns in (1000, 2000, 4000) for one in stream(lambda _, gap_ns=gap_ns: gap_ns)]
     gaps = {fit_path(samples(one_way_ns), order).segments[0].gap_ps for order in (launches, launches[::-1])}
     (gap_ps,) = gaps
     assert gap_ps == fit_path(samples(one_way_ns), stream(lambda _: 2000)).segments[0].gap_ps
 
 
-def test_small_messages_are_not_as_far_apart_as_the_large_ones_that_were_streamed() -> None:
-    """A run that streams one large size says nothing of small ones: their gap is at most the time of one of them."""
+def test_small_messages_do_not_get_the_gap_of_large_streamed_ones() -> None:
+    """A run that streams one large size tells nothing about small ones, whose gap is at most one message's time."""
     round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in {8: 36_000, 65_536: 480_000}.items()]
     path = fit_path(round_trips, [Windows(65_536, 65, 1, np.full(50, 65 * 510_000))])
     small, large = path.segment(8), path.segment(65_536)
@@ -313,8 +313,8 @@ def test_small_messages_are_not_as_far_apart_as_the_large_ones_that_were_streame
     assert large.gap_ps + 65_536 * large.fs_per_byte / 1000 == pytest.approx(510_000_000, rel=0.05)
 
 
-def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> None:
-    """Then two ranks that compute and exchange need all of it, one after the other; a wire hides none."""
+def test_on_one_processor_the_gap_between_messages_covers_both_ends() -> None:
+    """Two ranks that compute and exchange then need it in full, one after the other; the wire hides none of it."""
     round_trips = [
         RoundTrips(size, np.full(400, 2 * ns))
         for size, ns in {8: 60_000, 512: 62_000, 4096: 67_000, 32_768: 252_000}.items()
@@ -328,7 +328,7 @@ def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> Non
         both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
         streamed = np.interp(size, list(gaps), list(gaps.values())) * 1000
         assert both == pytest.approx(min(streamed, segment.one_way_ps(size)), rel=0.15)
-        # The processor alone keeps messages apart: the sender goes on as soon as it has worked for one.
+        # Only the processor separates messages: the sender continues as soon as its work for one is done.
         assert (segment.gap_ps, segment.fs_per_byte) == (segment.send_overhead_ps, segment.overhead_fs_per_byte)
     machine = Machine(None, path, cores=Cores(1, one_computer=True))
     ops = (Op(OpKind.SENDRECV, peer=1, recv_peer=1, message_bytes=8192),)
@@ -340,8 +340,8 @@ def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> Non
     assert found > 50 * (200_000 + 2 * 55_000)
 
 
-def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
-    """Moderation makes gaps of streams long, which were booked as overheads: an exchange both ways paid them twice."""
+def test_waiting_caused_by_a_setting_is_not_processor_work() -> None:
+    """Moderation lengthens the gaps of streams; they counted as overhead, twice in a bidirectional exchange."""
     wire = KnownWire(2.0, 1000.0)
     quick = {8: 25_000, 512: 30_000, 4096: 72_000, 32_768: 414_000}
     slow = {8: 100_000, 512: 106_000, 4096: 224_000, 32_768: 1_146_000}
@@ -355,7 +355,7 @@ def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
             assert segment.one_way_ps(size) == pytest.approx(ns * 1000, rel=0.001)
             both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
             assert both == pytest.approx((quick[size] - wire.ns(size)) * 1000, rel=0.01)
-        beyond = path.segment(1 << 20)  # processors work there too, as far as is known as much as for the largest
+        beyond = path.segment(1 << 20)  # processors work there too, presumably as much as for the largest
         both = beyond.send_overhead_ps + beyond.recv_overhead_ps + 2 * beyond.overhead_fs_per_byte * (1 << 20) / 1000
         assert both == pytest.approx((quick[32_768] - wire.ns(32_768)) * 1000, rel=0.01)
         middle = 1 << 14  # between two measured sizes, on the line through both

@@ -1,4 +1,4 @@
-"""From a run's records to machines: what a fit takes from the facts of its trials."""
+"""From a run's records to machine models: what a fit takes from the facts of its trials."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def measured(folder: Path) -> RunDir:
 @pytest.mark.parametrize(
     ("host", "kind", "facts", "cores"),
     [
-        ("lab", "native", {"cpu.count": 1, "kernel.autogroup": "1"}, Cores(1, True, True)),  # older: it did not look
+        ("lab", "native", {"cpu.count": 1, "kernel.autogroup": "1"}, Cores(1, True, True)),  # from an older version
         ("ssh", "declared", {"cpu.count": 8, "kernel.autogroup": "1"}, Cores(8, False, False)),
         ("lab", "native", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, False)),
         ("lab", "virtio", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, True)),
@@ -75,7 +75,7 @@ def measured(folder: Path) -> RunDir:
         ("ssh", "declared", {"nodes.computers": "not offered", "nodes.processors": "not offered"}, None),
     ],
 )
-def test_the_facts_tell_how_nodes_share_processors(
+def test_nodes_that_share_processors_are_known_from_facts(
     measured: RunDir, host: str, kind: str, facts: dict[str, Scalar], cores: Cores | None
 ) -> None:
     measured.info = replace(measured.info, host_kind=host)
@@ -115,16 +115,16 @@ class Machines:
 
     def read_all(self, paths: Sequence[str], *, node: str) -> dict[str, bytes]:
         boot, name = self.names[int(node[1:])]
-        said = {"boot_id": boot, "hostname": name, "status": "Name:\tcat\nCpus_allowed_list:\t0-3\n", "online": "0-7"}
-        return {path: said[path.rpartition("/")[2]].encode() for path in paths}
+        values = {"boot_id": boot, "hostname": name, "status": "Name:\tcat\nCpus_allowed_list:\t0-3\n", "online": "0-7"}
+        return {path: values[path.rpartition("/")[2]].encode() for path in paths}
 
 
 @pytest.mark.parametrize(
     ("names", "computers"),
     [
         ((("a", "x"), ("b", "y")), 2),
-        ((("a", "x"), ("a", "x")), 1),  # two names of one machine
-        ((("a", "n0"), ("a", "n1")), 2),  # two lives of one snapshot
+        ((("a", "x"), ("a", "x")), 1),  # one machine under two names
+        ((("a", "n0"), ("a", "n1")), 2),  # two machines restored from one snapshot
     ],
 )
 def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], ...], computers: int) -> None:
@@ -134,23 +134,23 @@ def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], 
 
 
 @pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])
-def test_processors_of_a_list_are_counted(listed: str, count: int) -> None:
+def test_a_list_of_processors_is_counted(listed: str, count: int) -> None:
     assert count_processors(listed) == count
 
 
-def test_a_ping_pong_that_shows_a_timer_is_told(tmp_path: Path) -> None:
-    """The report said that the figure is a tick of the scheduler's, and a prediction was made of it without a word."""
+def test_a_ping_pong_that_shows_a_timer_is_reported(tmp_path: Path) -> None:
+    """The report called the figure a scheduler tick, but a prediction used it without a warning."""
     facts = {"timer.latency.1024": "1 tick of the scheduler (4 ms)"}
     veth = fit_run(RunDir.open(make_run(tmp_path / "run", STUDY, facts=facts))).find("veth")
-    for size, told in ((1024, True), (700, True), (8, False)):
+    for size, reported in ((1024, True), (700, True), (8, False)):
         doubts = [one.said for one in find_doubts([ping(size)], veth, Placement.block(2, 1))]
-        assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is told
+        assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is reported
 
 
-def test_a_path_measured_on_a_busy_machine_is_told(measured: RunDir) -> None:
-    """Reports said so, and predictions from the same run did not."""
+def test_a_path_measured_on_a_busy_machine_is_reported(measured: RunDir) -> None:
+    """Reports had this warning, but predictions from the same run did not."""
 
-    def told(busy: int) -> list[str]:
+    def doubts_of(busy: int) -> list[str]:
         records = [
             replace(one, outcome=replace(one.outcome, counters={"cpu.user": 1000, "others.make": 400 * (at < busy)}))
             for at, one in enumerate(one for one in measured.trials() if one.order.path.kind == "veth")
@@ -158,29 +158,29 @@ def test_a_path_measured_on_a_busy_machine_is_told(measured: RunDir) -> None:
         named = fit_records(measured, records).find("veth")
         return [one.said for one in find_doubts([ping(8)], named, Placement.block(2, 1)) if "busy" in one.said]
 
-    assert told(12) == [
+    assert doubts_of(12) == [
         "most trials of the path were disturbed: 12 of 12 launches ran on a busy machine; in the worst of them make "
         "used 40% of the processors"
     ]
-    assert told(7)
-    assert not told(6)  # medians leave half of them out
+    assert doubts_of(7)
+    assert not doubts_of(6)  # medians leave out half of them
 
 
-def test_paths_whose_trials_failed_are_told(tmp_path: Path) -> None:
-    """They were left out of an answer without a word."""
+def test_paths_whose_trials_failed_are_reported(tmp_path: Path) -> None:
+    """They were silently left out of an answer."""
     study = STUDY.replace('{ kind = "fake" }', '{ kind = "fake", options = { "fail.tap" = "no relay" } }')
     study = study.replace('{ name = "shm" }', '{ name = "shm" }, { name = "tap" }')
     run = make_run(tmp_path / "run", study)
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "halo"\nranks = 2\nsteps = 2\nmessage_bytes = 8\ndims = [2]\n')
     argv = [str(tmp_path / "p.toml"), "--on", str(run), "--replicas", "1"]
-    told = CliRunner().invoke(predict, argv, catch_exceptions=False).stderr
-    assert "warning: tap / as-found / polling is left out: its ping-pong failed in" in told
-    assert "first because: no relay" in told
+    stderr = CliRunner().invoke(predict, argv, catch_exceptions=False).stderr
+    assert "warning: tap / as-found / polling is left out: its ping-pong failed in" in stderr
+    assert "first because: no relay" in stderr
     assert fit_run(RunDir.open(run)).baseline == "veth"
     assert "left out" not in CliRunner().invoke(predict, [*argv, "--path", "veth"], catch_exceptions=False).stderr
 
 
-def test_collectives_are_taken_from_the_run_as_they_were_measured(measured: RunDir) -> None:
+def test_collectives_are_taken_from_the_run_as_measured(measured: RunDir) -> None:
     named = fit_run(measured).find("veth")
     (found,) = named.machine.measured
     assert (found.collective, found.nodes) == ("allreduce", (0, 1))
@@ -210,7 +210,7 @@ def relabelled(measured: RunDir, **changed: object) -> TrialRecord:
 
 @pytest.mark.parametrize("changed", [{"placement": (0, 0)}, {"pace_us": 500}, {"compute_us": 100}])
 def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, changed: dict[str, object]) -> None:
-    """Ranks of one node, random pauses and computing once went into the model of the path between nodes, unsaid."""
+    """Ranks of one node, random pauses and computing once silently went into the model of the path between nodes."""
     records = [one for one in measured.trials() if one.order.path.label.startswith("veth")]
     options = relabelled(measured).order.workload.options
     other = relabelled(measured, **(changed if "placement" in changed else {"options": options | changed}))
@@ -218,7 +218,7 @@ def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, c
     assert fit_records(measured, [*records, other]).find("veth").machine == expected
 
 
-def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Path) -> None:
+def test_exchanges_give_the_cost_of_crossing_where_the_wire_is_known(tmp_path: Path) -> None:
     exchange = '{ name = "allreduce"', '{ name = "exchange"'
     (tmp_path / "s.toml").write_text(STUDY.replace(*exchange))
     assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
@@ -239,8 +239,8 @@ def test_exchanges_tell_what_crossing_takes_where_the_wire_is_known(tmp_path: Pa
     assert set(crossing(**{**ALONE, "nodes.processors": 8}, **wire)) == {()}
 
 
-def test_trials_of_a_changed_machine_are_told(measured: RunDir) -> None:
-    """`compare` refuses them; a model was fitted of both, as if all were of the first trial's kernel and MPI."""
+def test_trials_of_a_changed_machine_are_reported(measured: RunDir) -> None:
+    """`compare` refuses them; one model was fitted to both, as if all had the first trial's kernel and MPI."""
 
     def mixed(*changes: dict[str, Scalar], label: str = "latency") -> list[str]:
         records = [one for one in measured.trials() if one.order.path.kind == "veth"]
@@ -258,15 +258,15 @@ def test_trials_of_a_changed_machine_are_told(measured: RunDir) -> None:
 
     before = measured.trials()[0].outcome.facts
     assert not mixed()
-    (told,) = mixed({"kernel.release": "6.8.0-new"})
-    assert "trials of the path ran with kernel" in told
-    assert "6.8.0-new" in told
-    assert str(before.get("kernel.release", "")) in told
+    (doubt,) = mixed({"kernel.release": "6.8.0-new"})
+    assert "trials of the path ran with kernel" in doubt
+    assert "6.8.0-new" in doubt
+    assert str(before.get("kernel.release", "")) in doubt
     assert len(mixed({"kernel.release": "6.8.0-new"}, {"mpi.version": "9.9"})) == 2
 
 
-def test_a_launch_without_the_exchanges_of_the_others_is_no_machine_of_its_own(tmp_path: Path) -> None:
-    """Where the trial of an exchange failed, the launch was replayed as if computing added nothing to messages."""
+def test_a_launch_without_the_exchanges_of_the_others_gets_no_model_of_its_own(tmp_path: Path) -> None:
+    """If the trial of an exchange failed, the launch was replayed as if computing added nothing to messages."""
     exchange = 'operation = "exchange", sizes = [8], iterations = 30'
     cold = f'{{ name = "exchange", {exchange} }}, {{ name = "cold", {exchange}, options = {{ compute_us = 50 }} }}'
     (tmp_path / "s.toml").write_text(STUDY.replace("workload = [", f"workload = [{cold},"))
@@ -280,8 +280,8 @@ def test_a_launch_without_the_exchanges_of_the_others_is_no_machine_of_its_own(t
 
 
 @pytest.mark.parametrize(("mpi", "inside"), [("openmpi", 4096 - 64), ("mpich", 512)])
-def test_an_eager_limit_that_is_given_is_that_between_nodes(measured: RunDir, mpi: str, inside: int) -> None:
-    """It was taken for messages inside a node too, whose limit is another."""
+def test_a_given_eager_limit_applies_between_nodes(measured: RunDir, mpi: str, inside: int) -> None:
+    """It was also applied inside a node, where the limit differs."""
     records = [replace(one, order=replace(one.order, mpi=mpi)) for one in measured.trials()]
     machine = fit_records(measured, records, eager_up_to_bytes=512).find("veth").machine
     assert machine.intra is not None
@@ -289,7 +289,7 @@ def test_an_eager_limit_that_is_given_is_that_between_nodes(measured: RunDir, mp
 
 
 def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
-    """Of a run with many paths, none was told."""
+    """In a run with many paths, the error named none."""
     ping = next(one for one in measured.trials() if one.order.workload.label == "latency")
     record = replace(ping, cells=ping.cells[:1])
     named = f"{record.order.path.label} / {record.order.setting} / polling"
@@ -297,8 +297,8 @@ def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
         fit_records(measured, [record])
 
 
-def test_streams_of_pairs_inside_a_node_are_not_taken_for_the_wire(measured: RunDir) -> None:
-    """Rank i sends to rank i + n/2: of four ranks dealt over two nodes, every pair is inside one."""
+def test_streams_of_pairs_inside_a_node_do_not_count_for_the_wire(measured: RunDir) -> None:
+    """Rank i sends to rank i + n/2: with four ranks placed round-robin on two nodes, every pair is inside one."""
     records = [one for one in measured.trials() if one.order.path.label == "veth"]
 
     def port(*placement: int) -> int:
@@ -310,8 +310,8 @@ def test_streams_of_pairs_inside_a_node_are_not_taken_for_the_wire(measured: Run
     assert port(0, 0, 1, 1) > 0
 
 
-def test_the_path_inside_a_node_is_no_answer_unless_named(folder: Path) -> None:
-    """It once stood in the table as the fastest path between nodes."""
+def test_the_path_inside_a_node_is_listed_only_if_requested(folder: Path) -> None:
+    """It was once listed as the fastest path between nodes."""
     (folder.parent / "halo.toml").write_text('[pattern]\nkind = "halo"\nranks = 2\nsteps = 1\nmessage_bytes = 8\n')
 
     def paths(*argv: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Domains of libvirt, read; confounders, told."""
+"""Parsing libvirt domains and reporting confounders."""
 
 import contextlib
 from pathlib import Path
@@ -23,15 +23,15 @@ PLAIN = """<domain type='qemu'><name>plain</name><memory unit='MiB'>64</memory><
 <interface type='user'><model type='virtio'/></interface></devices></domain>"""
 
 
-def test_vcpus_that_are_not_there_yet_count_nothing() -> None:
+def test_vcpus_that_are_not_plugged_in_do_not_count() -> None:
     pinned = "".join(f"<vcpupin vcpu='{number}' cpuset='{number}'/>" for number in range(4))
     text = PLAIN.replace("<vcpu>2</vcpu>", f"<vcpu current='2'>4</vcpu><cputune>{pinned}</cputune>")
     guest = parse_domain(text.replace("type='user'><model", "type='user'><driver queues='2'/><model"))
     assert (guest.vcpus, dict(guest.pins)) == (2, {0: "0", 1: "1"})
-    assert not [told for told in warnings([guest], HypervisorFacts()) if "not pinned" in told or "queues" in told]
+    assert not [line for line in warnings([guest], HypervisorFacts()) if "not pinned" in line or "queues" in line]
 
 
-def test_a_switch_in_a_program_of_its_own_is_not_taken_for_the_kernels_vhost() -> None:
+def test_a_user_space_switch_is_not_taken_for_the_kernels_vhost() -> None:
     socket = "<interface type='vhostuser'><source type='unix' path='/run/vhost0' mode='server'/>"
     (nic,) = parse_domain(PLAIN.replace("<interface type='user'>", socket)).nics
     assert (nic.backend, nic.source) == ("vhost-user", "/run/vhost0")
@@ -51,24 +51,24 @@ def test_a_guest_with_a_vf_vhost_and_an_emulated_nic() -> None:
 
 def test_confounders_are_named_with_their_figures() -> None:
     below = HypervisorFacts({"br0": 1500, "vnet5": 9000}, irqbalance=True, deep_idle={"C6": 133})
-    told = "\n".join(warnings([parse_domain(RECORDED)], below))
-    assert "2 of 4 vCPUs are not pinned" in told
-    assert "2 queues for 4 vCPUs" in told
-    assert "br0 1500, vnet5 9000, guest 9000" in told
-    assert "irqbalance" in told
-    assert "C6 (133 us)" in told
-    assert "no huge pages" not in told
+    text = "\n".join(warnings([parse_domain(RECORDED)], below))
+    assert "2 of 4 vCPUs are not pinned" in text
+    assert "2 queues for 4 vCPUs" in text
+    assert "br0 1500, vnet5 9000, guest 9000" in text
+    assert "irqbalance" in text
+    assert "C6 (133 us)" in text
+    assert "no huge pages" not in text
 
 
 def test_a_plain_emulated_guest() -> None:
-    told = "\n".join(warnings([parse_domain(PLAIN)], HypervisorFacts()))
-    assert "TCG" in told
-    assert "2 of 2 vCPUs are not pinned" in told
-    assert "no huge pages" in told
-    assert "not by vhost" in told
+    text = "\n".join(warnings([parse_domain(PLAIN)], HypervisorFacts()))
+    assert "TCG" in text
+    assert "2 of 2 vCPUs are not pinned" in text
+    assert "no huge pages" in text
+    assert "not by vhost" in text
 
 
-def test_nothing_is_said_of_what_is_in_order() -> None:
+def test_a_good_configuration_has_no_warnings() -> None:
     tidy = RECORDED.replace("queues='2'", "queues='4'").replace(
         "<emulatorpin", "<vcpupin vcpu='2' cpuset='4'/><vcpupin vcpu='3' cpuset='5'/><emulatorpin"
     )
@@ -76,24 +76,24 @@ def test_nothing_is_said_of_what_is_in_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<network/>", "<domain/>", "<!DOCTYPE x [<!ENTITY a 'b'>]><domain/>", PLAIN[:80]])
-def test_what_is_no_domain_is_refused(text: str) -> None:
+def test_xml_that_is_not_a_domain_is_refused(text: str) -> None:
     with pytest.raises(ForeignFileError):
         parse_domain(text)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(RECORDED) - 1), st.text(max_size=6))
-def test_damage_is_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None:
+def test_damaged_xml_gives_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None:
     with contextlib.suppress(ForeignFileError):
         assert parse_domain(RECORDED[:at] + junk + RECORDED[at + len(junk) :]).name
 
 
-def test_the_look_at_the_machine_below() -> None:
+def test_facts_of_the_hypervisor_are_parsed() -> None:
     below = parse_look("mtu br0 1500\nidle C1 2\nidle C6 133\nrunning irqbalance 1\nidle broken\n")
     assert below == HypervisorFacts({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
 
 
-def test_this_machine_is_looked_at_by_the_script() -> None:
+def test_the_script_gathers_facts_of_this_machine() -> None:
     with MachineShell() as shell:
         below = look_below(shell)
     assert below.mtus["lo"] == int(Path("/sys/class/net/lo/mtu").read_text())
@@ -108,11 +108,11 @@ def test_this_machine_is_looked_at_by_the_script() -> None:
         ("qemu+tls://hv1/system", None),
     ],
 )
-def test_whose_libvirt_a_uri_means(uri: str, machine: str | None) -> None:
+def test_the_owner_of_a_libvirt_uri(uri: str, machine: str | None) -> None:
     assert machine_of(uri) == machine
 
 
-def test_guests_of_several_libvirts_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guests_of_several_libvirts_stay_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = {
         "qemu:///a": LibvirtLook((parse_domain(PLAIN),), ("a",)),
         "qemu:///b": LibvirtLook((parse_domain(PLAIN),), ("b",)),
@@ -121,16 +121,16 @@ def test_guests_of_several_libvirts_are_told_apart(monkeypatch: pytest.MonkeyPat
     host = 'kind = "fake"\nlibvirt = ["qemu:///a", "qemu:///b"]'
     text = f"""format = 1\nname = "x"\nbaseline = "veth"\n[host]\n{host}\n[[path]]\nname = "veth"
 [[workload]]\nname = "latency"\nsizes = [8]"""
-    said: list[str] = []
-    opened = guests.open_host(parse_study(text, "x"), said.append)
+    messages: list[str] = []
+    opened = guests.open_host(parse_study(text, "x"), messages.append)
     order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8]}))
     facts = opened.carry_out(order, carry_out).facts
-    assert said == ["a", "b"]
+    assert messages == ["a", "b"]
     assert (facts["guest.plain.vcpus"], facts["guest.plain@qemu:///b.vcpus"]) == (2, 2)
     assert (opened.kind, opened.slots) == ("fake", 1)
 
 
-def test_trials_through_other_guests_are_not_compared_unasked() -> None:
+def test_trials_through_other_guests_are_compared_only_on_request() -> None:
     records = []
     for number, pin in enumerate(("0", "0-7")):
         order = Order(number, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", {}))
@@ -139,7 +139,7 @@ def test_trials_through_other_guests_are_not_compared_unasked() -> None:
     assert [one.fact for one in disagreements(records)] == ["guest.vm1.vcpu0.pin"]
 
 
-def test_nodes_that_a_workload_does_not_use_are_not_missed() -> None:
+def test_facts_of_unused_nodes_may_be_missing() -> None:
     def trial(number: int, placement: tuple[int, ...], *nodes: int, driver: str = "igb") -> TrialRecord:
         order = Order(number, 0, PathOrder("p", "native"), WorkloadOrder("l", "engine", {}, placement))
         facts = {f"n{node}.eth0.driver": driver for node in nodes}

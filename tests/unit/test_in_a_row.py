@@ -1,4 +1,4 @@
-"""Messages that follow another to the same rank: those that TCP may hold back, and what a prediction says of them."""
+"""Messages sent in a row to the same rank: TCP may hold them back, and a prediction reports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.store.rundir import RunDir
 from tests.trace_recorder import expand
 from tests.unit.simulated import program, recv, send
-from tests.unit.test_predict_odd import told
+from tests.unit.test_predict_odd import output_of
 from tests.unit.test_predict_verbs import measured, model_of
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ SENDING = [send(1)]
         ([recv(1)], 0),
     ],
 )
-def test_a_message_follows_another_before_an_answer(ops: list[Op], share: float) -> None:
+def test_a_message_follows_another_before_a_reply(ops: list[Op], share: float) -> None:
     idle = program([], ranks=4)
     schedule = Schedule(4, (program(ops, ranks=4), idle, idle, idle))
     nodes = Placement(*[Placement.block(4, 1).host_of % 3] * 2)
     assert share_in_a_row(schedule, nodes) == pytest.approx(share)
 
 
-def test_a_rule_stands_for_its_rank() -> None:
-    """In a pattern all ranks run one program: the one in the middle tells."""
+def test_a_peer_rule_is_resolved_to_its_rank() -> None:
+    """In a pattern all ranks run one program: the middle rank is taken."""
     ring = Op(OpKind.SEND, rule=Peer.SHIFT, peer=1)
     schedule = Schedule(4, (program([ring, ring], ranks=4),))
     assert share_in_a_row(schedule, Placement.block(4, 1)) == 1 / 2
@@ -73,7 +73,7 @@ STEPS = st.recursive(
 @given(STEPS)
 @example((Repeat(2, (DoCall(1), Repeat(2, (DoCall(0),)))),))
 @example((Repeat(2, (DoCall(0), Repeat(2, (DoCall(1),)))),))
-def test_loops_count_as_if_they_were_written_out(steps: tuple[Step, ...]) -> None:
+def test_loops_count_as_if_unrolled(steps: tuple[Step, ...]) -> None:
     ops = [send(1), recv(1), send(2), BARRIER, ANY, SWAP]
     idle = program([], ranks=3)
     written = list(expand(steps))
@@ -92,7 +92,7 @@ def test_loops_count_as_if_they_were_written_out(steps: tuple[Step, ...]) -> Non
     assert share_in_a_row(whole, Placement.block(3, 1)) == pytest.approx(follow / max(1, sent))
 
 
-def test_streams_tell_whether_tcp_holds_messages_back(tmp_path: Path) -> None:
+def test_streams_show_whether_tcp_holds_messages_back(tmp_path: Path) -> None:
     study = 'name = "held"\nbaseline = "veth"\nhost = { kind = "fake" }\npath = [{ name = "veth" }]\n'
     for name in ("latency", "bw"):
         study += f'[[workload]]\nname = "{name}"\nsizes = [8, 1024]\niterations = 30\n'
@@ -108,10 +108,10 @@ def test_streams_tell_whether_tcp_holds_messages_back(tmp_path: Path) -> None:
         assert [one.held for one in fit_records(run, records).machines] == [held]
 
 
-def test_what_tcp_may_hold_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LU sends plane after plane: in the lab it took 10 to 15 % longer than without autocorking."""
+def test_messages_that_tcp_may_hold_back_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LU sends one plane after another: in the lab it took 10 to 15 % longer than without autocorking."""
     for ops, held, doubted in ((SENDING * 4, True, True), (SENDING * 4, False, False), (SENDING, True, False)):
         there = Schedule(2, (program(ops), program([recv(0)] * len(ops))))
-        _, err = told(monkeypatch, there, model_of(tmp_path, Machine(None, measured(5, 8, 1024)), held=held))
+        _, err = output_of(monkeypatch, there, model_of(tmp_path, Machine(None, measured(5, 8, 1024)), held=held))
         assert ("75% of messages between nodes follow another one before an answer" in err) is doubted
         assert ("host.tcp_autocorking" in err) is doubted

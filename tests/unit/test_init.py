@@ -1,4 +1,4 @@
-"""`nearmetal init` writes studies that run, and refuses what would not before it writes."""
+"""`nearmetal init` writes studies that run, and refuses invalid answers before writing anything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_host_gets_a_study_that_can_be_planned(
     assert [node.port for node in study.host.node] == ([2201, 0] if host == "ssh" else [])
 
 
-def test_what_no_flag_says_is_asked_for(tmp_path: Path) -> None:
+def test_missing_flags_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3\n", catch_exceptions=False)
     assert asked.exit_code == 0, asked.output
@@ -50,7 +50,7 @@ def test_what_no_flag_says_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"paths": "veth,tapp"}, "'tapp'"),
         ({"workloads": "latencie"}, "'latencie'"),
@@ -63,15 +63,15 @@ def test_what_no_flag_says_is_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_answer_writes_nothing(
-    tmp_path: Path, changed: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, changed: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "s.toml"
     assert nearmetal(words(file, **changed)) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not file.exists()
 
 
-def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("mine")
     assert nearmetal(words(tmp_path / "s.toml")) == 2
     assert (tmp_path / "s.toml").read_text() == "mine"
@@ -80,17 +80,17 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sizes"), [("8,64K", (8, 65536)), ("1M, 1 MiB,1mb", (1 << 20,)), ("64 KiB,0", (0, 65536))]
 )
-def test_sizes_are_read_as_people_write_them(text: str, sizes: tuple[int, ...]) -> None:
+def test_sizes_may_be_written_in_several_ways(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "8,", "-1", "1T", "K", "9" * 30])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(BadInputError):
         parse_sizes(text)
 
 
-def test_any_text_survives_being_written_as_toml() -> None:
+def test_any_text_round_trips_through_toml() -> None:
     import tomllib
 
     value = {"a b": 'x"\\\n\t\x7f é', "n": [1, 2.5, True]}
@@ -98,7 +98,7 @@ def test_any_text_survives_being_written_as_toml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--host", "local", "--paths", "veht"], "there is no path 'veht'\nhint: did you mean 'veth'?"),
         (["--host", "local", "--paths", "veth", "--workloads", "latnecy"], "hint: did you mean 'latency'?"),
@@ -106,20 +106,20 @@ def test_any_text_survives_being_written_as_toml() -> None:
         (["--host", "ssh"], "hint: give --machines"),
     ],
 )
-def test_a_typo_is_told_before_the_next_question_and_silence_is_no_answer(
+def test_a_typo_is_reported_before_the_next_question_and_an_empty_answer_is_refused(
     tmp_path: Path,
     flags: list[str],
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert nearmetal(["init", str(tmp_path / "s.toml"), *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_directory_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(words(tmp_path / "none" / "s.toml")) != 0
-    said = capsys.readouterr().err
-    assert "cannot write" in said
-    assert "none/s.toml: No such file or directory" in said
+    stderr = capsys.readouterr().err
+    assert "cannot write" in stderr
+    assert "none/s.toml: No such file or directory" in stderr

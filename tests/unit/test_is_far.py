@@ -8,7 +8,7 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.workloads.mpi.table import job_nodes
 
 
-def test_asking_what_a_shell_is_never_runs_its_properties() -> None:
+def test_checking_the_kind_of_a_shell_never_evaluates_its_properties() -> None:
     shell = MachineShell()
     with pytest.raises(UnavailableError):
         _ = shell.agent
@@ -20,7 +20,7 @@ def test_a_far_shell_is_known_by_its_class(kind: type) -> None:
     assert is_far(object.__new__(kind))
 
 
-def test_an_ipv6_address_is_not_handed_to_a_launcher_which_reads_it_as_a_host_and_its_slots() -> None:
+def test_an_ipv6_address_is_not_given_to_a_launcher_that_would_parse_it_as_host_and_slots() -> None:
     shell = object.__new__(MachinesShell)
     shell._nodes = {"n0": (object(), "vm1"), "n1": (object(), "2001:db8::1")}  # type: ignore[dict-item]
     assert job_nodes(shell, ["n0"]) == ("vm1",)

@@ -1,4 +1,4 @@
-"""A journal without a machine: what each record changes, and what is on the disk when."""
+"""A journal without a machine: what each record changes, and what is on disk at each moment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal.create(tmp_path / "x.journal", FIRST)
 
 
-def test_each_record_changes_what_it_is_about(journal: Journal) -> None:
+def test_each_record_changes_only_its_subject(journal: Journal) -> None:
     state = journal.state
     assert (state.host, state.boot_id, state.pid, state.started) == ("hpc", "b7", 42, 99)
     assert (state.cells, state.devices) == ({3: MTU, 5: GRO}, [Device("n0/eth1", "igb", "0000:01:00.0")])
@@ -68,7 +68,7 @@ def test_each_record_changes_what_it_is_about(journal: Journal) -> None:
     journal.close()
 
 
-def test_a_far_machine_sees_its_own_cells_and_devices(journal: Journal) -> None:
+def test_a_far_machine_sees_only_its_own_cells_and_devices(journal: Journal) -> None:
     of_first, of_none = journal.state.on("vm1"), journal.state.on("vm3")
     assert (of_first.boot_id, of_first.machines) == ("b1", {})
     assert [(cell.target, cell.node) for cell in of_first.cells.values()] == [("eth1", "")]
@@ -77,16 +77,14 @@ def test_a_far_machine_sees_its_own_cells_and_devices(journal: Journal) -> None:
     journal.close()
 
 
-def test_a_cell_that_another_write_disturbs_is_unseen_with_it(journal: Journal) -> None:
+def test_a_cell_disturbed_by_an_unconfirmed_write_counts_as_unseen(journal: Journal) -> None:
     journal.append({"kind": "intent", "cell": 5, "value": "off"})
     assert journal.state.unseen(MTU)
     journal.close()
 
 
-def test_what_is_reported_written_was_brought_to_the_disk_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file as a whole before it has its name, then the name, then each record."""
+def test_a_record_is_synced_before_it_is_reported_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole file before it gets its name, then the name, then each record."""
     seen: list[tuple[str, int]] = []
 
     def synced(descriptor: int) -> None:
@@ -108,7 +106,7 @@ def test_what_is_reported_written_was_brought_to_the_disk_before(
     ("failure", "raised"),
     [(lambda: OSError(errno.ENOSPC, "No space left on device"), StoreError), (KeyboardInterrupt, KeyboardInterrupt)],
 )
-def test_a_record_that_was_not_brought_to_the_disk_is_not_in_the_file(
+def test_a_record_that_was_not_synced_is_not_in_the_file(
     journal: Journal,
     monkeypatch: pytest.MonkeyPatch,
     failure: Callable[[], BaseException],
@@ -130,7 +128,7 @@ def test_a_record_that_was_not_brought_to_the_disk_is_not_in_the_file(
     assert read_state(journal.path).intended == {3: "1400"}
 
 
-def test_a_journal_is_opened_again_where_a_torn_record_began(journal: Journal) -> None:
+def test_a_journal_is_reopened_at_the_start_of_a_torn_record(journal: Journal) -> None:
     journal.append(INTENT)
     whole = journal.path.read_bytes()
     journal.close()
@@ -144,7 +142,7 @@ def test_a_journal_is_opened_again_where_a_torn_record_began(journal: Journal) -
     assert read_state(journal.path).read == {3: {"1401"}, 5: {"off"}}
 
 
-def test_a_journal_is_private_and_holds_one_descriptor(tmp_path: Path) -> None:
+def test_a_journal_is_private_and_uses_one_descriptor(tmp_path: Path) -> None:
     before = len([*OPEN.iterdir()])
     journal = Journal.create(tmp_path / "x.journal", FIRST)
     assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
@@ -154,10 +152,10 @@ def test_a_journal_is_private_and_holds_one_descriptor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_journal_that_cannot_be_brought_to_the_disk_leaves_nothing(
+def test_a_journal_that_cannot_be_synced_leaves_nothing(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither where the file fails nor where its folder does, which has its name by then."""
+    """Neither if syncing the file fails nor if syncing its folder does, when the file already has its name."""
     steps: list[int] = []
 
     def fails(descriptor: int) -> None:
@@ -172,6 +170,6 @@ def test_a_journal_that_cannot_be_brought_to_the_disk_leaves_nothing(
 
 
 @pytest.mark.parametrize("changed", [{"format": 3}, {"kind": "device"}])
-def test_what_begins_otherwise_is_no_journal(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_with_another_header_is_not_a_journal(changed: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="this nearmetal reads 1 and 2"):
         Journal.create(tmp_path / "x.journal", [SESSION | changed])

@@ -1,4 +1,4 @@
-"""The interrupt rate against what a register says."""
+"""The interrupt rate compared with the value of a register."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def _seen(packets: int, interrupts: int, vectors: int = 1) -> Observed:
         ("mlx5_core", 16, 0, 6_400_000, 200_000, Agreement.CONTRADICTS),
     ],
 )
-def test_rates_are_held_against_the_setting(
+def test_rates_are_compared_with_the_setting(
     driver: str, usecs: int, frames: int, packets: int, interrupts: int, agreement: Agreement
 ) -> None:
     made = judge(_seen(packets, interrupts), driver=driver, usecs=usecs, frames=frames)
     assert made.agreement is agreement, made.reason
 
 
-def test_rates_are_those_of_one_vector() -> None:
+def test_rates_are_per_vector() -> None:
     assert judge(_seen(400_000, 78_000, vectors=4), driver="igb", usecs=50).agreement is Agreement.AGREES
 
 
-def test_what_a_load_causes_is_counted(tmp_path: Path) -> None:
+def test_only_interrupts_caused_by_the_load_are_counted(tmp_path: Path) -> None:
     machine = KnobMachine.make(
         tmp_path,
         {"eth1": {}},
@@ -77,7 +77,7 @@ def test_only_vectors_that_carried_the_load_are_counted(tmp_path: Path) -> None:
     assert (seen.interrupts, seen.vectors) == (9000, 1)
 
 
-def test_moderation_is_verified_under_pings_and_silent_without_an_answer(
+def test_moderation_is_verified_under_pings_and_unknown_without_replies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {
@@ -114,7 +114,7 @@ def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:
     [(90_000, Agreement.CONTRADICTS), (5_000, Agreement.SILENT), (0, Agreement.SILENT)],
     ids=["too many", "perhaps idle", "none counted"],
 )
-def test_a_launch_proves_too_many_interrupts_and_never_too_few(
+def test_a_launch_can_show_too_many_interrupts_but_never_too_few(
     tmp_path: Path, interrupts: int, agreement: Agreement
 ) -> None:
     machine = KnobMachine.make(
@@ -139,7 +139,7 @@ def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
     assert moderated(machine, intended) == []
 
 
-def test_without_a_timer_a_launch_proves_nothing_and_sending_is_not_counted(tmp_path: Path) -> None:
+def test_without_a_timer_a_launch_shows_nothing_and_sending_does_not_count(tmp_path: Path) -> None:
     machine = KnobMachine.make(
         tmp_path,
         {"eth1": {}},

@@ -1,4 +1,4 @@
-"""A session of knobs against a scripted machine: every record, script, watchdog and pause, exactly."""
+"""A knob session on a scripted machine: every record, script, watchdog and pause, exactly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class FarMachine(KnobMachine):
-    """The same machine as nodes of a far host; keeps what was run there."""
+    """The same machine as nodes of a far host; records the commands run there."""
 
     machines = ("n0", "n1")
     site = SimpleNamespace(state="/far/state")
@@ -71,27 +71,27 @@ class FarMachine(KnobMachine):
         return super().run(argv, node=node, stdin=stdin, **others)
 
 
-class ThrownAway(FarMachine):
+class DisposableMachine(FarMachine):
     thrown_away = True
 
 
 class FakeWatchdog:
-    """Notes how it was armed; says what it is told to when it is disarmed."""
+    """Records how it was armed; gives the scripted answer when it is disarmed."""
 
     armed: list[tuple[str, WatchLimits, str, str]]
-    says: list[str]
+    answers: list[str]
 
-    def __init__(self, said: str = "", *, alive: bool = True) -> None:
-        self._said = said
+    def __init__(self, message: str = "", *, alive: bool = True) -> None:
+        self._said = message
         self._alive = alive
 
     @classmethod
     def arm(cls, shell: object, node: str, guard: WatchLimits, script: str, report: str) -> FakeWatchdog:
         cls.armed.append((node, guard, script, report))
-        said = cls.says.pop(0) if cls.says else ""
-        if said == "refused":
+        answer = cls.answers.pop(0) if cls.answers else ""
+        if answer == "refused":
             raise TrialError("the watchdog did not start")
-        return cls(said)
+        return cls(answer)
 
     def alive(self) -> bool:
         return self._alive
@@ -102,7 +102,7 @@ class FakeWatchdog:
 
 @pytest.fixture
 def armed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, WatchLimits, str, str]]:
-    FakeWatchdog.armed, FakeWatchdog.says = [], []
+    FakeWatchdog.armed, FakeWatchdog.answers = [], []
     monkeypatch.setattr(session, "Watchdog", FakeWatchdog)
     return FakeWatchdog.armed
 
@@ -122,38 +122,40 @@ def kinds(begun: session.Session) -> list[str]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return what lies beside the journal, by the ends of the names."""
+    """Return the suffixes of the files beside the journal."""
     return sorted(path.name.partition(".journal")[2] for path in folder.iterdir() if ".journal" in path.name)
 
 
 class TestWrites:
-    def test_each_write_is_announced_and_its_effects_are_told(self, machine: KnobMachine, folder: Path) -> None:
+    def test_each_write_is_announced_and_its_effects_are_recorded(self, machine: KnobMachine, folder: Path) -> None:
         begun = begin(machine, folder, {"nic.adaptive-rx": False, "host.busy_read": 50})
         begun.apply()
         numbers = {cell.knob: cell.cell for cell in begun.plan.cells}
         adaptive, usecs, frames = (numbers[f"nic.{name}"] for name in ("adaptive-rx", "rx-usecs", "rx-frames"))
-        told = {one["cell"]: one for one in records(begun) if one["kind"] == "done"}
-        assert told[adaptive]["read"] == told[adaptive]["value"] == "off"
-        assert told[adaptive]["disturbed"] == {str(usecs): "3", str(frames): "64"}
-        assert told[numbers["host.busy_read"]]["disturbed"] == {}
+        done = {one["cell"]: one for one in records(begun) if one["kind"] == "done"}
+        assert done[adaptive]["read"] == done[adaptive]["value"] == "off"
+        assert done[adaptive]["disturbed"] == {str(usecs): "3", str(frames): "64"}
+        assert done[numbers["host.busy_read"]]["disturbed"] == {}
         assert [kind for kind in kinds(begun) if kind.startswith(("intent", "done"))] == [
             f"{kind} {cell.cell}" for cell in begun.plan.planned for kind in ("intent", "done")
         ]
         assert begun.disturbed() == {"nic.rx-usecs of eth1": "16 -> 3", "nic.rx-frames of eth1": "32 -> 64"}
 
-    def test_what_could_have_changed_and_did_not_is_not_told(self, machine: KnobMachine, folder: Path) -> None:
+    def test_values_that_could_have_changed_but_did_not_are_not_recorded(
+        self, machine: KnobMachine, folder: Path
+    ) -> None:
         machine.set_nic("eth1", adaptive_rx="off")
         begun = begin(machine, folder, {"nic.adaptive-rx": False})
         begun.apply()
         assert len(begun.plan.cells) > 1
         assert records(begun)[-1]["disturbed"] == {}
 
-    def test_what_an_earlier_write_has_disturbed_is_told_once(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_value_disturbed_by_an_earlier_write_is_recorded_once(self, machine: KnobMachine, folder: Path) -> None:
         begun = begin(machine, folder, {"nic.adaptive-rx": False, "nic.rx-usecs": 5})
         begun.apply()
-        told = [one["disturbed"] for one in records(begun) if one["kind"] == "done"]
-        assert told[0], "adaptive moderation resets frames"
-        assert all(not disturbed for disturbed in told[1:])
+        found = [one["disturbed"] for one in records(begun) if one["kind"] == "done"]
+        assert found[0], "adaptive moderation resets frames"
+        assert all(not disturbed for disturbed in found[1:])
 
     def test_values_of_several_targets_are_joined_where_they_differ(self, machine: KnobMachine, folder: Path) -> None:
         begun = begin(machine, folder, {"nic.rx-frames": 8, "nic.gro": False}, *(Target("", nic) for nic in NICS))
@@ -169,16 +171,16 @@ class TestWrites:
             begun.apply()
 
     def test_a_later_write_that_changes_an_earlier_one_is_named(self, machine: KnobMachine, folder: Path) -> None:
-        def meddle(what: str) -> None:
+        def interfere(what: str) -> None:
             if "busy_read" in what:
                 machine.set_nic("eth1", gro="on")
 
-        shell = KnobMachine(machine.root, meddle)
+        shell = KnobMachine(machine.root, interfere)
         begun = begin(shell, folder, {"nic.gro": False, "host.busy_read": 50})
         with pytest.raises(KnobError, match=r"nic\.gro of eth1 was off and is on after other writes"):
             begun.apply()
 
-    def test_a_read_back_that_proves_nothing_is_named(self, machine: KnobMachine, folder: Path) -> None:
+    def test_an_inconclusive_read_back_is_named(self, machine: KnobMachine, folder: Path) -> None:
         setting = {"nic.rx-usecs": 10, "host.busy_read": 50}
         machine.set_nic("eth1", driver="liar", adaptive_rx="off")
         assert begin(machine, folder, setting).readback_doubts() == {}
@@ -190,23 +192,23 @@ class TestWrites:
 
 class TestBusy:
     @pytest.mark.parametrize(
-        ("refusals", "said", "taken", "pauses"),
+        ("refusals", "message", "taken", "pauses"),
         [(4, "Device or resource busy", True, 4), (5, "Device or resource busy", False, 4), (1, "No", False, 0)],
         ids=["at last", "for ever", "refused for good"],
     )
-    def test_a_busy_device_is_asked_five_times(
+    def test_a_busy_device_is_tried_five_times(
         self,
         machine: KnobMachine,
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
         refusals: int,
-        said: str,
+        message: str,
         taken: bool,
         pauses: int,
     ) -> None:
         slept: list[float] = []
         monkeypatch.setattr(session.time, "sleep", slept.append)
-        left = [AnswerError(said)] * refusals
+        left = [AnswerError(message)] * refusals
 
         def refuse(_what: str) -> None:
             if left:
@@ -216,7 +218,7 @@ class TestBusy:
         if taken:
             begun.apply()
         else:
-            with pytest.raises(KnobError, match=said):
+            with pytest.raises(KnobError, match=message):
                 begun.apply()
         assert (machine.nic("eth1")["rx-frames"] == "8") is taken
         assert slept == [0.05] * pauses
@@ -239,10 +241,10 @@ class TestEnds:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(begun.journal._descriptor)
 
-    def test_a_watchdog_that_has_acted_comes_before_a_confirmation(
+    def test_a_watchdog_that_has_acted_prevents_confirmation(
         self, machine: KnobMachine, folder: Path, armed: list[Any]
     ) -> None:
-        FakeWatchdog.says = ["restored because the deadline has passed"]
+        FakeWatchdog.answers = ["restored because the deadline has passed"]
         begun = begin(machine, folder, self.SETTING, guard=WatchLimits())
         begun.apply()
         with pytest.raises(TrialError, match=r"too late to confirm, the watchdog has acted: .* deadline has passed"):
@@ -256,7 +258,7 @@ class TestEnds:
             "end restored",
         ]
 
-    def test_a_value_that_changes_while_the_watchdog_ends_is_seen(
+    def test_a_value_that_changes_while_the_watchdog_ends_is_detected(
         self, machine: KnobMachine, folder: Path, armed: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun = begin(machine, folder, self.SETTING, guard=WatchLimits())
@@ -264,12 +266,12 @@ class TestEnds:
         monkeypatch.setattr(FakeWatchdog, "disarm", lambda _: machine.set_nic("eth1", rx_frames="9") or "")
         with pytest.raises(KnobError, match=r"nic\.rx-frames of eth1 was 8 and is 9"):
             begun.confirm()
-        assert names(folder) == ["", ".0.undo.sh"], "what can be run by hand stays"
+        assert names(folder) == ["", ".0.undo.sh"], "a script that can be run by hand stays"
 
-    def test_restored_is_told_before_the_journal_ends(
+    def test_restored_values_are_reported_before_the_journal_ends(
         self, machine: KnobMachine, folder: Path, armed: list[Any]
     ) -> None:
-        FakeWatchdog.says = ["first", "", "third"]
+        FakeWatchdog.answers = ["first", "", "third"]
         targets = (Target("n0", "eth1"), Target("n1", "eth2"), Target("n2", "eth3"))
         begun = begin(machine, folder, self.SETTING, *targets, guard=WatchLimits())
         begun.apply()
@@ -294,7 +296,7 @@ class TestWatchdogs:
     SETTING = {"nic.rx-frames": 8, "host.busy_read": 50}
     NODES = (Target("n0", "eth1"), Target("n0", "eth3"), Target("n0"), Target("n1", "eth2"))
 
-    def test_none_is_armed_that_nobody_asked_for(self, machine: KnobMachine, folder: Path, armed: list[Any]) -> None:
+    def test_none_is_armed_without_a_request(self, machine: KnobMachine, folder: Path, armed: list[Any]) -> None:
         assert begin(machine, folder, self.SETTING).watchdogs == []
         assert armed == []
 
@@ -303,7 +305,7 @@ class TestWatchdogs:
         [(False, [("wan",)] * 3), (True, [("wan", "eth1"), ("wan", "eth2"), ("wan",)])],
         ids=["named links", "own links too"],
     )
-    def test_each_node_has_one_with_its_script_and_its_links(
+    def test_each_node_gets_one_with_its_script_and_links(
         self,
         machine: KnobMachine,
         folder: Path,
@@ -324,10 +326,10 @@ class TestWatchdogs:
         assert ["eth1" in script for script in scripts] == [True, False, False]
         assert len(begun.watchdogs) == 3
 
-    def test_one_that_does_not_start_ends_the_session_unwritten(
+    def test_one_that_does_not_start_ends_the_session_before_any_write(
         self, machine: KnobMachine, folder: Path, armed: list[Any]
     ) -> None:
-        FakeWatchdog.says = ["", "refused"]
+        FakeWatchdog.answers = ["", "refused"]
         with pytest.raises(TrialError, match="did not start"):
             begin(machine, folder, self.SETTING, *self.NODES, guard=WatchLimits())
         assert len(armed) == 2
@@ -341,7 +343,7 @@ class TestFar:
     SETTING = {"nic.rx-frames": 8}
     NODES = (Target("n0", "eth1"), Target("n1", "eth2"))
 
-    def test_undo_scripts_lie_on_each_far_machine_until_a_good_end(
+    def test_undo_scripts_stay_on_each_far_machine_until_a_clean_end(
         self, machine: KnobMachine, folder: Path, armed: list[Any]
     ) -> None:
         far = FarMachine(machine.root)
@@ -360,8 +362,8 @@ class TestFar:
             (node, ("forget", "/far/state", name)) for node in ("n0", "n1")
         ]
 
-    @pytest.mark.parametrize("shell", [KnobMachine, ThrownAway])
-    def test_nothing_is_left_where_nothing_outlives_the_session(
+    @pytest.mark.parametrize("shell", [KnobMachine, DisposableMachine])
+    def test_nothing_is_left_on_machines_that_do_not_outlive_the_session(
         self, machine: KnobMachine, folder: Path, armed: list[Any], shell: type[KnobMachine]
     ) -> None:
         there = shell(machine.root)
@@ -370,15 +372,15 @@ class TestFar:
         assert [report for *_, report in armed] == [f"{begun.journal.path}.{number}.watchdog" for number in (0, 1)]
 
     @pytest.mark.parametrize(
-        ("shell", "host", "told"),
+        ("shell", "host", "reported"),
         [(FarMachine, "local", True), (FarMachine, "named", False), (KnobMachine, "local", False)],
     )
-    def test_the_journal_names_far_machines_that_no_host_names(
-        self, machine: KnobMachine, folder: Path, shell: type[KnobMachine], host: str, told: bool
+    def test_the_journal_names_far_machines_only_if_no_host_does(
+        self, machine: KnobMachine, folder: Path, shell: type[KnobMachine], host: str, reported: bool
     ) -> None:
         begun = begin(shell(machine.root), folder, self.SETTING, *self.NODES, host=host)
         first = records(begun)[0]
         assert first["host"] == host
         assert first.get("machines") == (
-            {node: [f"machine of {node}", "boot-1"] for node in ("n0", "n1")} if told else None
+            {node: [f"machine of {node}", "boot-1"] for node in ("n0", "n1")} if reported else None
         )

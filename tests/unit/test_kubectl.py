@@ -1,4 +1,4 @@
-"""Pods that cannot be had are refused with what kubectl said; the host itself passes the contract of every host."""
+"""Unavailable pods are refused with the message of kubectl; the host itself passes the contract of every host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_host_without_pods_is_refused(tmp_path: Path) -> None:
         KubectlHost([], program(tmp_path, "exit 1"))
 
 
-def test_what_kubectl_says_reaches_the_user(tmp_path: Path) -> None:
+def test_errors_of_kubectl_reach_the_user(tmp_path: Path) -> None:
     options = program(tmp_path, "echo 'error: You must be logged in to the server' >&2; exit 1")
     with pytest.raises(UnavailableError, match="must be logged in"):
         KubectlHost([POD], options)
@@ -47,24 +47,28 @@ def test_what_kubectl_says_reaches_the_user(tmp_path: Path) -> None:
         KubectlHost([], options | {"selector": "job-name=mpi"})
 
 
-@pytest.mark.parametrize("said", ["", "[]", '{"items": 3}', '{"items": [{}]}', "[" * 100_000])
-def test_what_is_no_list_of_pods_is_refused(tmp_path: Path, said: str) -> None:
-    (tmp_path / "said").write_text(said)
+@pytest.mark.parametrize("message", ["", "[]", '{"items": 3}', '{"items": [{}]}', "[" * 100_000])
+def test_output_that_is_not_a_list_of_pods_is_refused(tmp_path: Path, message: str) -> None:
+    (tmp_path / "pods.json").write_text(message)
     with pytest.raises(ForeignFileError, match="did not print a list of pods"):
-        KubectlHost([], program(tmp_path, f"cat {tmp_path}/said") | {"selector": "a=b"})
+        KubectlHost([], program(tmp_path, f"cat {tmp_path}/pods.json") | {"selector": "a=b"})
 
 
-def test_pods_that_do_not_run_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "said").write_text(json.dumps({"items": [{"metadata": {"name": "a"}, "status": {"phase": "Pending"}}]}))
+def test_pods_that_are_not_running_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "pods.json").write_text(
+        json.dumps({"items": [{"metadata": {"name": "a"}, "status": {"phase": "Pending"}}]})
+    )
     with pytest.raises(UnavailableError, match="no pod with a=b is running"):
-        KubectlHost([], program(tmp_path, f"cat {tmp_path}/said") | {"selector": "a=b"})
+        KubectlHost([], program(tmp_path, f"cat {tmp_path}/pods.json") | {"selector": "a=b"})
 
 
 def test_pods_of_one_name_and_pods_that_are_being_deleted_are_not_measured(tmp_path: Path) -> None:
     status = {"phase": "Running", "podIP": "fd00::1", "podIPs": [{"ip": "fd00::1"}, {"ip": "10.0.0.1"}]}
     going = {"metadata": {"name": "mpi-1", "deletionTimestamp": "2026-11-24T17:00:00Z"}, "status": status}
-    (tmp_path / "said").write_text(json.dumps({"items": [{"metadata": {"name": "mpi-0"}, "status": status}, going]}))
-    options = program(tmp_path, f'[ "$1" = get ] && exec cat {tmp_path}/said; exec /bin/sh') | {"selector": "a=b"}
+    (tmp_path / "pods.json").write_text(
+        json.dumps({"items": [{"metadata": {"name": "mpi-0"}, "status": status}, going]})
+    )
+    options = program(tmp_path, f'[ "$1" = get ] && exec cat {tmp_path}/pods.json; exec /bin/sh') | {"selector": "a=b"}
     with contextlib.closing(KubectlHost([], options)) as host:
         assert host.label == "pods: mpi-0"
         assert host._nodes["mpi-0"].reach == "10.0.0.1", "MPI over TCP uses IPv4"
@@ -72,7 +76,7 @@ def test_pods_of_one_name_and_pods_that_are_being_deleted_are_not_measured(tmp_p
         KubectlHost([POD, POD], options)
 
 
-def test_an_unknown_option_is_refused_with_the_one_that_may_be_meant() -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
     with pytest.raises(BadInputError, match="host 'kubectl' has no option 'mpi_prefx'") as refused:
         KubectlHost([POD], {"mpi_prefx": "x"})
     assert refused.value.hint == "did you mean 'mpi_prefix'?"
@@ -97,21 +101,21 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
 IN_TEST: dict[str, str | int | float | bool] = {"context": "test", "namespace": "hpc", "container": "mpi"}
 
 
-def test_the_real_kubectl_carries_input_output_and_status(api: KubeApi) -> None:
+def test_the_real_kubectl_passes_input_output_and_status(api: KubeApi) -> None:
     with contextlib.closing(KubectlHost([POD], IN_TEST)) as host:
         machine = host._machines["mpi-0"]
         data = bytes(range(256)) * 1000
-        said = machine.run(["sh", "-c", "cat; echo lost >&2; exit 7"], timeout_s=600, stdin=data)
-        assert (said.exit_status, said.stdout, said.stderr) == (7, data, b"lost\n")
+        finished = machine.run(["sh", "-c", "cat; echo lost >&2; exit 7"], timeout_s=600, stdin=data)
+        assert (finished.exit_status, finished.stdout, finished.stderr) == (7, data, b"lost\n")
     assert all("command=%2Fbin%2Fsh&container=mpi" in asked for asked in api.asked if "/exec" in asked)
 
 
-def test_a_pod_that_is_gone_is_named_in_the_words_of_the_server(api: KubeApi) -> None:
+def test_a_missing_pod_is_reported_with_the_servers_message(api: KubeApi) -> None:
     with pytest.raises(UnavailableError, match=r'pods "mpi-9" not found'):
         KubectlHost([NodeSpec(name="mpi-9")], IN_TEST)
 
 
-def test_a_pod_that_dies_while_a_program_runs_is_lost_and_comes_back(api: KubeApi) -> None:
+def test_a_pod_that_dies_while_a_program_runs_is_lost_and_can_return(api: KubeApi) -> None:
     with contextlib.closing(KubectlHost([POD], IN_TEST)) as host:
         machine = host._machines["mpi-0"]
         machine.run(["true"])
@@ -130,4 +134,4 @@ def test_a_program_whose_connection_drops_is_lost_not_failed(api: KubeApi) -> No
         api.hang_up()
         with pytest.raises(LostError, match=r"(?s)lost mpi-0 while sh ran: .*unexpected EOF$"):
             program.wait(600, "mpi-0")
-    assert api.running[-1].wait(600) == 0, "its guardian ended it"
+    assert api.running[-1].wait(600) == 0, "its guardian did not end it"

@@ -1,4 +1,4 @@
-"""The lab's pure parts: arguments, rules, archives, and what it reads from the machine."""
+"""The parts of the lab that need no emulator: arguments, rules, archives, and the files it reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def argv(name: str, *, seed: int = 1, restore: bool = False) -> str:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_every_machine_counts_instructions_and_hears_no_host_clock(name: str) -> None:
+def test_every_machine_counts_instructions_and_never_reads_the_host_clock(name: str) -> None:
     line = argv(name, seed=42)
     assert "-icount shift=0,sleep=off" in line
     assert "thread=single" in line
@@ -43,7 +43,7 @@ def test_every_machine_counts_instructions_and_hears_no_host_clock(name: str) ->
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_both_ports_hang_on_one_wire(name: str) -> None:
+def test_both_ports_are_on_one_wire(name: str) -> None:
     assert argv(name).count("hubport,id=h") == 2
     assert argv(name).count("hubid=0") == 2
     assert argv(name).count("-device igb") == 2
@@ -61,7 +61,7 @@ def test_the_hypervisor_machine_keeps_its_memory_below_4_gib() -> None:
     assert "+svm" in argv("kvm")
 
 
-def test_a_person_may_have_the_console() -> None:
+def test_the_console_can_be_attached_to_a_terminal() -> None:
     words = emulator_argv("qemu", MACHINES["base"], replace(FILES, terminal=Path("/run/tty")), seed=1, restore=True)
     assert [words[place + 1] for place, word in enumerate(words) if word == "-serial"] == [
         "unix:/run/tty,server=off",
@@ -69,7 +69,7 @@ def test_a_person_may_have_the_console() -> None:
     ]
 
 
-def test_a_person_leaves_a_console_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_leaves_the_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (keys, typing), console = os.pipe(), socket.socket(socket.AF_UNIX)
     with closing(console), socket.create_server(str(tmp_path / "tty"), family=socket.AF_UNIX) as listener:
         console.connect(str(tmp_path / "tty"))
@@ -89,7 +89,7 @@ def test_a_console_that_never_connects_ends_with_its_machine(tmp_path: Path) -> 
         assert not terminal.attend(listener, lambda: True)
 
 
-def test_an_unknown_machine_names_those_there_are() -> None:
+def test_an_unknown_machine_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BadInputError) as caught:
         machine_named("big")
     assert "smp2" in caught.value.hint
@@ -104,12 +104,12 @@ def test_the_first_rule_that_matches_decides() -> None:
 
 
 @pytest.mark.parametrize("line", ["usr/share/*", "* usr", "-", "- "])
-def test_a_line_that_is_no_rule_is_refused(line: str) -> None:
+def test_an_invalid_rule_is_refused(line: str) -> None:
     with pytest.raises(BadInputError):
         trim.TrimRules.parse(line)
 
 
-def test_the_shipped_rules_keep_what_a_trial_needs() -> None:
+def test_the_shipped_rules_keep_everything_a_trial_needs() -> None:
     rules = trim.TrimRules.parse(root.lab_file("trim.txt").read_text())
     libraries = "usr/lib/x86_64-linux-gnu"
     for path in (
@@ -134,7 +134,7 @@ def test_the_shipped_rules_keep_what_a_trial_needs() -> None:
         assert not rules.keeps(path), f"{path} is the builder's own"
 
 
-def test_modules_bring_what_they_depend_on() -> None:
+def test_modules_include_their_dependencies() -> None:
     dependencies = (
         "kernel/net/a/igb.ko: kernel/lib/dca.ko kernel/lib/algo-bit.ko\n"
         "kernel/lib/dca.ko:\nkernel/lib/algo-bit.ko.xz:\nkernel/lib/algo-bit.ko: kernel/lib/core.ko\n"
@@ -152,27 +152,27 @@ def archive(nodes: list[Node], mtime_s: int = 7) -> bytes:
     return stream.getvalue()
 
 
-def test_an_archive_is_the_same_for_the_same_content_and_has_parents_first() -> None:
+def test_an_archive_is_reproducible_and_has_parents_first() -> None:
     one = [Node.file("a/b/c", b"text", executable=True), Node.link("a/l", "b/c"), Node.directory("z")]
     assert archive(with_parents(one)) == archive(with_parents(reversed(one)))
     assert [node.path for node in with_parents(one)] == ["a", "a/b", "a/b/c", "a/l", "z"]
     assert archive(with_parents(one)) != archive(with_parents([*one[:2]]))
 
 
-def test_an_archive_has_the_layout_of_the_kernels_document() -> None:
+def test_an_archive_has_the_layout_in_the_kernels_documentation() -> None:
     data = archive([Node.file("ab", b"hello")])
     assert data[:6] == b"070701"
     fields = [int(data[6 + 8 * i : 14 + 8 * i], 16) for i in range(13)]
     inode, mode, uid, gid, links, mtime, size, *_, name_size, check = fields
     assert (inode, mode, uid, gid, links, mtime, size, name_size, check) == (1, 0o100644, 0, 0, 1, 7, 5, 3, 0)
     assert data[110:113] == b"ab\0"
-    assert data[116:121] == b"hello"  # the header and the name end at a multiple of four
+    assert data[116:121] == b"hello"  # the header and the name are padded to a multiple of four
     assert b"TRAILER!!!" in data
     assert len(data) % 512 == 0
     assert cpio.Node.link("x", "y").mode == 0o120777
 
 
-def test_sources_are_the_releases_own_and_no_backports() -> None:
+def test_package_sources_are_the_releases_own_without_backports() -> None:
     targets = (
         "http://mirror/debian/|bookworm|main|Debian\nhttp://mirror/debian/|bookworm-updates|main|Debian\n"
         "http://mirror/debian/|bookworm-backports|main|Debian Backports\nhttps://vendor/|bookworm|main|Vendor\n"
@@ -186,18 +186,18 @@ def test_sources_are_the_releases_own_and_no_backports() -> None:
     )
 
 
-def test_packages_have_a_name_for_each_distribution() -> None:
+def test_packages_have_a_name_in_each_distribution() -> None:
     wanted = ("python3", "linux-image-amd64|linux-image-generic")
     assert root.choose_packages(wanted, "debian") == ("python3", "linux-image-amd64")
     assert root.choose_packages(wanted, "ubuntu") == ("python3", "linux-image-generic")
     assert "perftest" in root.wanted_packages()
 
 
-def test_os_release_is_read_with_its_quotes() -> None:
+def test_quotes_in_os_release_are_parsed() -> None:
     assert root.parse_os_release('ID=debian\nNAME="De bian"\n# x\nVERSION_CODENAME=trixie\n')["NAME"] == "De bian"
 
 
-def test_what_the_guest_runs_needs_only_the_standard_library() -> None:
+def test_guest_code_needs_only_the_standard_library() -> None:
     files = closure.import_closure(PACKAGE, "nearmetal.run.agent")
     names = {str(path.relative_to(PACKAGE)) for path in files}
     assert {"run/agent.py", "run/trial.py", "hosts/lab/guest.py", "paths/vf.py", "__init__.py"} <= names
@@ -213,7 +213,7 @@ def test_what_the_guest_runs_needs_only_the_standard_library() -> None:
                 assert top in sys.stdlib_module_names or top == "nearmetal", f"{path} imports {module}"
 
 
-def test_imports_are_found_in_every_statement_and_not_in_those_of_the_type_checker() -> None:
+def test_imports_are_found_in_every_statement_except_under_type_checking() -> None:
     source = """
 import nearmetal.a, os
 from nearmetal import b
@@ -234,7 +234,7 @@ if 1: import nearmetal.j
     assert sorted(closure.imports(source)) == ["nearmetal", *(f"nearmetal.{name}" for name in wanted)]
 
 
-def test_a_closure_refuses_a_module_that_is_not_there() -> None:
+def test_a_closure_with_a_missing_module_is_refused() -> None:
     with pytest.raises(NearmetalError):
         closure.import_closure(PACKAGE, "nearmetal.nothing")
 
@@ -255,7 +255,7 @@ def cached_folder(name: str, facts: dict[str, str]) -> Path:
     return folder
 
 
-def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
+def test_cache_entries_of_other_versions_are_summed_up_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -284,7 +284,7 @@ def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
     assert set(image.clean(everything=False, old_only=False)) == set(serving[1:])
 
 
-def test_nothing_is_called_old_where_the_image_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_counts_as_old_if_the_image_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> str:
         raise UnavailableError("no C compiler")
 
@@ -297,6 +297,6 @@ def test_nothing_is_called_old_where_the_image_cannot_be_named(tmp_path: Path, m
     assert root.is_dir()
 
 
-def test_removing_all_and_only_what_is_old_exclude_each_other() -> None:
+def test_options_all_and_old_exclude_each_other() -> None:
     result = CliRunner().invoke(lab_commands, ["clean", "--all", "--old"])
     assert isinstance(result.exception, BadInputError)

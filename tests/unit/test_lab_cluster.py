@@ -1,4 +1,4 @@
-"""A cluster of the lab without an emulator: what its machines, recipes, launchers and connections are told."""
+"""A cluster of the lab without an emulator: the commands to its machines, recipes, launchers and connections."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["n2"], "there is no node 'n2' on path 'native'\nhint: one of: n0, n1"),
         (["g0"], "there is no node 'g0' on path 'native'\nhint: one of: n0, n1"),
@@ -61,9 +61,9 @@ def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
         (["--path", "natve"], "there is no path 'natve'\nhint: did you mean 'native'?"),
     ],
 )
-def test_a_shell_is_on_a_node_that_there_is(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_needs_an_existing_node(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["lab", "shell", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_nodes_one_machine_holds_all() -> None:
@@ -81,7 +81,7 @@ def test_more_machines_than_memory_are_refused_with_both_figures(monkeypatch: py
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_what_a_machine_takes_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_machine_is_estimated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_available_mib", lambda: 1 << 20)
     assert cluster.cluster_of({"nodes": 2}, MACHINES[name], 1) is not None
 
@@ -98,7 +98,7 @@ def order(*placement: int, **options: Scalar) -> Order:
     return Order(0, 0, PathOrder("native", "native", dict(options)), WorkloadOrder("w", "engine", placement=placement))
 
 
-def test_the_wires_carry_out_what_a_path_says_of_them() -> None:
+def test_a_paths_wire_options_are_applied() -> None:
     link = cluster.Cluster(2)._link(order(0, 1, wire_delay_us=5, wire_rate_mbit=10_000))
     assert (link.delay_ns, link.rate_mbps) == (5000, 10_000)
     assert cluster.Cluster(2)._link(order(0, 1)) == wire.Link(2000, 1000, 1 << 20, 0)
@@ -106,7 +106,7 @@ def test_the_wires_carry_out_what_a_path_says_of_them() -> None:
         cluster.Cluster(2)._link(order(0, 1, wire_delay_us=0))
 
 
-def test_the_hosts_wires_hold_for_every_path_that_says_nothing_else() -> None:
+def test_the_hosts_wire_options_are_the_default_of_paths() -> None:
     asked: dict[str, Scalar] = {"nodes": 2, "wire_delay_us": 3, "wire_loss_percent": 0.5, "wire_queue_kib": 64}
     made = cluster.cluster_of(asked, MACHINES["base"], 1)
     assert made is not None
@@ -125,7 +125,7 @@ def test_the_hosts_wires_hold_for_every_path_that_says_nothing_else() -> None:
         ({"wire_delay_us": 0.1, "wire_rate_mbit": 10_000}, "after 167 ns, but machines need 600 ns"),
     ],
 )
-def test_wires_that_cannot_be_are_refused(asked: dict[str, Scalar], match: str) -> None:
+def test_impossible_wires_are_refused(asked: dict[str, Scalar], match: str) -> None:
     with pytest.raises(BadInputError, match=match):
         cluster.cluster_of({"nodes": 2, **asked}, MACHINES["base"], 1)
 
@@ -161,13 +161,13 @@ def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
     assert [guard is None for guard in guards] == [thrown_away]
 
 
-def test_machines_that_serve_several_launches_make_each_one_cheaper() -> None:
+def test_machines_that_carry_out_several_launches_make_each_cheaper() -> None:
     study, _ = read_study(Path(__file__).parents[2] / "studies" / "sriov-gap.toml")
     alone = study.model_copy(update={"host": study.host.model_copy(update={"options": {"nodes": 2}})})
     assert estimate(study)[0] < estimate(alone)[0]
 
 
-def test_two_pairs_of_machines_share_two_cores_and_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_pairs_of_machines_share_two_cores_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     monkeypatch.setattr(cluster, "_available_mib", lambda: 1 << 20)
     assert [slots_of({"nodes": nodes} if nodes else {}) for nodes in (0, 2, 3, 16)] == [2, 2, 1, 1]
@@ -176,7 +176,7 @@ def test_two_pairs_of_machines_share_two_cores_and_each_has_its_own(monkeypatch:
 
 
 @pytest.mark.parametrize(("free_mib", "slots"), [(5648, 2), (5647, 1), (1000, 1)])
-def test_trials_run_one_by_one_where_memory_holds_no_two(
+def test_trials_run_one_by_one_if_memory_is_too_small_for_two(
     monkeypatch: pytest.MonkeyPatch, free_mib: int, slots: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
@@ -192,7 +192,7 @@ def test_as_many_machines_start_as_a_trial_needs() -> None:
 
 @dataclass
 class Machines:
-    """A shell whose nodes are machines with a port each, which remembers what they were asked."""
+    """A shell whose nodes are machines with one port each; it records their commands."""
 
     links: str = LINKS
     asked: list[str] = field(default_factory=list)
@@ -207,12 +207,12 @@ class Machines:
     def run(self, argv: Sequence[str], *, node: str = "", **_: object) -> Finished:
         line = " ".join(argv)
         self.asked.append(f"{node}: {line}")
-        said = self.links if line == "ip -json -details link show" else ""
+        output = self.links if line == "ip -json -details link show" else ""
         if argv[0] == "readlink":
-            said = "../0000:01:10.0\n"
+            output = "../0000:01:10.0\n"
         elif argv[0] == "ls":
-            said = "eth7\n"
-        return Finished(tuple(argv), 0, said.encode(), b"", 1)
+            output = "eth7\n"
+        return Finished(tuple(argv), 0, output.encode(), b"", 1)
 
     def read(self, path: str, *, node: str = "") -> bytes:
         return f"52:54:00:0a:00:0{node[-1]}\n".encode() if path.endswith("/address") else b"1\n"
@@ -235,11 +235,11 @@ def path(kind: str, **options: Scalar) -> PathOrder:
     return PathOrder(kind, kind, dict(options))
 
 
-def test_the_management_port_is_no_port_of_a_path() -> None:
+def test_the_management_port_is_never_part_of_a_path() -> None:
     assert ports.parse_ports(LINKS) == ("eth0",)
 
 
-def test_every_node_builds_its_end_of_a_bridge_itself() -> None:
+def test_every_node_builds_its_own_end_of_a_bridge() -> None:
     shell = Machines()
     ends = PATHS["bridge"].up(shell, path("bridge", rx_usecs=0), ["n0", "n1"])
     for node in ("n0", "n1"):
@@ -258,7 +258,7 @@ def test_functions_of_different_machines_have_different_addresses() -> None:
     given = [line for line in shell.asked if " vf 0 mac " in line]
     assert given == [f"n{node}: ip link set eth0 vf 0 mac 52:54:00:01:0{node}:01" for node in (0, 1)]
     PATHS["vf"].down(shell, ends)
-    assert "n1: 0 > /sys/class/net/eth0/device/sriov_numvfs" not in shell.asked  # `cat` said nothing: none are there
+    assert "n1: 0 > /sys/class/net/eth0/device/sriov_numvfs" not in shell.asked  # `cat` printed nothing: there are none
 
 
 def test_native_is_the_port_under_its_own_name() -> None:
@@ -267,7 +267,7 @@ def test_native_is_the_port_under_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("kind", [path.kind for path in GUEST_PATHS])
-def test_every_machine_holds_a_guest_and_all_boot_at_once(kind: str) -> None:
+def test_every_machine_has_a_guest_and_all_boot_at_once(kind: str) -> None:
     shell = Machines()
     ends = PATHS[kind].up(shell, path(kind, rx_usecs=0), ["n0", "n1"])
     assert ends.ends == (Endpoint("g0", "eth0", "10.77.0.1"), Endpoint("g1", "eth0", "10.77.0.2"))
@@ -287,7 +287,7 @@ def test_one_end_may_be_bare() -> None:
     ends = PATHS["vhost"].up(shell, path("vhost", ends="one", rx_usecs=0), ["n0", "n1"])
     assert [end.node for end in ends.ends] == ["n0", "g1"]
     assert list(shell.guests) == ["n1"]
-    assert Endpoint("n0", "eth0") not in ends.beneath  # it is an end itself
+    assert Endpoint("n0", "eth0") not in ends.beneath  # the bare machine is an end itself
     assert [line for line in shell.asked if "rx-usecs" in line] == [
         f"n{node}: ethtool -C eth0 rx-usecs 0" for node in (0, 1)
     ]
@@ -300,7 +300,7 @@ def test_ends_that_do_not_exist_are_refused() -> None:
         PATHS["vhost"].up(Machines(), path("vhost", ends="two"), ["n0", "n1"])
 
 
-def test_a_view_of_a_node_is_no_place_for_nodes() -> None:
+def test_a_nodes_shell_cannot_have_nodes() -> None:
     view = OnNode(Machines(), "n1")
     assert machines_of(view) == (HYPERVISOR,)
     with pytest.raises(UnavailableError):
@@ -339,16 +339,16 @@ def test_ranks_on_machines_of_their_own_do_not_share_cores(monkeypatch: pytest.M
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A node's service on this machine's loopback; return its name."""
+    """A node's service on this machine's loopback; yields its name."""
     with labs.node_service(monkeypatch) as name:
         yield name
 
 
-def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> None:
+def test_the_far_shell_runs_programs_on_a_lab_node(served: str, tmp_path: Path) -> None:
     machine = FarMachine(nodes.NodeCarrier(served))
     machine.connect()
-    said = machine.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=b"in\0put")
-    assert (said.stdout, said.stderr, said.exit_status) == (b"in\0put", b"no\n", 3)
+    finished = machine.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=b"in\0put")
+    assert (finished.stdout, finished.stderr, finished.exit_status) == (b"in\0put", b"no\n", 3)
     content = bytes(range(256)) * 1000
     machine.write(str(tmp_path / "file"), content)
     assert (tmp_path / "file").read_bytes() == content
@@ -357,7 +357,7 @@ def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> N
     machine.close()
 
 
-def test_a_program_that_stays_ends_with_its_shell(served: str) -> None:
+def test_a_background_program_ends_with_its_shell(served: str) -> None:
     with NodesShell([FarMachine(nodes.NodeCarrier(served))], [served], remote_shell=b"none") as shell:
         shell.add_node("n0")
         assert shell.machines == ("n0",)
@@ -368,7 +368,7 @@ def test_a_program_that_stays_ends_with_its_shell(served: str) -> None:
         pass
 
 
-def test_a_node_that_does_not_serve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_a_service_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_SERVING_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])

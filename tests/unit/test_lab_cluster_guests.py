@@ -1,4 +1,4 @@
-"""Guests of a cluster of the lab without an emulator: how they start, stand, get a card and become nodes."""
+"""Guests of a lab cluster without an emulator: how they boot, wait in a snapshot, get a NIC and become nodes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A node's service on this machine's loopback; return its name."""
+    """A node's service on this machine's loopback; yields its name."""
     with labs.node_service(monkeypatch) as name:
         yield name
 
 
 @dataclass
 class Console:
-    """A machine of the lab whose guest says this on its console; nothing is started."""
+    """A machine of the lab whose guest prints this on its console; nothing is started."""
 
     said: bytes = b""
     ended: Callable[[], Finished | None] = lambda: None
@@ -66,7 +66,7 @@ def test_a_machine_without_kvm_is_refused_before_anything_starts(monkeypatch: py
 
 
 @pytest.mark.usefixtures("with_kvm")
-def test_a_guest_is_told_who_it_is_and_is_up_when_it_serves() -> None:
+def test_a_guest_gets_its_identity_and_is_up_when_its_service_answers() -> None:
     console = Console(said=f"[ 1.0] booting\n{remote.READY}\n".encode())
     booting = kvm.start(console, "g1", ["-device", "igb"], {"address": "10.78.0.102"})  # type: ignore[arg-type]
     booting.wait(lambda: True)
@@ -83,7 +83,7 @@ def test_a_guest_is_told_who_it_is_and_is_up_when_it_serves() -> None:
         (Finished(("qemu",), 1, b"", b"no such card", 1), r"no such card.*; its console: \[ 1.0\] Kernel panic$"),
     ],
 )
-def test_a_guest_that_does_not_come_up_leaves_its_last_words(ended: Finished | None, reason: str) -> None:
+def test_a_guest_that_does_not_come_up_is_reported_with_its_last_output(ended: Finished | None, reason: str) -> None:
     console = Console(said=b"[ 1.0] Kernel panic\n", ended=lambda: ended)
     booting = kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
     with pytest.raises(TrialError, match=reason):
@@ -92,7 +92,7 @@ def test_a_guest_that_does_not_come_up_leaves_its_last_words(ended: Finished | N
 
 @pytest.mark.usefixtures("with_kvm")
 def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All machines are this one here."""
+    """All machines are this one."""
     waited_for: list[str] = []
     for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
         monkeypatch.setattr(kvm, script, "true\n")
@@ -108,15 +108,15 @@ def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPat
         assert shell.machines == ("n0", "n1")
         assert known() == "g1"
         assert waited_for == ["n1", "g1"]
-        assert shell.machines == ("n0", "n1")  # a guest is a node, and no machine that is asked for its counters
+        assert shell.machines == ("n0", "n1")  # a guest is a node, not a machine whose counters are read
         assert shell.run(["sh", "-c", "echo $TMPDIR"], node="g1").text == f"{shell.scratch}/g1\n"
 
 
-def test_paths_into_guests_find_them_standing_unless_one_end_is_bare() -> None:
+def test_paths_into_guests_use_the_snapshot_with_guests_unless_one_end_is_bare() -> None:
     assert {path.kind for path in GUEST_PATHS} == STANDING_PATHS
     machines = cluster.Cluster(2)
     assert machines.has_guests(PathOrder("vhost", "vhost"))
-    assert not machines.has_guests(PathOrder("vhost", "vhost", {"ends": "one"}))  # its node 0 holds none
+    assert not machines.has_guests(PathOrder("vhost", "vhost", {"ends": "one"}))  # its node 0 has no guest
     assert not machines.has_guests(PathOrder("native", "native"))
     fresh = cluster.cluster_of({"nodes": 2, "standing_guests": False}, MACHINES["kvm"], 1)
     assert fresh is not None
@@ -126,8 +126,8 @@ def test_paths_into_guests_find_them_standing_unless_one_end_is_bare() -> None:
 
 
 @dataclass
-class Standing(Console):
-    """A machine with a guest that stands; its emulator answers so."""
+class MachineWithGuest(Console):
+    """A machine with a booted guest; its emulator gives these answers."""
 
     answers: bytes = b""
     asked: list[str] = field(default_factory=list)
@@ -145,12 +145,12 @@ class Standing(Console):
 
 
 @pytest.fixture
-def standing(monkeypatch: pytest.MonkeyPatch, with_kvm: None) -> Standing:
+def standing(monkeypatch: pytest.MonkeyPatch, with_kvm: None) -> MachineWithGuest:
     monkeypatch.setattr(kvm, "stands", lambda: True)
-    return Standing(said=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
+    return MachineWithGuest(said=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
 
 
-def test_a_standing_guest_is_named_and_its_card_plugged_in(standing: Standing) -> None:
+def test_a_booted_guest_is_named_and_its_nic_plugged_in(standing: MachineWithGuest) -> None:
     devices = ["-netdev", "tap,id=net,vhost=on", "-device", "virtio-net-pci,netdev=net"]
     booting = kvm.managed(standing, "g1", devices, "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
     booting.wait(lambda: True)
@@ -160,14 +160,14 @@ def test_a_standing_guest_is_named_and_its_card_plugged_in(standing: Standing) -
     assert "g1" in standing.asked
 
 
-def test_a_card_that_cannot_be_plugged_in_fails_the_trial_with_the_reason(standing: Standing) -> None:
+def test_a_nic_that_cannot_be_plugged_in_fails_the_trial_with_the_reason(standing: MachineWithGuest) -> None:
     standing.answers += b'rn": "Error: vfio 0000:01:10.0: no such group"}\n'
     booting = kvm.managed(standing, "g1", ["-device", "vfio-pci"], "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
     with pytest.raises(TrialError, match=r"(?s)guest g1 did not come up: .*no such group"):
         booting.wait(lambda: False)
 
 
-def test_a_guest_s_random_numbers_follow_from_what_it_is_told(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guests_random_numbers_follow_from_its_seed(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stirred: list[bytes] = []
     monkeypatch.setattr(plain_files, "stir", stirred.append)
     assert remote.stir(served, b"luck", timeout_s=600).status == 0
@@ -175,7 +175,7 @@ def test_a_guest_s_random_numbers_follow_from_what_it_is_told(served: str, monke
 
 
 class Patient:
-    """A guest that is waited for."""
+    """A guest that has to be waited for."""
 
     def wait(self, answers: Callable[[], bool]) -> None:
         while not answers():
@@ -183,7 +183,7 @@ class Patient:
 
 
 @pytest.mark.usefixtures("with_kvm")
-def test_a_standing_guest_gets_its_luck_once_it_has_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_booted_guest_is_seeded_once_it_has_its_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     card, answer = "/sys/class/net/eth0/address", remote.Reply()
     stirred: list[tuple[str, int]] = []
 
@@ -202,7 +202,7 @@ def test_a_standing_guest_gets_its_luck_once_it_has_its_card(monkeypatch: pytest
     answer.status = 0
     assert known() == "g1"
     assert stirred == [("g1", 16)]
-    assert len(looks) == 2  # it was looked for until it was there
+    assert len(looks) == 2  # polled until it was there
     answer.status, answer.stderr = 255, bytearray(b"out of reach")
     with pytest.raises(TrialError, match="g1 was not given its seed: out of reach"):
         known()

@@ -51,7 +51,7 @@ def ping(rank: int, message_bytes: int = 8) -> Program:
 
 
 def round_trips_us(machine: Machine, message_bytes: int) -> NDArray[np.float64]:
-    """Return the round trips of a ping-pong."""
+    """Return the round trips of a simulated ping-pong."""
     schedule = Schedule(2, (ping(0, message_bytes), ping(1, message_bytes)))
     found = simulate(schedule, machine, Placement.block(2, 1), keep_marks=True)
     return np.diff(found.marks[0][:, 2]) / 1e6
@@ -83,7 +83,7 @@ def test_a_ping_pong_meets_the_moderation_timer_as_measured(
 
 
 def test_moderation_adds_waiting_and_no_work(lab: RunDir) -> None:
-    """Nodes of one processor each on a wire of known rate: the tuned setting tells what those processors do."""
+    """Nodes of one processor each on a wire of known rate: the tuned setting shows what those processors do."""
     model, wire = fit_run(lab), KnownWire(2.0, 1000.0)
     for path in ("native", "vf"):
         default, tuned = (model.find(path, setting).machine.inter.segment(8) for setting in ("default", "tuned"))
@@ -93,14 +93,14 @@ def test_moderation_adds_waiting_and_no_work(lab: RunDir) -> None:
 
 
 def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams both ways that wait for the timer were taken for copying: FT came out 13 % too slow."""
+    """Bidirectional streams that wait for the timer were taken for copying: FT came out 13 % too slow."""
     stored = {one.order.trial: one for one in lab.trials()}
     operations = ("latency", "bw", "bibw")
     records = [
         replace(one, cells=tuple(replace(cell, operation=name) for name in operations for cell in one.cells))
         for one in stored.values()
     ]
-    longer = {"tuned": 1.5, "default": 1.9}  # both ways than one way
+    longer = {"tuned": 1.5, "default": 1.9}  # faster both ways than one way
     values = RunDir.values
 
     def stretched(run: RunDir, record: TrialRecord, cell: StoredCell) -> NDArray[np.int64]:
@@ -125,27 +125,27 @@ def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest
         assert moderated.works() == ((0, 0), (1_000_000, copying * 1000))
 
 
-def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:
+def test_messages_that_meet_a_timer_are_reported(tuned: ModelFile) -> None:
     apart, schedule = Placement.block(2, 1), Schedule(2, (ping(0), ping(1)))
     named = tuned.find("vf")
 
-    def told(fast_ps: int) -> bool:
+    def is_reported(fast_ps: int) -> bool:
         two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (fast_ps, fast_ps, -fast_ps, -fast_ps))
         inter = PathModel((Segment(8, 100_000, residual=two_modes), Segment(UNBOUNDED, 100_000)))
         doubts = find_doubts([schedule], replace(named, machine=replace(named.machine, inter=inter)), apart)
         return any("met a timer" in doubt.said and f"--as {named.setting} " in doubt.hint for doubt in doubts)
 
-    assert told(-60_000)
-    assert not told(-40_000)  # noise of this kind there may be
+    assert is_reported(-60_000)
+    assert not is_reported(-40_000)  # within the noise
     other = Schedule(2, (ping(0, 4096), ping(1, 4096)))
     two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (-60_000, -60_000, 60_000, 60_000))
     inter = PathModel((Segment(8, 100_000, residual=two_modes), Segment(UNBOUNDED, 100_000)))
     doubts = find_doubts([other], replace(named, machine=replace(named.machine, inter=inter)), apart)
-    assert not any("met a timer" in doubt.said for doubt in doubts)  # it sends no message of that size
+    assert not any("met a timer" in doubt.said for doubt in doubts)  # the program sends no message of that size
     assert not any("met a timer" in doubt.said for doubt in find_doubts([schedule], named, apart))
 
 
-def test_moderation_counts_as_in_the_emulator_of_the_run(tuned: ModelFile) -> None:
+def test_moderation_follows_the_emulator_version_of_the_run(tuned: ModelFile) -> None:
     named = tuned.find("vf")
 
     def emulated(rule: str, version: str = "10.0.2") -> bool:
@@ -161,11 +161,11 @@ def test_moderation_counts_as_in_the_emulator_of_the_run(tuned: ModelFile) -> No
     with pytest.raises(BadInputError, match="how long moderation lasts in QEMU 10\\.1"):
         emulated("igbvf:usecs=3", "10.1.0")
     assert emulated("igbvf:usecs=3,emulated=1", "10.1.0")
-    said = [doubt.said for doubt in Changes(interrupts="igbvf:usecs=3").doubts(named)]
-    assert any("four times as long as hardware's" in one for one in said)
+    doubts = [doubt.said for doubt in Changes(interrupts="igbvf:usecs=3").doubts(named)]
+    assert any("four times as long as hardware's" in one for one in doubts)
     slow = replace(named, conditions=(*named.conditions, ("on the wire", "delay_us = 2.0, rate_mbit = 100.0")))
     gaps = [Changes(interrupts="igbvf:usecs=3,emulated=1").apply(one).machine.stage for one in (named, slow)]
     assert [stage.packet_gap_ps for stage in gaps if stage] == [12_304_000, 123_040_000]
     unknown = replace(named, machine=replace(named.machine, inter=PathModel((Segment(UNBOUNDED, 1),))))
-    said = [doubt.said for doubt in Changes(interrupts="dim-eqe").doubts(unknown)]
-    assert any("all packets of a message are assumed to arrive at once" in one for one in said)
+    doubts = [doubt.said for doubt in Changes(interrupts="dim-eqe").doubts(unknown)]
+    assert any("all packets of a message are assumed to arrive at once" in one for one in doubts)

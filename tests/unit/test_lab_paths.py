@@ -1,4 +1,4 @@
-"""Recipes on ports and into guests: what they ask of a shell, without a machine."""
+"""Recipes on ports and into guests: the commands they give a shell, without a machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINKS = json.dumps(
 
 @dataclass
 class Recorder:
-    """A shell that answers as a machine with two ports would, and remembers what it was asked."""
+    """A shell that answers like a machine with two ports, and records its commands."""
 
     links: str = LINKS
     asked: list[str] = field(default_factory=list)
@@ -49,16 +49,16 @@ class Recorder:
     def run(self, argv: Sequence[str], *, node: str = "", check: bool = True, **_: object) -> Finished:
         line = " ".join(argv)
         self.asked.append(f"{node}: {line}")
-        said = ""
+        output = ""
         if line == "ip -json -details link show":
-            said = self.links
+            output = self.links
         elif argv[0] == "readlink":
-            said = f"../0000:0{argv[1][len('/sys/class/net/eth')]}:10.0\n"
+            output = f"../0000:0{argv[1][len('/sys/class/net/eth')]}:10.0\n"
         elif argv[0] == "cat":
-            said = "0000:0000:0000:0000:0000:ffff:0a4d:0001\n" if "infiniband" in argv[1] else "1\n"
+            output = "0000:0000:0000:0000:0000:ffff:0a4d:0001\n" if "infiniband" in argv[1] else "1\n"
         elif argv[0] == "ls":
-            said = f"{argv[1].split('/')[4]}v{argv[1].split('virtfn')[1].split('/')[0]}\n"
-        return Finished(tuple(argv), 0, said.encode(), b"", 1)
+            output = f"{argv[1].split('/')[4]}v{argv[1].split('virtfn')[1].split('/')[0]}\n"
+        return Finished(tuple(argv), 0, output.encode(), b"", 1)
 
     def read(self, path: str, *, node: str = "") -> bytes:
         if path.endswith("/address"):
@@ -86,7 +86,7 @@ def test_ports_are_the_interfaces_on_pci_in_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"parentbus": "pci"}]'])
-def test_an_interface_list_that_is_none_is_refused(text: str) -> None:
+def test_a_malformed_interface_list_is_refused(text: str) -> None:
     if text == "{}":
         assert ports.parse_ports(text) == ()
         return
@@ -101,7 +101,7 @@ def test_a_wire_has_a_delay_and_a_rate() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "5", True])
-def test_a_wire_option_that_is_no_positive_number_is_refused(value: str | int) -> None:
+def test_a_wire_option_must_be_a_positive_number(value: str | int) -> None:
     with pytest.raises(BadInputError):
         ports.wire_words({"wire_delay_us": value})
 
@@ -113,13 +113,13 @@ def test_namespaces_have_no_wire_to_shape(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["native", "vf", "passthrough"])
-def test_a_path_on_ports_says_where_ports_are(kind: str) -> None:
+def test_a_path_on_ports_fails_with_a_hint_where_ports_exist(kind: str) -> None:
     with pytest.raises(UnavailableError, match="two network ports") as caught:
         PATHS[kind].up(Recorder(links="[]"), order(kind), ["n0", "n1"])
     assert "lab" in caught.value.hint
 
 
-def test_one_peer_stands_for_every_further_node() -> None:
+def test_one_peer_serves_as_every_further_node() -> None:
     shell = Recorder()
     ends = PATHS["native"].up(shell, order("native", one_peer=True, wire_rate_mbit=2000), ["n0", "n1", "n2", "n3"]).ends
     assert [(end.node, end.address) for end in ends] == [("n0", "10.77.0.1"), *[("n1", "10.77.0.2")] * 3]
@@ -132,7 +132,7 @@ def test_one_peer_stands_for_every_further_node() -> None:
         PATHS["native"].up(shell, order("native", one_peer="yes"), ["n0", "n1", "n2"])
 
 
-def test_a_bridge_stands_on_every_port() -> None:
+def test_a_bridge_is_built_on_every_port() -> None:
     shell = Recorder()
     PATHS["bridge"].up(shell, order("bridge", wire_delay_us=5), ["n0", "n1", "n2"])
     assert ": ip link set eth0 master nm-br0 up" in shell.asked
@@ -158,7 +158,7 @@ def test_a_port_has_seven_functions(count: int) -> None:
 
 
 @pytest.mark.parametrize("path", GUEST_PATHS, ids=lambda path: path.kind)
-def test_a_guest_has_one_card_and_the_peer_the_other_port(path: object) -> None:
+def test_a_guest_has_one_nic_and_the_peer_the_other_port(path: object) -> None:
     shell = Recorder()
     assert isinstance(shell, Hypervisor)
     kind = path.kind  # type: ignore[attr-defined]
@@ -174,7 +174,7 @@ def test_a_guest_has_one_card_and_the_peer_the_other_port(path: object) -> None:
     assert any(data == b"vfio-pci\n" for _, data in shell.written) is assigned
 
 
-def test_a_whole_port_serves_one_guest() -> None:
+def test_a_whole_port_goes_to_one_guest() -> None:
     with pytest.raises(TrialError, match="one guest"):
         PATHS["passthrough"].up(Recorder(), order("passthrough"), ["n0", "n1", "n2"])
 
@@ -196,7 +196,7 @@ def test_a_guest_path_needs_a_hypervisor() -> None:
 
 @pytest.fixture
 def guest(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A guest's service on pairs of sockets instead of vsock; return its CID."""
+    """A guest's service on socket pairs instead of vsock; yields its CID."""
 
     def connect(cid: int) -> socket.socket:
         if cid != 3:
@@ -213,28 +213,28 @@ def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float =
     return remote.run(cid, argv, env={"PATH": os.environ["PATH"], **env}, stdin=stdin, timeout_s=timeout_s)
 
 
-def test_a_guest_runs_programs_with_streams_and_status(guest: int) -> None:
-    said = remote_run(guest, ["sh", "-c", 'cat; echo "$WORD"; echo no >&2; exit 3'], b"in\0put", WORD="env")
-    assert (said.stdout, said.stderr, said.status) == (b"in\0putenv\n", b"no\n", 3)
+def test_a_guest_runs_programs_with_their_streams_and_status(guest: int) -> None:
+    reply = remote_run(guest, ["sh", "-c", 'cat; echo "$WORD"; echo no >&2; exit 3'], b"in\0put", WORD="env")
+    assert (reply.stdout, reply.stderr, reply.status) == (b"in\0putenv\n", b"no\n", 3)
 
 
-def test_a_guest_says_that_a_program_is_missing(guest: int) -> None:
-    said = remote_run(guest, ["/nothing/here"])
-    assert (said.stdout, said.stderr, said.status) == (b"", b"/nothing/here: No such file or directory\n", 127)
+def test_a_guest_reports_a_missing_program(guest: int) -> None:
+    reply = remote_run(guest, ["/nothing/here"])
+    assert (reply.stdout, reply.stderr, reply.status) == (b"", b"/nothing/here: No such file or directory\n", 127)
 
 
 def test_a_guest_ends_a_program_that_takes_too_long(guest: int) -> None:
-    said = remote_run(guest, ["sleep", "600"], timeout_s=0.2)
-    assert said.timed_out
+    reply = remote_run(guest, ["sleep", "600"], timeout_s=0.2)
+    assert reply.timed_out
 
 
-def test_a_guest_out_of_reach_is_said(guest: int) -> None:
-    said = remote_run(guest + 1, ["true"])
-    assert said.status == 255
-    assert b"CID 4 cannot be reached" in said.stderr
+def test_an_unreachable_guest_is_reported(guest: int) -> None:
+    reply = remote_run(guest + 1, ["true"])
+    assert reply.status == 255
+    assert b"CID 4 cannot be reached" in reply.stderr
 
 
-def test_an_answer_counts_although_the_guest_did_not_wait_for_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_counts_even_if_the_guest_did_not_wait_for_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(_: int) -> socket.socket:
         here, there = socket.socketpair()
         _SEND(remote._Link(there), b"2", b"no such file")
@@ -244,15 +244,15 @@ def test_an_answer_counts_although_the_guest_did_not_wait_for_the_input(monkeypa
 
     monkeypatch.setattr(remote, "_connect", connect)
     monkeypatch.setattr(remote._Link, "send", _send_but_the_request)
-    said = remote.read(3, "/none", timeout_s=600)
-    assert (said.status, said.stderr) == (1, b"no such file")
+    reply = remote.read(3, "/none", timeout_s=600)
+    assert (reply.status, reply.stderr) == (1, b"no such file")
 
 
 _SEND = remote._Link.send
 
 
 def _send_but_the_request(link: remote._Link, kind: bytes, content: bytes = b"") -> None:
-    if kind != b"r":  # the guest had taken the request before it went
+    if kind != b"r":  # the guest had received the request before it disconnected
         _SEND(link, kind, content)
 
 
@@ -268,7 +268,7 @@ def test_a_guest_writes_and_reads_files(guest: int, tmp_path: Path) -> None:
     assert refused.status == 1
 
 
-def test_a_guest_gives_many_files_at_once_and_leaves_out_what_cannot_be_read(guest: int, tmp_path: Path) -> None:
+def test_a_guest_sends_many_files_at_once_and_leaves_out_unreadable_ones(guest: int, tmp_path: Path) -> None:
     large, empty, missing = (tmp_path / name for name in ("large", "empty", "missing"))
     large.write_bytes(bytes(range(256)) * 1024)
     empty.touch()
@@ -277,14 +277,14 @@ def test_a_guest_gives_many_files_at_once_and_leaves_out_what_cannot_be_read(gue
     assert found == {str(large): large.read_bytes(), str(empty): b"", "/proc/version": version}
 
 
-def test_files_of_a_guest_out_of_reach_are_an_error(guest: int) -> None:
+def test_reading_files_of_an_unreachable_guest_is_an_error(guest: int) -> None:
     with pytest.raises(TrialError, match="CID 4 cannot be reached"):
         remote.read_all(guest + 1, ["/proc/version"], timeout_s=600)
 
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """A node's service on an address of its own; return that."""
+    """A node's service on an address of its own; yields the address."""
     address = f"127.177.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # tests of this file may run side by side
     threading.Thread(target=remote.serve, args=(remote.of_node(address),), daemon=True).start()
     return address
@@ -297,28 +297,28 @@ def call(*words: str, stdin: bytes = b"", cwd: str | None = None, **env: str) ->
 
 def test_a_call_has_the_callers_streams_folder_and_environment(node: str, tmp_path: Path) -> None:
     odd = 'a "b"\\c\n\x01\u00e9'
-    said = call(
+    finished = call(
         node, "cat;", 'pwd; printf %s "$ODD"; echo no >&2; exit 3', stdin=b"in\0put", cwd=str(tmp_path), ODD=odd
     )
-    assert said.stdout == b"in\0put" + f"{tmp_path}\n{odd}".encode()
-    assert (said.stderr, said.exit_status) == (b"no\n", 3)
+    assert finished.stdout == b"in\0put" + f"{tmp_path}\n{odd}".encode()
+    assert (finished.stderr, finished.exit_status) == (b"no\n", 3)
 
 
-def test_a_call_by_words_splits_and_joins_nothing(node: str) -> None:
+def test_a_call_by_argv_splits_and_joins_nothing(node: str) -> None:
     assert call(node, "--", "printf", "%s|", "a b", "", "$HOME").stdout == b"a b||$HOME|"
 
 
-def test_a_call_ends_as_the_program_there_ends(node: str) -> None:
+def test_a_call_ends_like_the_remote_program(node: str) -> None:
     assert call(node, "kill -9 $$").exit_status == 128 + 9
     assert call(node, "--", "/nothing/here").exit_status == 127
 
 
-def test_a_call_carries_much_both_ways_at_once(node: str) -> None:
+def test_a_call_transfers_much_data_in_both_directions_at_once(node: str) -> None:
     much = bytes(range(256)) * 8192
     assert call(node, "--", "cat", stdin=much).stdout == much
 
 
-def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
+def test_a_reply_arrives_even_if_nothing_read_the_input(node: str) -> None:
     unread = bytes(1 << 22)
     for _ in range(20):
         assert remote.run(node, ["true"], env={"PATH": os.environ["PATH"]}, stdin=unread, timeout_s=600).status == 0
@@ -326,14 +326,14 @@ def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
         assert call(node, "exit 3", stdin=unread).exit_status == 3
 
 
-def test_a_call_says_who_is_out_of_reach(node: str) -> None:
-    said = call("127.178.4.2", "true")
-    assert (said.exit_status, said.stderr) == (255, b"node 127.178.4.2 cannot be reached: Connection refused\n")
+def test_a_call_names_an_unreachable_machine(node: str) -> None:
+    finished = call("127.178.4.2", "true")
+    assert (finished.exit_status, finished.stderr) == (255, b"node 127.178.4.2 cannot be reached: Connection refused\n")
     assert call("n999", "true").stderr == b"node n999 cannot be reached: it is not in /etc/hosts\n"
     assert call(node).exit_status == 2
 
 
-def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:
+def test_a_guest_ends_a_program_whose_caller_has_disconnected() -> None:
     here, there = socket.socketpair()
     thread = threading.Thread(target=remote._answer, args=(there,))
     thread.start()
@@ -345,7 +345,7 @@ def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:
     assert not thread.is_alive()
 
 
-def test_soft_roce_ends_on_the_machine_itself() -> None:
+def test_soft_roce_has_its_ends_on_the_machine_itself() -> None:
     shell = Recorder()
     endpoints = PATHS["vf-roce"].up(shell, order("vf-roce"), ["n0", "n1"])
     assert [(end.node, end.interface) for end in endpoints.ends] == [("", "eth0v0"), ("", "eth1v0")]
@@ -364,8 +364,8 @@ def test_soft_roce_joins_two_ends() -> None:
 def test_the_ports_under_a_path_are_moderated_once_it_carries_traffic(kind: str) -> None:
     shell = Recorder()
     PATHS[kind].up(shell, order(kind, rx_usecs=0), ["n0", "n1"])
-    told = [shell.asked.index(f": ethtool -C {port} rx-usecs 0") for port in ("eth0", "eth1")]
-    assert min(told) > max(index for index, line in enumerate(shell.asked) if "ping" in line)
+    positions = [shell.asked.index(f": ethtool -C {port} rx-usecs 0") for port in ("eth0", "eth1")]
+    assert min(positions) > max(index for index, line in enumerate(shell.asked) if "ping" in line)
 
 
 def test_moderation_of_ports_is_refused_where_there_are_none() -> None:

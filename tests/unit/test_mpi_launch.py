@@ -1,4 +1,4 @@
-"""Launch lines are pure: the same job gives the same argv, without any MPI on the machine."""
+"""Launch lines are pure functions: the same job gives the same argv, without any MPI on the machine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ APART = Job(
 
 
 def has(argv: tuple[str, ...], *words: str) -> bool:
-    """Return whether the words stand in argv one after another."""
+    """Return whether the words appear in argv one after another."""
     return any(argv[start : start + len(words)] == words for start in range(len(argv)))
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5, MPICH4, MPICH5])
-def test_ranks_of_one_node_take_shared_memory_and_no_remote_shell(mpi: Mpi) -> None:
+def test_ranks_of_one_node_use_shared_memory_and_no_remote_shell(mpi: Mpi) -> None:
     command = launch(mpi, ALONE)
     assert command.argv[0] == mpi.mpirun
     assert has(command.argv, "-n", "2", *ALONE.program)
@@ -40,14 +40,14 @@ def test_ranks_of_one_node_take_shared_memory_and_no_remote_shell(mpi: Mpi) -> N
     assert "agent" not in everything
 
 
-def test_openmpi_4_is_given_an_agent_even_on_one_node() -> None:
-    """It ends with `plm_rsh_agent: ssh : rsh` not found on a machine that has neither, such as the lab's."""
+def test_openmpi_4_gets_an_agent_even_on_one_node() -> None:
+    """Otherwise it fails with `plm_rsh_agent: ssh : rsh` not found on a machine that has neither, such as the lab's."""
     alone = dataclasses.replace(ALONE, remote_shell="/run/agent")
     assert has(launch(OPENMPI4, alone).argv, "--mca", "plm_rsh_agent", "/run/agent")
     assert "/run/agent" not in launch(OPENMPI5, alone).argv
 
 
-def test_openmpi_is_told_every_layer_and_the_subnet() -> None:
+def test_openmpi_gets_every_layer_and_the_subnet() -> None:
     argv = launch(OPENMPI5, APART).argv
     assert has(argv, "--mca", "pml", "ob1")
     assert has(argv, "--mca", "btl", "self,sm,tcp")
@@ -60,7 +60,7 @@ def test_openmpi_is_told_every_layer_and_the_subnet() -> None:
     assert has(older, "--mca", "btl", "self,vader,tcp")
 
 
-def test_openmpi_keeps_the_order_of_ranks_with_one_context_a_group() -> None:
+def test_openmpi_keeps_the_order_of_ranks_with_one_context_per_group() -> None:
     argv = launch(OPENMPI5, dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))).argv
     first = argv.index("-n")
     program = APART.program
@@ -93,42 +93,42 @@ def test_root_of_a_user_namespace_may_run_openmpi() -> None:
     assert launch(OPENMPI5, ALONE).env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
 
 
-def test_environment_of_the_ranks_goes_through_the_launcher() -> None:
+def test_the_environment_of_ranks_is_passed_by_the_launcher() -> None:
     asked = dataclasses.replace(APART, environment=(("LD_PRELOAD", "/t race.so"),))
-    assert launch(OPENMPI5, asked).argv.count("LD_PRELOAD=/t race.so") == 2, "once a context"
+    assert launch(OPENMPI5, asked).argv.count("LD_PRELOAD=/t race.so") == 2, "once per app context"
     assert has(launch(MPICH5, asked).argv, "-genv", "LD_PRELOAD", "/t race.so")
     assert "LD_PRELOAD" not in launch(MPICH5, asked).env, "the launcher itself is not preloaded"
 
 
-def test_blocking_progress_sleeps_where_the_version_can() -> None:
+def test_blocking_progress_sleeps_if_the_version_supports_it() -> None:
     blocking = dataclasses.replace(ALONE, progress="blocking")
     assert has(launch(OPENMPI5, blocking).argv, "--mca", "threads_pthreads_yield_strategy", "nanosleep")
     assert launch(MPICH5, blocking).env["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI4, MPICH4])
-def test_blocking_progress_is_refused_where_the_version_cannot(mpi: Mpi) -> None:
+def test_blocking_progress_is_refused_if_the_version_does_not_support_it(mpi: Mpi) -> None:
     with pytest.raises(UnavailableError, match="has no blocking progress") as caught:
         launch(mpi, dataclasses.replace(ALONE, progress="blocking"))
     assert "polling" in caught.value.hint
 
 
-def test_a_program_that_sleeps_when_it_is_told_to_yield_makes_open_mpi_4_block() -> None:
+def test_a_program_that_sleeps_instead_of_yielding_gives_open_mpi_4_blocking_progress() -> None:
     argv = launch(OPENMPI4, dataclasses.replace(ALONE, progress="blocking", sleeps=True)).argv
     assert has(argv, "--mca", "mpi_yield_when_idle", "1")
 
 
-def test_ranks_of_several_nodes_sleep_until_a_message_comes() -> None:
+def test_ranks_of_several_nodes_sleep_until_a_message_arrives() -> None:
     blocking = dataclasses.replace(APART, progress="blocking", sleeps=True, environment=(("NEARMETAL_YIELD", "sleep"),))
     argv = launch(OPENMPI4, blocking).argv
     assert argv.count("NEARMETAL_YIELD=events") == argv.count("OMPI_MCA_opal_event_include=epoll") == 2
     assert "NEARMETAL_YIELD=sleep" not in argv, "Open MPI refuses a variable that has two values"
     assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI5, blocking).argv
     together = dataclasses.replace(blocking, nodes=("n0", "n0"))
-    assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI4, together).argv, "memory tells nobody what is left in it"
+    assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI4, together).argv, "shared memory raises no events"
 
 
-def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
+def test_polling_ranks_yield_only_if_they_outnumber_cores() -> None:
     crowded = dataclasses.replace(ALONE, oversubscribed=True)
     assert has(launch(OPENMPI5, ALONE).argv, "--mca", "mpi_yield_when_idle", "0")
     assert has(launch(OPENMPI5, crowded).argv, "--mca", "mpi_yield_when_idle", "1")
@@ -144,15 +144,15 @@ def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
         (MPICH5, (("-bind-to", "core"), ("-map-by", "numa"))),
     ],
 )
-def test_binding_and_mapping_stand_once_in_a_launch(mpi: Mpi, words: tuple[tuple[str, str], ...]) -> None:
+def test_binding_and_mapping_appear_once_in_a_launch(mpi: Mpi, words: tuple[tuple[str, str], ...]) -> None:
     argv = launch(mpi, dataclasses.replace(ALONE, bind="core", map_by="numa")).argv
     for option, value in words:
         assert has(argv, option, value)
-        assert argv.count(option) == 1, "launchers refuse an option that is there twice"
+        assert argv.count(option) == 1, "launchers refuse a repeated option"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"nodes": ()}, "0 ranks"),
         ({"program": ()}, "a program"),
@@ -161,8 +161,8 @@ def test_binding_and_mapping_stand_once_in_a_launch(mpi: Mpi, words: tuple[tuple
         ({"subnet": ""}, "ranks on 2 nodes"),
     ],
 )
-def test_a_job_that_cannot_be_launched_is_refused(change: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
+def test_a_job_that_cannot_be_launched_is_refused(change: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
         launch(OPENMPI5, dataclasses.replace(APART, **change))
 
 

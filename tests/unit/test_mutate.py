@@ -1,4 +1,4 @@
-"""What `make mutate` plants, and that no module which figures rest on is left out of it."""
+"""The mutants of `make mutate`, and that it covers every module on which figures depend."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def less(a: int = 3, *rest):
 ROOMS = ("stats", "results", "store")
 
 
-def planted(code: str) -> list[str]:
+def mutants_of(code: str) -> list[str]:
     tree = ast.parse(code)
     found = takewhile(bool, (mutate.error(tree, number) for number in count(1)))
     return [ast.unparse(one[2]) for one in found if one]
 
 
-def test_each_error_changes_one_thing_and_no_types_or_messages() -> None:
-    plain, found = ast.unparse(ast.parse(CODE)), planted(CODE)
+def test_each_mutant_changes_one_thing_but_no_types_or_messages() -> None:
+    plain, found = ast.unparse(ast.parse(CODE)), mutants_of(CODE)
     changes = [
         ("note(a)", "pass"),
         ("not rest and a < 2", "not rest or a < 2"),
@@ -40,12 +40,12 @@ def test_each_error_changes_one_thing_and_no_types_or_messages() -> None:
     assert len(list(mutate.errors(ast.parse(CODE)))) == len(changes)
 
 
-def test_what_is_true_or_false_is_returned_the_other_way_round() -> None:
-    assert planted("def one():\n    return False") == ["def one():\n    return True"]
-    assert planted("def one():\n    return True") == ["def one():\n    return False"]
+def test_boolean_returns_are_negated() -> None:
+    assert mutants_of("def one():\n    return False") == ["def one():\n    return True"]
+    assert mutants_of("def one():\n    return True") == ["def one():\n    return False"]
 
 
-def test_every_module_of_the_rooms_of_figures_has_its_tests() -> None:
+def test_every_module_that_computes_figures_has_tests() -> None:
     folder = mutate.source("stats").with_suffix("")
     modules = {
         f"{room}.{path.stem}"
@@ -57,12 +57,12 @@ def test_every_module_of_the_rooms_of_figures_has_its_tests() -> None:
 
 
 @pytest.mark.parametrize("module", mutate.TESTS)
-def test_the_files_of_a_row_exist(module: str) -> None:
+def test_the_test_files_of_each_row_exist(module: str) -> None:
     assert mutate.source(module).is_file()
     assert all((mutate.ROOT / test).exists() for test in mutate.TESTS[module])
 
 
-def test_a_reason_belongs_to_a_line_that_is_still_there() -> None:
+def test_every_reason_matches_an_existing_line() -> None:
     there = {
         (module, what)
         for module in {module for module, _ in mutate.SURVIVE}

@@ -1,4 +1,4 @@
-"""The simulator without Python and what the engines read, under ASan and UBSan: what a fuzzer kept, and more."""
+"""The simulator without Python and the engines' parsers under ASan and UBSan: fuzzing corpora, and more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compiler(name: str) -> str:
     return found
 
 
-def kept_for(reader: str) -> list[str]:
+def corpus_of(reader: str) -> list[str]:
     return sorted(map(str, (ROOT / "tests/data/fuzz" / reader).glob("*")))
 
 
@@ -36,7 +36,7 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     whole.write_text("".join(f'#include "{source}"\n' for source in (*sources, *drivers)))
     build = [compiler("g++"), "-std=c++20", *FLAGS, f"-I{sim}", str(whole), "-o", str(program)]
     process.run(build, timeout_s=600, check=True)
-    kept = kept_for("simulator")
+    kept = corpus_of("simulator")
     assert kept
     finished = process.run([str(program), "60", *kept], timeout_s=600, check=True)
     assert int(finished.text.split()[0]) > 50_000
@@ -53,7 +53,7 @@ PARTS = {
 
 
 def built(program: Path, room: str, *others: str) -> list[str]:
-    """Return the words that build a program of a room's parts under the sanitizers."""
+    """Return the command that builds a program from a room's parts with the sanitizers."""
     folder = ROOT / "native" / room
     sources = [*(folder / name for name in PARTS[room]), COMMON / "arguments.c", *others]
     includes = [f"-I{folder}", f"-I{COMMON}", f"-I{COMMON / 'tests'}"]
@@ -61,7 +61,7 @@ def built(program: Path, room: str, *others: str) -> list[str]:
 
 
 @pytest.mark.parametrize("room", PARTS)
-def test_the_parts_without_mpi_hold(tmp_path: Path, room: str) -> None:
+def test_the_parts_without_mpi_pass_their_tests(tmp_path: Path, room: str) -> None:
     program, test = tmp_path / "it", ROOT / "native" / room / "tests" / f"{room}_test.c"
     process.run([*built(program, room, str(test)), "-Wmissing-prototypes"], timeout_s=600, check=True)
     finished = process.run([str(program), str(tmp_path)], timeout_s=600, check=True)
@@ -69,8 +69,8 @@ def test_the_parts_without_mpi_hold(tmp_path: Path, room: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["bench", "fabric"])
-def test_what_the_engines_read_is_clean_under_sanitizers(tmp_path: Path, engine: str) -> None:
+def test_the_engines_parsers_are_clean_under_sanitizers(tmp_path: Path, engine: str) -> None:
     program, fuzzer = tmp_path / "replay", ROOT / "tests/native/fuzz_arguments.c"
     process.run([*built(program, engine, str(fuzzer)), "-DREPLAY"], timeout_s=600, check=True)
-    finished = process.run([str(program), *kept_for(f"{engine}-arguments")], timeout_s=600, check=True)
+    finished = process.run([str(program), *corpus_of(f"{engine}-arguments")], timeout_s=600, check=True)
     assert not finished.stderr

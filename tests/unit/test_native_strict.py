@@ -1,4 +1,4 @@
-"""Every C program builds without a warning with the compilers of this machine."""
+"""Every C program builds without warnings with the compilers of this machine."""
 
 import dataclasses
 import re
@@ -24,13 +24,13 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("recipe", [RELAY, CALLER], ids=lambda recipe: str(recipe.name))
-def test_what_needs_no_mpi_builds_without_a_warning(recipe: native.Recipe) -> None:
+def test_programs_without_mpi_build_without_warnings(recipe: native.Recipe) -> None:
     assert native.build(dataclasses.replace(recipe, extra_flags=("-Werror",))).exists()
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_fabric_engine_builds_without_a_warning(flavour: str) -> None:
+def test_the_fabric_engine_builds_without_warnings(flavour: str) -> None:
     try:
         mpi = find_mpi(flavour)
     except UnavailableError as error:
@@ -40,7 +40,7 @@ def test_the_fabric_engine_builds_without_a_warning(flavour: str) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_engine_builds_without_a_warning(flavour: str) -> None:
+def test_the_engine_builds_without_warnings(flavour: str) -> None:
     try:
         mpi = find_mpi(flavour)
     except UnavailableError as error:
@@ -49,16 +49,16 @@ def test_the_engine_builds_without_a_warning(flavour: str) -> None:
 
 
 @pytest.mark.parametrize("room", ["apps/common", "bench", "common", "fabric", "sim", "trace", "wire"])
-def test_no_module_needs_itself_by_way_of_others(room: str) -> None:
+def test_includes_have_no_cycles(room: str) -> None:
     needs: dict[str, set[str]] = {}
     for path in [path for path in native.source_dir(room).iterdir() if path.is_file()]:
         named = re.findall(r'^#include "(\w+)\.h', path.read_text(), re.MULTILINE)
         needs.setdefault(path.stem, set()).update({*named} - {path.stem})
-    assert list(TopologicalSorter(needs).static_order())  # raises CycleError with the circle
+    assert list(TopologicalSorter(needs).static_order())  # raises CycleError with the cycle
 
 
-def test_the_simulator_fetches_ahead() -> None:
-    """A compiler may drop a function that only fetches: with 131,072 ranks a message then takes twice as long."""
+def test_the_simulator_prefetches() -> None:
+    """A compiler may drop a function that only prefetches: with 131,072 ranks a message then takes twice as long."""
     if shutil.which("objdump") is None:
         pytest.skip("there is no objdump here")
     listing = process.run(["objdump", "-d", "--no-show-raw-insn", _sim.__file__], timeout_s=600, check=True).text

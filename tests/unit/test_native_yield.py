@@ -1,4 +1,4 @@
-"""How a rank waits whose MPI can only yield: native/common/yield.c, by the calls of the kernel that sleep."""
+"""How a rank waits whose MPI can only yield: native/common/yield.c, observed through its sleeping system calls."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def sleeps(program: str, asked: str, watches: str, ranks_here: str = "1") -> tuple[int, int, int]:
-    """Return how many calls napped, how many waited for an event, and for how many ns at most."""
+    """Return how many calls slept, how many waited for an event, and for how many ns at most."""
     environment = {"NEARMETAL_YIELD": asked, "OMPI_COMM_WORLD_LOCAL_SIZE": ranks_here}
     naps, waits, longest_ns = process.run([program, watches], env=environment, timeout_s=600, check=True).text.split()
     return int(naps), int(waits), int(longest_ns)
 
 
-def test_a_rank_that_is_not_told_to_sleep_yields(program: str) -> None:
+def test_a_rank_yields_by_default(program: str) -> None:
     assert sleeps(program, "", "none") == sleeps(program, "", "quiet") == (0, 0, 0)
 
 
-def test_a_rank_naps_between_looks(program: str) -> None:
+def test_a_rank_sleeps_between_polls(program: str) -> None:
     assert sleeps(program, "sleep", "none") == sleeps(program, "sleep", "ready") == (CALLS, 0, 0)
 
 
-def test_a_rank_waits_for_events_and_looks_at_memory_where_others_of_its_node_use_it(program: str) -> None:
+def test_a_rank_waits_for_events_and_also_polls_memory_if_other_ranks_are_on_its_node(program: str) -> None:
     assert sleeps(program, "events", "quiet", ranks_here="1") == (0, CALLS, 1_000_000)
     assert sleeps(program, "events", "quiet", ranks_here="2") == (0, CALLS, 1)
     assert sleeps(program, "events", "first") == (0, CALLS, 1_000_000)
     assert sleeps(program, "events", "none") == (CALLS, 0, 0), "without an epoll there is nothing to wait on"
 
 
-def test_a_rank_does_not_wait_after_a_look_that_brought_something(program: str) -> None:
+def test_a_rank_does_not_wait_after_a_successful_poll(program: str) -> None:
     assert sleeps(program, "events", "ready") == (0, 0, 0)
     assert sleeps(program, "events", "once")[:2] == (0, CALLS - 1)

@@ -1,4 +1,4 @@
-"""The figures that people see, from durations worked out by hand."""
+"""The figures in reports, from durations worked out by hand."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def test_a_collective_is_its_duration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "said"),
+    ("name", "ranks", "message"),
     [("latency", 4, "exactly 2"), ("message_rate", 3, "an even number"), ("bcast", 1, "at least 2")],
 )
-def test_ranks_that_an_operation_cannot_take_are_refused(name: str, ranks: int, said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
+def test_unsupported_numbers_of_ranks_are_refused(name: str, ranks: int, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
         operation_named(name).check_ranks(ranks)
 
 
-def test_ranks_that_it_can_take_are_not() -> None:
+def test_supported_numbers_of_ranks_are_accepted() -> None:
     for operation in OPERATIONS.values():
         operation.check_ranks(2)
 

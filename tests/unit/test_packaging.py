@@ -1,4 +1,4 @@
-"""Recipes for other package managers ask for what pyproject.toml asks for; the ways to start it work."""
+"""Recipes for other package managers match pyproject.toml; every way to start nearmetal works."""
 
 import ast
 import configparser
@@ -27,7 +27,7 @@ def spack_calls(name: str) -> list[ast.Call]:
     return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == name]
 
 
-def test_spack_asks_for_the_same_packages() -> None:
+def test_spack_requires_the_same_packages() -> None:
     asked = {ast.literal_eval(call.args[0]) for call in spack_calls("depends_on")}
     wanted = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
     assert {f"py-{one.replace('>=', '@')}:" for one in wanted} <= asked
@@ -45,11 +45,11 @@ def test_the_container_installs_locked_packages_only() -> None:
         assert (ROOT / copied).is_file()
 
 
-def test_wheels_are_asked_for_on_both_machines() -> None:
+def test_wheels_are_locked_for_both_architectures() -> None:
     assert PROJECT["tool"]["cibuildwheel"]["linux"]["archs"] == ["x86_64", "aarch64"]
 
 
-def test_the_interpreter_runs_it_as_a_module() -> None:
+def test_python_runs_it_as_a_module() -> None:
     argv = [sys.executable, "-m", "nearmetal", "--version"]
     assert subprocess.run(argv, capture_output=True, text=True, timeout=600, check=True).stdout.startswith("nearmetal,")
 
@@ -61,7 +61,7 @@ def test_make_lists_every_target() -> None:
     assert {line.split()[1] for line in done.stdout.splitlines()} == targets
 
 
-def test_the_picture_of_the_rooms_is_the_order_in_which_they_may_import() -> None:
+def test_the_diagram_of_rooms_shows_the_import_order() -> None:
     block = (ROOT / "docs" / "design.md").read_text().partition("    src/nearmetal/\n")[2].partition("    native/")[0]
     drawn = [name for line in block.splitlines() for name in re.findall(r"\b([a-z]+)(?:\.py|/  )", line[:80])]
     rooms = {
@@ -78,12 +78,12 @@ def test_the_picture_of_the_rooms_is_the_order_in_which_they_may_import() -> Non
     assert set(drawn) == set(position)
 
 
-def test_set_up_installs_with_the_apt_get_that_waits() -> None:
+def test_set_up_installs_with_the_apt_get_wrapper() -> None:
     scripts = [one for one in (ROOT / "scripts").iterdir() if one.is_file() and one.name != "apt-get"]
     commands = {one.name: re.sub(r"'[^']*'|\"[^\"]*\"", "", _code(one)) for one in scripts}
-    assert any("scripts/apt-get install" in said for said in commands.values())
-    for name, said in commands.items():
-        bare = re.findall(r"(?<!scripts/)apt-get (?:update|install)", said)
+    assert any("scripts/apt-get install" in code for code in commands.values())
+    for name, code in commands.items():
+        bare = re.findall(r"(?<!scripts/)apt-get (?:update|install)", code)
         assert bare == [], f"{name} would fail beside another apt-get"
 
 
@@ -92,17 +92,19 @@ def _code(script: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("says", "wait_s", "code"),
+    ("message", "wait_s", "code"),
     [
         ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1", 600, 0),
         ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1", 0, 100),
         ("E: Unable to locate package x", 600, 100),
     ],
 )
-def test_an_update_waits_for_the_lists_and_for_nothing_else(tmp_path: Path, says: str, wait_s: int, code: int) -> None:
-    """A stand-in is refused the first time; a stand-in for `sleep` takes no time."""
+def test_an_update_is_retried_only_if_the_package_lists_are_locked(
+    tmp_path: Path, message: str, wait_s: int, code: int
+) -> None:
+    """The stand-in for apt-get fails the first time; the stand-in for `sleep` takes no time."""
     asked = tmp_path / "asked"
-    stand_in = f'#!/bin/sh\necho "$@" >>{asked}\n[ $(wc -l <{asked}) -ge 2 ] || {{ echo "{says}" >&2; exit 100; }}\n'
+    stand_in = f'#!/bin/sh\necho "$@" >>{asked}\n[ $(wc -l <{asked}) -ge 2 ] || {{ echo "{message}" >&2; exit 100; }}\n'
     for name, text in (("apt-get", stand_in), ("sleep", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -111,21 +113,21 @@ def test_an_update_waits_for_the_lists_and_for_nothing_else(tmp_path: Path, says
         [ROOT / "scripts" / "apt-get", "update"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == code
-    assert (says in done.stderr) is True
+    assert (message in done.stderr) is True
     assert asked.read_text().splitlines()[0] == "-o DPkg::Lock::Timeout=600 update"
 
 
-def test_self_test_tells_what_does_not_work(
+def test_self_test_reports_what_does_not_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> Never:
         raise UnavailableError("no namespaces here", hint="ask root")
 
     monkeypatch.setattr("nearmetal.cli.self_test.run_study", refuse)
-    assert nearmetal(["self-test"]) == 0, "what this machine does not allow is no failure of the installation"
-    said = capsys.readouterr().out
-    assert "75 files as recorded" in said
-    assert said.count("no namespaces here") == len(FLAVOURS)
+    assert nearmetal(["self-test"]) == 0, "features this machine does not allow are not installation failures"
+    stdout = capsys.readouterr().out
+    assert "75 files as recorded" in stdout
+    assert stdout.count("no namespaces here") == len(FLAVOURS)
     monkeypatch.setitem(_EXAMPLE, "vf, tuned", 2.0)
     assert nearmetal(["self-test"]) == 1
     assert "the example's ratios are" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Pages made from the command line are up to date and well formed; a shell completes verbs."""
+"""Pages generated from the command line are up to date and well formed; shells complete verbs."""
 
 import csv
 import os
@@ -25,27 +25,27 @@ ROOT = Path(__file__).parents[2]
 MAN = ROOT / "packaging/man/nearmetal.1"
 
 
-def test_the_reference_page_is_what_the_verbs_say() -> None:
+def test_the_reference_page_matches_the_verbs() -> None:
     assert (ROOT / "docs/reference/cli.md").read_text() == describe.reference(), "run `make reference`"
 
 
-def test_every_option_says_what_it_does() -> None:
+def test_every_option_has_a_help_text() -> None:
     assert re.findall(r"^\| `-.*` \| (?:\[.*)?\|$", describe.reference(), re.MULTILINE) == []
 
 
-def test_the_page_of_hosts_and_paths_is_what_their_tables_say() -> None:
+def test_the_page_of_hosts_and_paths_matches_their_tables() -> None:
     assert (ROOT / "docs/reference/hosts-and-paths.md").read_text() == describe_paths.reference(), (
         "run `make reference`"
     )
 
 
-def test_the_man_page_is_what_the_verbs_say() -> None:
+def test_the_man_page_matches_the_verbs() -> None:
     assert MAN.read_text() == describe.man(), "run `make reference`"
 
 
-def test_the_man_page_is_sound() -> None:
+def test_the_man_page_is_well_formed() -> None:
     done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", MAN], capture_output=True, text=True, check=False)
-    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []  # it would change every day
+    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []  # the date changes every day
 
 
 def test_the_man_page_shows_every_verb_and_keeps_typed_hyphens() -> None:
@@ -57,7 +57,7 @@ def test_the_man_page_shows_every_verb_and_keeps_typed_hyphens() -> None:
 
 
 @pytest.mark.parametrize("verb", ["history", "lab", "trace"])
-def test_a_list_of_commands_is_not_cut(
+def test_the_list_of_commands_is_not_truncated(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -90,7 +90,7 @@ def test_bash_completes(words: str, expected: str) -> None:
     assert _nearmetal(asked).split() == [expected]
 
 
-def test_citation_and_licence_say_what_the_package_says() -> None:
+def test_citation_and_licence_match_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = (ROOT / "CITATION.cff").read_text()
     for key in ("version", "license"):
@@ -104,19 +104,19 @@ def _nearmetal(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))])
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_have_targets(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [one for one in targets if not (page.parent / one).exists()] == []
 
 
-def test_the_index_leads_to_every_page() -> None:
+def test_the_index_links_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / one).resolve() for one in re.findall(r"\]\(([^)#:]+)\)", index.read_text())}
     pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "studies"}
     assert pages - linked - {index} == set()
 
 
-def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kept() -> None:
+def test_the_lab_pages_prediction_errors_match_the_stored_launches() -> None:
     page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
     rows = {tuple(line.split(" | ")[:2]): line.split(" | ")[2:8] for line in page.splitlines() if " S | " in line}
     errors: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -138,23 +138,23 @@ def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kep
             assert float(ruled.strip().rstrip("%") or "nan") == pytest.approx(by_rule, abs=0.1, nan_ok=True)
     assert not rows
     for corked, section in zip(("off", "on"), page.split("\n## With")[1:3], strict=True):
-        for setting, told in (
+        for setting, expected in (
             ("tuned", "error of 14 cases is {:.1f} %, the worst {:.1f} %"),
             ("default", "it is {:.1f} % for 14 cases, worst {:.0f} %"),
             ("by rule", "**{:.1f} %, worst {:+.1f} %, by rule**"),
         ):
             worst = max(errors[corked, setting], key=abs)
-            assert told.format(statistics.median(map(abs, errors[corked, setting])), worst) in section
+            assert expected.format(statistics.median(map(abs, errors[corked, setting])), worst) in section
         best = statistics.median(map(abs, errors[corked, "tuned"] + errors[corked, "by rule"]))
         (summary,) = (line for line in page.splitlines() if line.startswith(f"| {corked}, as"))
         assert summary.endswith(f"| **{best:.1f} %** |")
 
 
-def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_kept() -> None:
+def test_the_prediction_errors_in_guests_and_on_more_ranks_match_the_stored_launches() -> None:
     page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
     errors: dict[tuple[str, bool], list[float]] = defaultdict(list)
     sections = {"guests": "## Guests", "two": "## Two ranks per node", "four": "## Four nodes"}
-    told = {where: page.split(title)[1].split("\n## ")[0] for where, title in sections.items()}
+    text_of = {where: page.split(title)[1].split("\n## ")[0] for where, title in sections.items()}
     with (ROOT / "bench/data/predict_lab_nodes.csv").open() as file:
         for case in csv.DictReader(file):
             where, program, path = case["where"], case["program"], case["path"]
@@ -164,18 +164,18 @@ def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_k
             errors[where, path == "guest-vf"].append(error)
             name = program.upper() if len(program) < 3 else program
             row = f"| {name} | {path} | {len(launches)} | {measured:.4g} |"
-            (line,) = (line for line in told[where].splitlines() if line.startswith(row))
+            (line,) = (line for line in text_of[where].splitlines() if line.startswith(row))
             assert line.endswith(f"| {predicted:.4g} | {error:+.1f}% |")
     for (where, _), found in errors.items():
         middle, worst = statistics.median(map(abs, found)), max(found, key=abs)
-        assert f"is {middle:.1f} %, the" in told[where] or f"{middle:.1f} %, worst" in told[where]
-        assert f"worst {worst:+.1f} %" in told[where]
-    assert sum(map(len, errors.values())) == sum(len(re.findall(r"\d% \|\n", section)) for section in told.values())
+        assert f"is {middle:.1f} %, the" in text_of[where] or f"{middle:.1f} %, worst" in text_of[where]
+        assert f"worst {worst:+.1f} %" in text_of[where]
+    assert sum(map(len, errors.values())) == sum(len(re.findall(r"\d% \|\n", section)) for section in text_of.values())
 
 
 @pytest.mark.parametrize("command", [predict, place], ids=["predict", "place"])
-def test_every_option_stands_in_a_page_beside_the_list_of_options(command: click.Command) -> None:
-    """Seven stood in that list alone."""
+def test_every_option_is_described_in_a_page_besides_the_reference(command: click.Command) -> None:
+    """Seven were only in the reference."""
     pages = (page for page in (ROOT / "docs").rglob("*.md") if page.name != "cli.md")
     text = "\n".join(page.read_text() for page in pages)
     shown = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]

@@ -1,4 +1,4 @@
-"""Parts of a program: what is one, and what its noise is asked for."""
+"""Parts of a program: which cells are parts, and where their noise counts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LOUD = (1.0, 1.3, 0.8, 1.25, 0.75)
         ("latency", False),
     ],
 )
-def test_a_part_stands_beside_its_whole(operation: str, expected: bool) -> None:
+def test_a_part_has_a_whole_in_the_same_launch(operation: str, expected: bool) -> None:
     measured = {("w", "ft.W.total"), ("w", operation), ("another", "cg.W.total")}
     assert is_part("w", operation, measured) is expected
 
@@ -70,7 +70,7 @@ def cell(operation: str, ms: float) -> CellSamples:
 def launch(order: Order, loud: str, wild: str) -> list[CellSamples]:
     """Return a launch of a program of 100 ms.
 
-    Its operation `loud` differs between the baseline's names, and `wild` over tap from block to block.
+    The operation `loud` differs between the baseline's two names, the operation `wild` over tap from block to block.
     """
     again = order.path.label.endswith(AGAIN)
     cost = 2.0 if order.path.label == "tap" else 1.0 + 0.001 * again * order.block
@@ -93,14 +93,16 @@ def measured(folder: Path, loud: str, text: str = STUDY, wild: str = "") -> RunD
 
 
 @pytest.mark.parametrize(("loud", "ends"), [("ft.W.communication", True), ("ft.W", True), ("ft.W.total", False)])
-def test_a_study_goes_on_for_the_noise_of_a_program_and_not_of_its_parts(tmp_path: Path, loud: str, ends: bool) -> None:
+def test_a_study_continues_for_the_noise_of_a_program_but_not_of_its_parts(
+    tmp_path: Path, loud: str, ends: bool
+) -> None:
     with measured(tmp_path / "run", loud) as run:
         found = decided(parse_study(STUDY, "study.toml"), run, run.trials())
     assert found == ({("tap", "turbulence", "as-found")} if ends else set())
 
 
 @pytest.mark.parametrize(("loud", "ends"), [("ft.W", True), ("ft.W.total", False)])
-def test_a_baseline_that_stands_alone_goes_on_until_it_is_quiet(tmp_path: Path, loud: str, ends: bool) -> None:
+def test_a_study_of_only_the_baseline_continues_until_it_is_quiet(tmp_path: Path, loud: str, ends: bool) -> None:
     text = STUDY.replace('[[path]]\nname = "tap"\n', "")
     with measured(tmp_path / "run", loud, text) as run:
         found = open_combinations(parse_study(text, "study.toml"), run, run.trials(), before_block=5)
@@ -108,27 +110,29 @@ def test_a_baseline_that_stands_alone_goes_on_until_it_is_quiet(tmp_path: Path, 
     assert found == {(name, "turbulence", "as-found") for name in names}
 
 
-def test_the_noise_of_parts_is_told_beside_that_of_programs(tmp_path: Path) -> None:
+def test_the_noise_of_parts_is_reported_beside_that_of_programs(tmp_path: Path) -> None:
     with measured(tmp_path / "run", "ft.W.communication") as run:
         view = build_view(run)
     assert view.noise_floor is not None
     assert view.noise_of_parts is not None
     assert view.noise_floor < 0.02
     assert view.noise_of_parts > 0.2
-    said = noise_sentence(view)
-    assert "veth measured against itself, worst of 1 cell)" in said
-    assert said.endswith(f"Of parts, such as a program's communication: {view.noise_of_parts:.0%}.".replace("%", " %"))
+    sentence = noise_sentence(view)
+    assert "veth measured against itself, worst of 1 cell)" in sentence
+    assert sentence.endswith(
+        f"Of parts, such as a program's communication: {view.noise_of_parts:.0%}.".replace("%", " %")
+    )
 
 
-def test_verdicts_tell_which_modes_so_few_launches_may_have_missed(tmp_path: Path) -> None:
+def test_verdicts_report_which_modes_so_few_launches_may_have_missed(tmp_path: Path) -> None:
     with measured(tmp_path / "run", "ft.W.communication") as run:
-        said = launches_sentence(build_view(run))
-    assert said == " Ratios rest on 5 launches of each path: a mode in fewer than 45 % of launches may be unseen."
+        sentence = launches_sentence(build_view(run))
+    assert sentence == " Ratios rest on 5 launches of each path: a mode in fewer than 45 % of launches may be unseen."
     with measured(tmp_path / "alone", "", STUDY.replace('[[path]]\nname = "tap"\n', "")) as run:
         assert launches_sentence(build_view(run)) == ""
 
 
-def test_a_verdict_reaches_over_the_cells_that_are_decided(tmp_path: Path) -> None:
+def test_a_verdict_covers_the_decided_cells(tmp_path: Path) -> None:
     with measured(tmp_path / "run", "", wild="is.W") as run:
         view = build_view(run)
     (verdict,) = view.verdicts
@@ -138,7 +142,7 @@ def test_a_verdict_reaches_over_the_cells_that_are_decided(tmp_path: Path) -> No
     assert reach(verdict) == "1.998"
 
 
-def test_the_verdict_on_a_path_is_of_programs_and_names_their_parts(tmp_path: Path) -> None:
+def test_the_verdict_on_a_path_rests_on_programs_and_names_their_parts(tmp_path: Path) -> None:
     with measured(tmp_path / "run", "", wild="ft.W.communication") as run:
         view = build_view(run)
     (verdict,) = view.verdicts

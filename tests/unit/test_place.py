@@ -1,4 +1,4 @@
-"""Placement: cuts, improvement on the simulated time, the break-even share, and the launchers' files."""
+"""Placement: partitions, improvement by simulated time, the break-even share, and the launchers' files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def halo(ranks: int, dims: tuple[int, ...], **rest: object) -> Schedule:
     )
 
 
-def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
+def test_a_block_of_sixteen_partitions_a_cube_with_a_known_cut() -> None:
     schedule = halo(512, (8, 8, 8))
     sent = messages_of(schedule, MACHINE)
     blocks = geometric((8, 8, 8), hosts(32, 16))
@@ -75,7 +75,7 @@ def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
     assert np.bincount(blocks).tolist() == [16] * 32
 
 
-def test_a_sample_of_ranks_tells_the_sizes_of_all() -> None:
+def test_a_sample_of_ranks_gives_the_sizes_of_all() -> None:
     shared = halo(64, (4, 4, 4))
     traced = Schedule(64, (shared.programs[0],) * 64)
     for schedule in (shared, traced):
@@ -110,7 +110,7 @@ def test_traffic_counts_every_message_once() -> None:
     assert cg[1, 4] > 0  # the transpose of a 4 x 4 grid
 
 
-def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
+def test_the_traffic_of_a_collective_follows_its_algorithm() -> None:
     barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
     schedule = Schedule(8, (Program((DoCall(0),), (barrier,), (Comm(0, size=8),)),))
     graph = traffic(messages_of(schedule, MACHINE), 8)
@@ -118,21 +118,21 @@ def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
     assert graph[0, 1] == graph[7, 1] == graph[5, 1] == 4096
 
 
-def test_a_sample_tells_of_the_collectives_of_very_many_ranks() -> None:
-    """None of more than 1,024 ranks was counted, so no doubt was told of what they send."""
+def test_a_sample_covers_the_collectives_of_very_many_ranks() -> None:
+    """Collectives of more than 1,024 ranks were not counted, so no doubt was reported about what they send."""
     ranks = 2048
     reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
     schedule = Schedule(ranks, (Program((DoCall(0),), (reduce,), (Comm(0, size=ranks),)),))
     sample = messages_of(schedule, MACHINE, max_ranks=512)
     assert (int(sample.count.sum()), set(sample.message_bytes)) == (512 * 11, {8})
-    assert messages_of(schedule, MACHINE).count.size == 0  # of a graph to cut those edges would be nearly all
+    assert messages_of(schedule, MACHINE).count.size == 0  # in the graph to partition those edges would be nearly all
 
 
 def test_the_recommended_placement_is_the_fastest_found() -> None:
     found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}
     assert {"in-order", "round-robin"} <= methods
-    assert len({tuple(candidate.host_of.tolist()) for candidate in found}) == len(found)  # no placement twice
+    assert len({tuple(candidate.host_of.tolist()) for candidate in found}) == len(found)  # no placement is listed twice
     assert [c.median_ns for c in found] == sorted(c.median_ns for c in found)
     slowest = next(candidate for candidate in found if candidate.method == "round-robin")
     assert found[0].median_ns < slowest.median_ns
@@ -146,14 +146,14 @@ def test_more_ranks_than_slots_is_an_error() -> None:
         Slots(("a", "a"), (1, 1))
 
 
-def test_what_is_equal_within_nodes_and_slower_between_them_is_slower() -> None:
+def test_a_path_that_is_equal_within_nodes_and_slower_between_them_is_slower() -> None:
     near, far = Machine(intra=path(1), inter=path(5)), Machine(intra=path(1), inter=path(40))
     assert break_even(near, far, replicas=1).first_faster_below
     assert not break_even(far, near, replicas=1).first_faster_below
 
 
-def test_break_even_lies_where_the_paths_costs_meet() -> None:
-    # First: everything through a path of 5 us. Second: 1 us inside, 21 us between nodes: equal at a share of 20 %.
+def test_break_even_is_where_the_paths_cost_the_same() -> None:
+    # First: every message takes 5 us. Second: 1 us inside, 21 us between nodes: equal at a share of 20 %.
     first = Machine(intra=path(5), inter=path(5))
     second = Machine(intra=path(1), inter=path(21))
     found = break_even(first, second, replicas=1)
@@ -164,7 +164,7 @@ def test_break_even_lies_where_the_paths_costs_meet() -> None:
     assert found.crossings == 1
 
 
-def test_curves_that_luck_tells_apart_do_not_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_that_differ_only_by_chance_do_not_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five replays of two paths 3 % apart crossed twice, because a median of few is noise."""
     rng = np.random.default_rng(1)
     drawn = iter(rng.normal(100, 5, (14, 40)))
@@ -177,11 +177,11 @@ def test_curves_that_luck_tells_apart_do_not_cross(monkeypatch: pytest.MonkeyPat
     assert (found.crossings, found.share, found.differ) == (0, None, False)
 
 
-def test_curves_that_cross_twice_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter((5, 5, 4, 6, 5, 6, 4) + (5,) * 7)  # equal at two shares, which is no crossing
+def test_two_crossings_are_counted_and_touching_points_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((5, 5, 4, 6, 5, 6, 4) + (5,) * 7)  # equal at two shares, which is not a crossing
 
     def next_time(*_: object, **__: object) -> SimpleNamespace:
-        return SimpleNamespace(makespan_ns=np.array([next(told)]))
+        return SimpleNamespace(makespan_ns=np.array([next(times)]))
 
     monkeypatch.setattr("nearmetal.predict.place.simulate", next_time)
     found = break_even(MACHINE, MACHINE, points=7)
@@ -189,7 +189,7 @@ def test_curves_that_cross_twice_have_no_sides(monkeypatch: pytest.MonkeyPatch) 
     assert found.share == pytest.approx(2.5 / 6)
 
 
-def test_the_share_of_a_share_schedule_is_the_one_asked_for() -> None:
+def test_a_share_schedule_has_the_requested_share() -> None:
     for share in (0.0, 0.25, 1.0):
         assert simulate(share_schedule(share), MACHINE, Placement.block(4, 2)).inter_share == share
     with pytest.raises(BadInputError, match=r"share of 1\.5"):
@@ -215,18 +215,18 @@ def test_each_launcher_gets_its_file(launcher: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "changed", "told"),
+    ("size", "changed", "reported"),
     [
         (4096, {}, False),
         (4096, {"nonblocking": True}, True),
-        (1 << 20, {}, True),  # beyond what was measured of the collective
+        (1 << 20, {}, True),  # larger than the measured sizes of the collective
         (4096, {"comm": 1}, True),
     ],
 )
-def test_messages_of_collectives_that_are_taken_as_measured_are_not_doubted(
-    size: int, changed: dict[str, object], told: bool
+def test_collectives_replayed_as_measured_raise_no_doubts_about_their_messages(
+    size: int, changed: dict[str, object], reported: bool
 ) -> None:
-    """Their rounds were counted among the messages larger than every ping-pong, and the prediction refused."""
+    """Their rounds counted as messages larger than every ping-pong, and the prediction was refused."""
     ping = PathModel(path(20).segments, measured_bytes=(8, 1024), fit=FitQuality("test", 100, 0, 0))
     took = Distribution((0.0,), (US,))
     measured = MeasuredCollective("allreduce", (0, 1), ((8, took), (65_536, took)))
@@ -237,16 +237,16 @@ def test_messages_of_collectives_that_are_taken_as_measured_are_not_doubted(
         Program((DoCall(0),), (op,), (Comm(0, size=2), Comm(1, (0, 1), rank)), slots=1) for rank in range(2)
     )  # fmt: skip
     schedule = Schedule(2, programs)
-    assert bool(find_doubts([schedule], named, Placement.block(2, 1))) == told
-    if op.message_bytes == 4096 and not op.nonblocking:  # as in the replay itself
+    assert bool(find_doubts([schedule], named, Placement.block(2, 1))) == reported
+    if op.message_bytes == 4096 and not op.nonblocking:  # as the replay does
         found = simulate(schedule, named.machine, Placement.block(2, 1))
-        assert bool(found.collectives_as_measured) != told
-        assert bool(found.messages) == told
+        assert bool(found.collectives_as_measured) != reported
+        assert bool(found.messages) == reported
 
 
 @pytest.mark.parametrize(("messages", "refused"), [(10, False), (200, True)])
-def test_traces_of_different_programs_are_told(messages: int, refused: bool) -> None:
-    """Their times were mixed, unsaid."""
+def test_traces_of_different_programs_are_reported(messages: int, refused: bool) -> None:
+    """Their times were silently mixed."""
 
     def launch(command: tuple[str, ...], times: int) -> Schedule:
         op = Op(OpKind.SEND, peer=1, message_bytes=8)
@@ -275,8 +275,8 @@ def test_traces_of_different_programs_are_told(messages: int, refused: bool) -> 
         ("app --out=/a/x/", "app --out=/b/x", True),
     ],
 )
-def test_files_are_told_apart_by_their_names(command: str, other: str, same: bool) -> None:
-    """Words with a slash were left out, so two scripts of one interpreter counted as one program."""
+def test_programs_are_distinguished_by_their_file_names(command: str, other: str, same: bool) -> None:
+    """Arguments with a slash were left out, so two scripts of one interpreter counted as one program."""
     assert (words_of(command.split()) == words_of(other.split())) == same
 
 
@@ -287,33 +287,36 @@ def test_messages_between_nodes_over_a_path_inside_one_are_refused() -> None:
     assert not find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 8))
 
 
-def test_more_ranks_of_a_node_than_streamed_or_than_processors_known_are_told() -> None:
-    def said(per_node: int, **about: object) -> list[str]:
+def test_more_ranks_per_node_than_streamed_or_than_known_processors_are_reported() -> None:
+    def doubts_of(per_node: int, **about: object) -> list[str]:
         named = NamedMachine("vf", "as-found", "polling", MACHINE, host="ssh", **about)  # type: ignore[arg-type]
         return [doubt.said for doubt in find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, per_node))]
 
-    (pairs, processors) = said(4, pairs=1)
+    (pairs, processors) = doubts_of(4, pairs=1)
     assert "up to 4 ranks of a node share its port, but only 1 at once did when it was measured" in pairs
     assert "how many processors a node has: assumed to be enough for its 4 ranks" in processors
-    assert said(4, pairs=4) == said(4) == [processors]
-    assert not said(1, pairs=1)
-    assert said(8, pairs=1) == [processors.replace("4", "8")]  # nothing goes between nodes
+    assert doubts_of(4, pairs=4) == doubts_of(4) == [processors]
+    assert not doubts_of(1, pairs=1)
+    assert doubts_of(8, pairs=1) == [processors.replace("4", "8")]  # nothing goes between nodes
 
 
 @pytest.mark.parametrize("kind", ["vf", "guest-vf", "tap"])
-def test_ranks_that_share_processors_are_told_on_every_path(kind: str) -> None:
-    """Guests and relays have classes of their own, and were left out."""
+def test_ranks_that_share_processors_are_reported_on_every_path(kind: str) -> None:
+    """Guests and relays have path classes of their own, which were left out."""
     machine = replace(MACHINE, cores=Cores(1))
     named = NamedMachine(kind, "as-found", "polling", machine, kind=kind, host="lab")
-    said = [[doubt.said for doubt in find_doubts([halo(2, (2, 1, 1))], named, Placement.block(2, n))] for n in (1, 2)]
-    assert [any("2 ranks of a computer share 1 processor:" in one for one in told) for told in said] == [False, True]
+    doubts = [[doubt.said for doubt in find_doubts([halo(2, (2, 1, 1))], named, Placement.block(2, n))] for n in (1, 2)]
+    assert [any("2 ranks of a computer share 1 processor:" in one for one in found) for found in doubts] == [
+        False,
+        True,
+    ]
 
 
 def test_an_iteration_of_cg_reduces_a_row_transposes_and_takes_two_dot_products() -> None:
     ops = schedule_from_pattern(Pattern(kind="cg", ranks=16, steps=1, message_bytes=1000)).programs[0].ops
-    told = [(op.recv_rule.name, op.recv_peer, op.message_bytes, op.tag, op.recv_tag, op.comm) for op in ops]
+    steps = [(op.recv_rule.name, op.recv_peer, op.message_bytes, op.tag, op.recv_tag, op.comm) for op in ops]
     row = [("XOR", 1, 1000, 1, 1, 1), ("XOR", 2, 1000, 1, 1, 1)]
     dots = [("XOR", 1, 8, 3, 3, 1), ("XOR", 2, 8, 3, 3, 1)]
-    assert told == [*row, ("TRANSPOSE", 4, 1000, 2, 2, 0), *dots, *dots]
+    assert steps == [*row, ("TRANSPOSE", 4, 1000, 2, 2, 0), *dots, *dots]
     halves = schedule_from_pattern(Pattern(kind="cg", ranks=8, steps=1, message_bytes=1000)).programs[0].ops
     assert (halves[2].rule.name, halves[2].peer, halves[2].recv_peer) == ("XOR", 2, 2)

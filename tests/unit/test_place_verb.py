@@ -1,4 +1,4 @@
-"""`nearmetal place` on small programs: what it refuses to recommend or to compare, and programs without time."""
+"""`nearmetal place` on small programs: what it refuses to recommend or compare, and programs that take no time."""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ def placed(monkeypatch: pytest.MonkeyPatch, folder: Path, schedule: Schedule, *a
     return run(place, *on, *argv)[1]
 
 
-def test_sizes_that_only_the_recommended_placement_sends_between_nodes_are_refused(
+def test_sizes_sent_between_nodes_only_by_the_recommended_placement_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Doubts were those of the launcher's default alone, which keeps these large messages inside nodes."""
+    """Doubts covered only the launcher's default placement, which keeps these large messages inside nodes."""
     beside = Op(
         OpKind.SENDRECV, rule=Peer.XOR, peer=1, recv_rule=Peer.XOR, recv_peer=1, message_bytes=1 << 20
     )  # fmt: skip
     with pytest.raises(BadInputError, match="100% of messages and 100% of bytes between nodes are larger"):
         placed(monkeypatch, tmp_path, shared(beside), "--path", "veth")
-    told = placed(monkeypatch, tmp_path, shared(beside), "--path", "veth", "--extrapolate")
-    assert "warning: 100% of messages" in told
+    output = placed(monkeypatch, tmp_path, shared(beside), "--path", "veth", "--extrapolate")
+    assert "warning: 100% of messages" in output
 
 
-def test_doubts_that_one_hint_mends_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`place` kept one doubt for each hint, where `predict` told both."""
+def test_all_doubts_that_share_a_hint_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`place` kept one doubt per hint, while `predict` reported both."""
     beside = shared(exchange(Peer.XOR, 1, 8), exchange(Peer.XOR, 2, 8))
     argv = ("--path", "vf", "--interrupts", "igbvf:usecs=50")
-    told = " ".join(placed(monkeypatch, tmp_path, beside, *argv, cores=Cores(1)).split())
-    assert told.count("the cost of waiting for a turn is assumed") == 1
-    assert told.count("moderation is simulated by a rule, not measured") == 1
+    output = " ".join(placed(monkeypatch, tmp_path, beside, *argv, cores=Cores(1)).split())
+    assert output.count("the cost of waiting for a turn is assumed") == 1
+    assert output.count("moderation is simulated by a rule, not measured") == 1
 
 
-def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(
+def test_break_even_includes_messages_of_collectives_replayed_as_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They send none in a replay, and so the share was that of a program that sends messages of 0 B."""
+    """They send no messages in a replay, so the share was that of a program that sends messages of 0 B."""
     reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=1024)
     took = MeasuredCollective("allreduce", (0, 0, 1, 1), ((1024, Distribution((0.0,), (1000,))),))
     argv = ("--break-even", "veth", "vf")
@@ -84,13 +84,13 @@ def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(
 
 
 def test_a_path_has_no_break_even_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was said not to be slower than itself at any share."""
+    """It was reported as not slower than itself at any share."""
     with pytest.raises(BadInputError, match="--break-even compares two paths, not vf with itself"):
         placed(monkeypatch, tmp_path, shared(), "--break-even", "vf", "vf")
 
 
-def test_break_even_tells_the_share_that_the_program_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the break-even share of messages stood the program's share of a weight of bytes and messages."""
+def test_break_even_is_reported_with_the_share_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The break-even share counts messages, but the program's share beside it weighed bytes and messages."""
     near, far = (exchange(Peer.XOR, to, size) for to, size in ((1, 8), (2, 1000)))
     err = placed(monkeypatch, tmp_path, shared(near, far), "--break-even", "veth", "vf", "--path", "veth,vf")
     assert "50% of messages are between nodes if hosts are filled one after another." in " ".join(err.split())
@@ -98,19 +98,19 @@ def test_break_even_tells_the_share_that_the_program_has(tmp_path: Path, monkeyp
     assert err.count(" 50%") >= 2
 
 
-def test_a_grid_that_is_not_the_programs_or_fits_no_hosts_is_told(
+def test_a_grid_that_does_not_match_the_program_or_hosts_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Either was left out of the candidates without a word."""
+    """Either was silently left out of the candidates."""
     with pytest.raises(BadInputError, match="a grid of 3x2 has 6 ranks, the program 4"):
         placed(monkeypatch, tmp_path, shared(), "--dims", "3x2")
     argv = ("--path", "vf", "--dims", "4x1")
     assert "blocks of a grid" not in placed(monkeypatch, tmp_path, shared(), *argv)
-    told = placed(monkeypatch, tmp_path, shared(), *argv, "--hosts", "a:3,b:1")
-    assert "no blocks of a grid of 4x1 fill a:3,b:1" in " ".join(told.split())
+    output = placed(monkeypatch, tmp_path, shared(), *argv, "--hosts", "a:3,b:1")
+    assert "no blocks of a grid of 4x1 fill a:3,b:1" in " ".join(output.split())
 
 
-def test_a_program_that_takes_no_time_is_no_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_takes_no_time_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended in a division by zero."""
     placed(monkeypatch, tmp_path, shared())
     with pytest.raises(BadInputError, match="the program takes no time") as error:
@@ -118,8 +118,8 @@ def test_a_program_that_takes_no_time_is_no_prediction(tmp_path: Path, monkeypat
     assert "or give the pattern `compute`" in error.value.hint
 
 
-def test_a_placement_that_is_not_shown_to_be_faster_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fastest of the replays was recommended; that its gain was between -31 and +26 % stood in the table alone."""
+def test_a_placement_not_shown_to_be_faster_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest of the replays was recommended; only the table showed that its gain was between -31 and +26 %."""
     ring = Op(OpKind.SENDRECV, rule=Peer.SHIFT, peer=2, recv_rule=Peer.SHIFT, recv_peer=2, message_bytes=8)
 
     def spread(middle_us: int, most_us: int) -> PathModel:
@@ -128,19 +128,19 @@ def test_a_placement_that_is_not_shown_to_be_faster_is_told(tmp_path: Path, monk
         return replace(one, segments=tuple(replace(segment, residual=residual) for segment in one.segments))
 
     argv = ("--path", "vf", "--replicas", "40", "--seed", "1")
-    said = "round-robin is not shown to be faster than the launcher's default on vf / as-found / polling"
+    expected = "round-robin is not shown to be faster than the launcher's default on vf / as-found / polling"
     err = placed(monkeypatch, tmp_path, shared(ring), *argv, intra=spread(300, 600), inter=spread(100, 900))
-    assert said in " ".join(err.split())
+    assert expected in " ".join(err.split())
     err = placed(monkeypatch, tmp_path, shared(ring), *argv, intra=measured(1, 8, 1024), inter=measured(50, 8, 1024))
     assert "round-robin" in err
-    assert said not in " ".join(err.split())
+    assert expected not in " ".join(err.split())
 
 
 @pytest.mark.parametrize("launcher", WRITERS)
-def test_a_launchers_file_tells_what_its_placement_gains(
+def test_a_launcher_file_states_the_gain_of_its_placement(
     launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file whose gain was not shown looked like any other, and files are kept longer than what a terminal said."""
+    """A file whose gain was not shown looked like any other, and files are kept longer than terminal output."""
     ring = Op(OpKind.SENDRECV, rule=Peer.SHIFT, peer=2, recv_rule=Peer.SHIFT, recv_peer=2, message_bytes=8)
     near, far = measured(3, 8, 1024), measured(50, 8, 1024)
     tails = (
@@ -151,33 +151,33 @@ def test_a_launchers_file_tells_what_its_placement_gains(
 
     def written(schedule: Schedule, **machine: PathModel) -> tuple[str, str]:
         argv = ("--path", "vf", "--replicas", "40", "--seed", "1", "--launcher", launcher)
-        told = placed(monkeypatch, tmp_path, schedule, *argv, "-o", str(tmp_path / "ranks"), **machine)
-        return (tmp_path / "ranks").read_text(), " ".join(told.split())
+        stderr = placed(monkeypatch, tmp_path, schedule, *argv, "-o", str(tmp_path / "ranks"), **machine)
+        return (tmp_path / "ranks").read_text(), " ".join(stderr.split())
 
-    file, told = written(shared(ring), intra=lucky[0], inter=lucky[1])
-    assert "The default needs no file; --check measures both." in told
+    file, stderr = written(shared(ring), intra=lucky[0], inter=lucky[1])
+    assert "The default needs no file; --check measures both." in stderr
     shown, _ = written(shared(ring), intra=near, inter=far)
     default, _ = written(shared(exchange(Peer.XOR, 1, 8)), intra=near, inter=far)
-    if launcher == "reorder":  # the program itself reads it, and no program was told of comments
+    if launcher == "reorder":  # the program itself reads it, and programs do not expect comments
         assert "#" not in file + shown + default
         return
     assert file.splitlines()[0].startswith("# round-robin on vf / as-found / polling, by nearmetal place: ")
     assert file.splitlines()[1].startswith("# That is not shown to be faster.")
     assert sum(line.startswith("#") for line in shown.splitlines()) == 1
     assert default.startswith("# in-order on vf / as-found / polling, by nearmetal place: what launchers do by default")
-    if launcher != "mpich":  # whose lines stand for several ranks
+    if launcher != "mpich":  # its lines stand for several ranks
         assert read_placement(tmp_path / "ranks", 4).nodes == ("a", "a", "b", "b")
 
 
-def test_one_placement_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_placements_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     err = placed(monkeypatch, tmp_path, computing(1, 1), "--hosts", "a:1,b:1", "--path", "vf")
     assert "in-order" in err
     assert "round-robin" not in err
 
 
 @pytest.mark.parametrize("name", ["x", "vf / a / b / polling"])
-def test_a_machine_of_any_name_has_its_line(name: str) -> None:
-    """A setting that --as called so, or a saved file of others, ended in a traceback."""
+def test_a_machine_with_any_name_has_its_line(name: str) -> None:
+    """A setting named by --as, or a saved file with such a name, ended in a traceback."""
     row = PlacedJson(name=name, method="in-order", median_ns=1.0, gain=(0.0, 0.0, 0.0), inter_share=0.0)
     other = replace(row, name="vf / tuned / polling")
     assert [line[0].partition(" / ")[0] for line in placements((row, other)).rows] == [name.partition(" / ")[0], "vf"]

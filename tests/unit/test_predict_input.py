@@ -1,4 +1,4 @@
-"""What `predict` and `place` say of names, places and files that are not what they are taken for."""
+"""The errors of `predict` and `place` for wrong names, placements and files."""
 
 from __future__ import annotations
 
@@ -39,41 +39,41 @@ def refused(command: click.Command, *argv: str) -> NearmetalError:
     return error.value
 
 
-def test_what_is_no_trace_is_told_from_one_without_ranks(tmp_path: Path, model: str) -> None:
-    """All of them were said to hold no trace."""
+def test_errors_tell_a_path_that_is_not_a_trace_from_a_trace_without_ranks(tmp_path: Path, model: str) -> None:
+    """All of them gave the error of a directory without a trace."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / "rank-000000.nmtrace.part").touch()
-    for name, said, hint in (
+    for name, message, hint in (
         ("nowhere", "there is no trace 'nowhere'", "nearmetal trace -- mpirun"),
         ("file", "file is a file", "the directory that"),
         ("run", "run is a run", "run:WORKLOAD"),
         ("killed", "killed holds no trace", "only .part files"),
     ):
         error = refused(predict, str(tmp_path / name), "--on", model)
-        assert said in error.message.replace(f"{tmp_path}/", "")
+        assert message in error.message.replace(f"{tmp_path}/", "")
         assert hint in error.hint
 
 
-def test_what_a_run_traced_is_not_launched_again_to_check(tmp_path: Path, model: str) -> None:
-    """RUN:WORKLOAD was said not to be there."""
+def test_a_workload_traced_in_a_run_is_not_launched_again_to_check(tmp_path: Path, model: str) -> None:
+    """RUN:WORKLOAD was reported as missing."""
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "fitted").mkdir()
     argv = (f"{tmp_path}:cg", "--on", str(tmp_path / "fitted"), "--hosts", "a:1,b:1", "--check")
     assert "was traced by a run, whose applications --check does not launch" in refused(place, *argv).message
 
 
-def test_a_model_file_is_no_file_of_errors(tmp_path: Path, model: str) -> None:
+def test_a_model_file_is_not_accepted_as_a_file_of_errors(tmp_path: Path, model: str) -> None:
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     error = refused(predict, str(tmp_path / "p.toml"), "--on", model, "--errors", model)
     assert "predict --validate RUN --save NAME.validation.json" in error.hint
 
 
 @pytest.mark.parametrize("again", ["trace", "other/../trace", "link"])
-def test_a_trace_that_is_named_twice_is_no_second_launch(tmp_path: Path, model: str, again: str) -> None:
-    """By another spelling, or by a link, it was one."""
+def test_a_trace_named_twice_does_not_count_as_two_launches(tmp_path: Path, model: str, again: str) -> None:
+    """By another spelling, or by a link, it did."""
     (tmp_path / "link").symlink_to(tmp_path / "trace")
     (tmp_path / "other").mkdir()
     error = refused(predict, str(tmp_path / "trace"), str(tmp_path / again), "--on", model)
@@ -82,22 +82,22 @@ def test_a_trace_that_is_named_twice_is_no_second_launch(tmp_path: Path, model: 
 
 @pytest.mark.parametrize("line", ["dims = [2, 2]", "periodic = false"])
 @pytest.mark.parametrize("kind", ["cg", "alltoall"])
-def test_what_only_a_halo_has_is_refused_of_other_patterns(tmp_path: Path, model: str, line: str, kind: str) -> None:
-    """It changed nothing, untold."""
+def test_keys_of_a_halo_are_refused_in_other_patterns(tmp_path: Path, model: str, line: str, kind: str) -> None:
+    """They were silently ignored."""
     text = f'[pattern]\nkind = "{kind}"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n{line}\n'
     (tmp_path / "p.toml").write_text(text)
     error = refused(predict, str(tmp_path / "p.toml"), "--on", model)
     assert f"{line.split(maxsplit=1)[0]} belongs to a halo, but the pattern is {kind}" in error.message
 
 
-def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
+def test_a_missing_model_is_refused_with_the_available_ones(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     error = refused(predict, str(tmp_path / "p.toml"), "--on", str(tmp_path / "nowhere"))
     assert "a run directory, or a file that --save-model wrote" in error.hint
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"measured": [{**BARRIER, "times_ps": [[0, {"probabilities": [0], "values_ps": [-5]}]]}]}, "took -5 ps"),
         ({"measured": [{**BARRIER, "times_ps": []}]}, "the sizes of the measured barrier do not increase"),
@@ -106,33 +106,33 @@ def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
     ],
 )
 def test_a_model_file_of_impossible_numbers_is_refused(
-    tmp_path: Path, model: str, changed: dict[str, Any], told: str
+    tmp_path: Path, model: str, changed: dict[str, Any], message: str
 ) -> None:
-    """They were replayed as they stood, or left out without a word."""
+    """They were replayed as given, or silently left out."""
     file = json.loads(Path(model).read_text())
     machine = file["machines"][0]["machine"]
     for key, value in changed.items():
         machine[key] = {**machine[key], **value} if key == "inter" else value
     (tmp_path / "changed.json").write_text(json.dumps(file))
-    with pytest.raises(ForeignFileError, match=told):
+    with pytest.raises(ForeignFileError, match=message):
         read_model(tmp_path / "changed.json")
 
 
 def test_a_model_file_with_a_machine_twice_or_unsorted_errors_is_refused(tmp_path: Path, model: str) -> None:
     file = json.loads(Path(model).read_text())
-    for changed, told in (
+    for changed, message in (
         ({"machines": 2 * file["machines"]}, "it has bridge / as-found / polling twice"),
         ({"validated": {"own cores": [0.3, 0.1]}}, "the errors of the class 'own cores' are not sorted"),
     ):
         (tmp_path / "changed.json").write_text(json.dumps(file | changed))
-        with pytest.raises(ForeignFileError, match=told):
+        with pytest.raises(ForeignFileError, match=message):
             read_model(tmp_path / "changed.json")
 
 
 @pytest.mark.parametrize(
     "argv", [("--path", "vteh"), ("--path", "veth,brigde"), ("--setting", "as-fond"), ("--baseline", "bridg")]
 )
-def test_a_typo_is_told_what_was_meant(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
+def test_a_typo_gets_a_suggestion(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     assert "did you mean '" in refused(predict, "mine", "--on", model, *argv).hint
 
@@ -141,7 +141,7 @@ PATTERN = '[pattern]\nkind = "halo"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n'
 
 
 @pytest.mark.parametrize("other", ["cg.toml", "trace"])
-def test_a_pattern_is_no_launch_of_another_program(tmp_path: Path, model: str, other: str) -> None:
+def test_a_pattern_does_not_count_as_a_launch_of_another_program(tmp_path: Path, model: str, other: str) -> None:
     """Two programs were replayed in turn: a median between both, and an interval from one to the other."""
     (tmp_path / "halo.toml").write_text(PATTERN)
     (tmp_path / "cg.toml").write_text(PATTERN.replace("halo", "cg"))
@@ -151,21 +151,21 @@ def test_a_pattern_is_no_launch_of_another_program(tmp_path: Path, model: str, o
 
 
 @pytest.mark.parametrize(
-    ("ranks", "said"),
+    ("ranks", "message"),
     [((), "the traces have 2 and 4 ranks"), (("--ranks", "4"), ", and --ranks 4 is not more than both")],
 )
 def test_traces_of_two_sizes_need_a_third(
-    model: str, monkeypatch: pytest.MonkeyPatch, ranks: tuple[str, ...], said: str
+    model: str, monkeypatch: pytest.MonkeyPatch, ranks: tuple[str, ...], message: str
 ) -> None:
-    """They were `of [2, 4] ranks on 6 machines`, and `the trace has 2, 4 ranks, not 4`."""
+    """The errors were `of [2, 4] ranks on 6 machines` and `the trace has 2, 4 ranks, not 4`."""
     sizes = iter((2, 4))
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [replace(ping(8), ranks=next(sizes))])
     error = refused(predict, "few", "many", "--on", model, *ranks)
-    assert error.message.endswith(said)
+    assert error.message.endswith(message)
     assert "a larger --ranks" in error.hint
 
 
-def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
+def test_empty_files_are_reported(tmp_path: Path, model: str) -> None:
     (tmp_path / "empty.toml").touch()
     (tmp_path / "p.toml").write_text(PATTERN)
     pattern, empty = str(tmp_path / "p.toml"), str(tmp_path / "empty.toml")
@@ -177,7 +177,7 @@ def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "options", "said"),
+    ("key", "options", "message"),
     [
         ('compute = "50"', (), "p.toml: compute: '50' is not a duration"),
         ("dims = [3, 2]", (), "p.toml: dims [3, 2] hold 6 ranks, not 4"),
@@ -185,24 +185,24 @@ def test_files_that_say_nothing_are_told(tmp_path: Path, model: str) -> None:
         ("", ("--interrupts", "igbvf:usecs=3", "--delivery", "2"), "--delivery: '2' is not a duration"),
     ],
 )
-def test_what_is_no_duration_is_told_with_its_place(
-    tmp_path: Path, model: str, key: str, options: tuple[str, ...], said: str
+def test_an_invalid_value_is_reported_with_its_key(
+    tmp_path: Path, model: str, key: str, options: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "p.toml").write_text(f"{PATTERN}{key}\n")
     error = refused(predict, str(tmp_path / "p.toml"), "--on", model, *options)
-    assert error.message.replace(f"{tmp_path}/", "") == said
+    assert error.message.replace(f"{tmp_path}/", "") == message
 
 
-def test_a_host_with_a_colon_has_a_number() -> None:
-    """`n1:` passed for one slot, as `n1` is."""
+def test_a_host_with_a_colon_needs_a_number() -> None:
+    """`n1:` was accepted as one slot, like `n1`."""
     with pytest.raises(BadInputError, match="'n1:' is not a host"):
         parse_hosts("n0:2,n1:")
     assert parse_hosts("n0:2,n1").counts == (2, 1)
 
 
 @pytest.mark.parametrize("paths", ["veth,,bridge", "veth, ", ""])
-def test_a_path_without_a_name_is_no_path_of_the_model(model: str, monkeypatch: pytest.MonkeyPatch, paths: str) -> None:
-    """It was said that there is `no path  in the model`."""
+def test_an_empty_path_name_is_refused(model: str, monkeypatch: pytest.MonkeyPatch, paths: str) -> None:
+    """The error was that there is `no path in the model`."""
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     error = refused(predict, "mine", "--on", model, "--path", paths)
     assert error.message == f"--path {paths!r} has an empty name"
@@ -210,7 +210,7 @@ def test_a_path_without_a_name_is_no_path_of_the_model(model: str, monkeypatch: 
     run(predict, "mine", "--on", model, "--path", "veth, bridge", "--replicas", "1")
 
 
-def test_a_combination_that_was_not_measured_names_those_that_were(tmp_path: Path, model: str) -> None:
+def test_an_unmeasured_combination_is_refused_with_the_measured_ones(tmp_path: Path, model: str) -> None:
     tuned, polled = (replace(named, setting=named.path) for named in read_model(Path(model)).machines)
     write_model(ModelFile("nearmetal-model", 1, "run", (tuned, polled)), tmp_path / "two.json")
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
@@ -220,8 +220,8 @@ def test_a_combination_that_was_not_measured_names_those_that_were(tmp_path: Pat
     assert error.hint == "there are veth / veth / polling"
 
 
-def test_several_launches_are_named_as_they_were_asked_for(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of two runs bore the name of the first one's first: `cg of a, trial 0`."""
+def test_several_launches_are_named_as_requested(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of two runs were named after the first launch of the first run: `cg of a, trial 0`."""
     launches = [replace(ping(8), name=f"cg of a, trial {trial}") for trial in range(2)]
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: launches)
     argv = ("--on", model, "--path", "veth", "--replicas", "1")
@@ -240,10 +240,10 @@ def test_several_launches_are_named_as_they_were_asked_for(model: str, monkeypat
     ("command", "argv"),
     [(place, (*HOSTS, "-o")), (place, (*HOSTS, "--save")), (predict, ("--save-model",)), (predict, ("--save",))],
 )
-def test_a_place_that_cannot_be_written_is_told(
+def test_an_output_that_cannot_be_written_is_reported(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, command: click.Command, argv: tuple[str, ...]
 ) -> None:
-    """A folder that is not there, or one where the file should be, ended in a traceback."""
+    """A missing folder, or a folder in place of the file, ended in a traceback."""
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     name = f"x.{'placement' if command is place else 'prediction'}.json"
     (tmp_path / name).mkdir()
@@ -253,7 +253,7 @@ def test_a_place_that_cannot_be_written_is_told(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["model.json", name]
 
 
-def test_hosts_without_slots_are_told_what_to_write() -> None:
+def test_hosts_without_slots_are_refused_with_an_example() -> None:
     with pytest.raises(BadInputError) as error:
         Slots(("a", "b"), (0, 4))
     assert error.value.hint

@@ -1,4 +1,4 @@
-"""What `predict` says of odd but legal input: machines, runs and programs at the edge of what was measured."""
+"""`predict` on odd but legal input: machines, runs and programs at the edge of what was measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("vms_per_host = 0", "vms_per_host: .* equal to 1 .it is 0"),
         ("cores = 0", "cores: .* equal to 1 .it is 0"),
@@ -42,14 +42,14 @@ NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
         ("compute_scale = inf", "compute_scale: .* finite number .it is inf"),
     ],
 )
-def test_a_machine_of_no_or_countless_parts_is_refused(tmp_path: Path, line: str, told: str) -> None:
-    """No cores passed for as many as were measured, and a number beyond 32 bits ended in a traceback."""
+def test_a_machine_with_zero_or_too_many_parts_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    """Zero cores were accepted as the measured number, and a number beyond 32 bits ended in a traceback."""
     (tmp_path / "machine.toml").write_text(line + "\n")
-    with pytest.raises(BadInputError, match=told):
+    with pytest.raises(BadInputError, match=message):
         read_changes(tmp_path / "machine.toml")
 
 
-def test_more_ranks_a_node_than_can_be_counted_are_refused() -> None:
+def test_too_many_ranks_per_node_are_refused() -> None:
     with pytest.raises(BadInputError, match="cannot be split"):
         Placement.block(2, 1 << 40)
 
@@ -62,36 +62,38 @@ def two_paths(tmp_path: Path, *settings: str) -> str:
     return str(tmp_path / "two.json")
 
 
-def told(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tuple[str, str]:
-    """Return what is said of a program, at 80 columns: the answer, and the doubts in one line."""
+def output_of(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tuple[str, str]:
+    """Return the output for a program at 80 columns: the answer, and the doubts in one line."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
     out, err = run(predict, "mine", "--replicas", "1", "--on", *argv)
     return out, " ".join(err.split())
 
 
-def test_no_cell_is_cut_or_broken_at_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, _ = told(monkeypatch, marked(10), two_paths(tmp_path))
+def test_no_table_cell_is_truncated_or_wrapped_at_eighty_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = output_of(monkeypatch, marked(10), two_paths(tmp_path))
     assert "on 2 ranks, 2 nodes" in out
     lines = out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("path "))  # all have one setting
     assert lines[at].split("  ")[-1].strip() == "p99 of iterations"
     assert [line.split()[0] for line in lines[at + 2 :] if "us" in line][:2] == ["veth", "bridge"]
     assert max(map(len, lines)) <= 80
-    out, _ = told(monkeypatch, marked(10), two_paths(tmp_path, "default", "tuned"))
+    out, _ = output_of(monkeypatch, marked(10), two_paths(tmp_path, "default", "tuned"))
     assert "path / setting" in out
     assert "veth / tuned" in out
 
 
-def test_what_intervals_do_not_hold_is_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 95th percentile of replays alone lay inside the interval of launches, which knows the error of the model."""
-    out, _ = told(monkeypatch, computing(1), two_paths(tmp_path))
+def test_columns_show_only_values_that_intervals_cover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 95th percentile over replays alone was inside the interval of launches, which includes the model's error."""
+    out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))
     assert "p95" not in out
     assert "Ratios: 90% of validated pairs of paths (own cores) were 0.83 to 1.13 times" in " ".join(out.split())
 
 
-def test_a_program_without_messages_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, _ = told(monkeypatch, computing(1), two_paths(tmp_path))
+def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))
     assert "on 1 rank, 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
     assert "The program sends no messages" in out
     assert "of messages are between nodes" not in out
@@ -106,14 +108,14 @@ CLOCKS = "computing is assumed to take as long there"
         ("AMD EPYC", "QEMU TCG CPU", "lab", (), True),
         ("QEMU TCG CPU", "AMD EPYC", "ssh", (), True),
         ("", "QEMU TCG CPU", "lab", (), True),
-        ("", "AMD EPYC", "ssh", (), False),  # nothing is known of the trace, which is usual
+        ("", "AMD EPYC", "ssh", (), False),  # the trace does not record it, as usual
         ("QEMU TCG CPU", "QEMU TCG CPU", "lab", (), False),
         ("AMD EPYC", "QEMU TCG CPU", "lab", ("--compute-scale", "2"), False),
         ("an emulated EPYC", "an emulated QEMU TCG CPU", "lab", (), True),
         ("an emulated EPYC", "an emulated processor of the lab", "lab", (), False),  # a file of an older version
     ],
 )
-def test_a_trace_by_another_clock_is_told(
+def test_a_trace_by_another_clock_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     traced_on: str,
@@ -125,9 +127,9 @@ def test_a_trace_by_another_clock_is_told(
     """A trace of a real machine on a run of the lab added real computing to the virtual time of its messages."""
     schedule = replace(computing(1), mpi="Open MPI v4.1.4", processor=traced_on)
     about = {"host": host, "conditions": (("on a processor", measured_on),), "mpi": "openmpi 4.1.4"}
-    _, err = told(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5)), **about), *argv)
+    _, err = output_of(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5)), **about), *argv)
     assert (CLOCKS in err) == doubted
-    _, err = told(monkeypatch, replace(schedule, mpi=""), model_of(tmp_path, Machine(path(1), path(5)), **about))
+    _, err = output_of(monkeypatch, replace(schedule, mpi=""), model_of(tmp_path, Machine(path(1), path(5)), **about))
     assert CLOCKS not in err  # a pattern has no clock
 
 
@@ -138,10 +140,10 @@ def test_a_trace_by_another_clock_is_told(
         ("elapsed", {"processors": "1"}, "ab", 0),
         ("elapsed", {"processors": "2"}, "aa", 0),
         ("processor", {"processors": "1"}, "aa", 0),
-        ("elapsed", {}, "aa", 0),  # older traces do not tell
+        ("elapsed", {}, "aa", 0),  # older traces do not record it
     ],
 )
-def test_computing_that_waited_for_processors_is_told(
+def test_computing_that_waited_for_processors_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     gaps: str,
@@ -149,127 +151,131 @@ def test_computing_that_waited_for_processors_is_told(
     nodes: str,
     crowd: int,
 ) -> None:
-    """Two ranks traced on one processor by the clock computed twice as long as they do on two."""
+    """Two ranks traced on one processor by the wall clock compute twice as long as on two."""
     meta = {"gaps": gaps, "processor": "EPYC"} | processors
     ranks = tuple(replace(one_message(rank), meta=meta | {"node": nodes[rank]}) for rank in (0, 1))
     schedule = schedule_from_trace(Trace(ranks))
     assert (schedule.crowd, schedule.processor) == (crowd, "EPYC")
-    _, err = told(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5))))
+    _, err = output_of(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5))))
     assert ("2 ranks of a node were traced on fewer processors" in err) == bool(crowd)
 
 
-def test_how_far_guests_were_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prediction_error_of_guests_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("guest-vf", "vf"):
-        _, err = told(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))
+        _, err = output_of(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))
         assert ("no validated case has guests" in err) == (kind == "guest-vf")
         assert ("measure `bibw` too" in err) == (kind == "guest-vf")
     streamed = Machine(path(1), replace(path(5), copy_fs_per_byte=1000))
-    _, err = told(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
+    _, err = output_of(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
     assert "six programs held out" in err
     assert "bibw" not in err
     source = Path(model_of(tmp_path, streamed, kind="guest-vf"))
-    for cases in (18, 19):  # too few for an interval, and enough
+    for cases in (18, 19):  # too few for an interval, then enough
         write_model(replace(read_model(source), validated={"guest": (0.0,) * cases}), source)
-        _, err = told(monkeypatch, computing(1), str(source))
+        _, err = output_of(monkeypatch, computing(1), str(source))
         assert ("no validated case has guests" in err) == (cases == 18)
 
 
-def test_ranks_that_share_processors_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_share_processors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for count, one_computer in ((2, False), (1, False), (1, True)):
         machine = Machine(path(1), path(5), cores=Cores(count, one_computer=one_computer))
-        _, err = told(monkeypatch, computing(1, 1), model_of(tmp_path, machine))
+        _, err = output_of(monkeypatch, computing(1, 1), model_of(tmp_path, machine))
         assert ("2 ranks of a computer share 1 processor:" in err) == (count == 1 and one_computer)
 
 
-def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One launch each ranked a bridge before the cable that it lengthens, without a word."""
+def test_paths_of_an_interrupted_run_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one launch each, a bridge was silently ranked before the cable that it extends."""
     machine = Machine(path(1), measured(5, 8, 1024))
     schedule = computing(1)
     for launches in (0, 1, 2, 3):
-        _, err = told(monkeypatch, schedule, model_of(tmp_path, machine, launches=(machine,) * launches))
+        _, err = output_of(monkeypatch, schedule, model_of(tmp_path, machine, launches=(machine,) * launches))
         assert (f"the whole path: {launches}." in err) == (launches < 3)
 
 
-def test_messages_of_many_packets_under_a_stage_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stage told half of the time that ping-pongs of 16 and 32 KiB took over a moderated port."""
+def test_messages_of_many_packets_under_an_interrupt_stage_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage predicted half of the time that ping-pongs of 16 and 32 KiB took over a moderated port."""
     source, stage = model_of(tmp_path, Machine(path(1), path(5))), ("--interrupts", "igb-queue:usecs=3")
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
-        _, err = told(monkeypatch, ping(message_bytes), source, *argv)
+        _, err = output_of(monkeypatch, ping(message_bytes), source, *argv)
         assert ("100% of messages are larger than 14,480 B" in err) is doubted
         assert ("moderation is simulated by a rule" in err) is bool(argv)
 
 
-def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
+def test_a_setting_can_be_replaced_by_another_with_the_drivers_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a ping-pong meets of moderation is not what a program meets; the rule on samples without it is nearer."""
+    """Moderation delays a ping-pong differently than a program; the rule on samples without it is more accurate."""
     off, on = ((("under the setting", f"nic.rx-usecs = {usecs}"),) for usecs in (0, 3))
     fitted = Machine(path(1), measured(5, 8, 1024))
     tuned = replace(NAMED, setting="tuned", machine=fitted, launches=(fitted,) * 3, conditions=off)
     machines = (tuned, replace(tuned, setting="default", conditions=on))
     write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "both.json")
     source, rule = str(tmp_path / "both.json"), ("--interrupts", "igb-queue:usecs=3,emulated=0")
-    out, err = told(
+    out, err = output_of(
         monkeypatch, ping(8), source, "--setting", "tuned", *rule, "--as", "default", "--format", "json"
     )  # fmt: skip
     (row,) = json.loads(out)
     assert row["setting"] == "default"
     assert "default is tuned with igb-queue:usecs=3,emulated=0, not fitted from samples of its own" in err
     assert "is added to the interrupts" not in err
-    _, err = told(monkeypatch, ping(8), source, "--setting", "default", *rule)
+    _, err = output_of(monkeypatch, ping(8), source, "--setting", "default", *rule)
     assert "is added to the interrupts" in err
     for argv in ((*rule,), ("--setting", "default", *rule)):
         with pytest.raises(BadInputError, match="exactly one setting must be chosen"):
-            told(monkeypatch, ping(8), source, *argv, "--as", "default")
+            output_of(monkeypatch, ping(8), source, *argv, "--as", "default")
     with pytest.raises(BadInputError, match="--as has no effect without --interrupts"):
-        told(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
+        output_of(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
     named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
     launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=tuple(on))
     assert doubts_of_launches([ping(8)], named, launches) == []
 
 
 def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of one guest were taken for the host's, so guests that filled their processors waited for each other."""
+    """The host was given one guest's processors, so guests that used all of theirs waited for each other."""
     machine = Machine(path(1), path(5), cores=Cores(2))
     eight = computing(*(10,) * 8)
     argv = ("--per-node", "2", "--format", "json", "--vms-per-host", "4")
 
     def took_ms(*more: str, **about: object) -> tuple[float, bool]:
-        out, err = told(monkeypatch, eight, model_of(tmp_path, machine, **about), *argv, *more)
-        assert "give the number of guests per host" not in err  # they were given
+        out, err = output_of(monkeypatch, eight, model_of(tmp_path, machine, **about), *argv, *more)
+        assert "give the number of guests per host" not in err  # the measured number
         return json.loads(out)[0]["quantiles"][0]["ns"] / 1e6, "taken as 8 for 4 guests" in err
 
     assert took_ms(host="ssh", virtual=True) == (10.0, True)
     assert took_ms("--cores", "8", host="ssh", virtual=True) == (10.0, False)
-    time_ms, doubted = took_ms(host="ssh")  # bare nodes: a host has as many as one of them
+    time_ms, doubted = took_ms(host="ssh")  # bare nodes: a host has as many as one node
     assert time_ms > 35
     assert not doubted
 
 
-@pytest.mark.parametrize(("cores", "told"), [(None, False), (1, False), (16, True)])
-def test_turns_of_a_shared_processor_are_told_where_there_are_more(cores: int | None, told: bool) -> None:
-    """With --cores 16 messages inside nodes took as long as between ranks that shared one processor, unsaid."""
+@pytest.mark.parametrize(("cores", "reported"), [(None, False), (1, False), (16, True)])
+def test_time_slices_measured_on_a_shared_processor_are_reported_for_more_processors(
+    cores: int | None, reported: bool
+) -> None:
+    """With --cores 16, messages inside nodes silently took as long as between ranks that share one processor."""
     shared = Machine(replace(path(1), one_processor=True), path(5), cores=Cores(1))
     changed = Changes(cores=cores).apply(replace(NAMED, machine=shared))
-    for per_host, inside in ((2, told), (1, False)):
+    for per_host, inside in ((2, reported), (1, False)):
         doubts = find_doubts([ping(8)], changed, Placement.block(2, per_host))
         assert any("measured between ranks that shared one" in one.said for one in doubts) is inside
 
 
-def test_as_many_processors_as_measured_are_those_that_were_measured() -> None:
-    """Asked for, they had no scheduler."""
+def test_requesting_the_measured_number_of_processors_changes_nothing() -> None:
+    """When requested, they had no scheduler."""
     named = replace(NAMED, machine=Machine(path(1), path(5), cores=Cores(1, lead_ps=7)))
     assert [Changes(cores=count).apply(named).machine.cores for count in (1, 2)] == [Cores(1, lead_ps=7), Cores(2)]
 
 
-def test_a_doubt_that_concerns_different_shares_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """It was told of each path by itself, in the same words."""
+def test_a_doubt_with_different_shares_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was repeated for each path in the same words."""
     tell_doubts({path: [Doubt("it is so", "mend it", share)] for path, share in (("native", 0.5), ("vf", 1.0))})
     assert capsys.readouterr().err.splitlines() == ["warning: it is so", "hint: mend it"]
 
 
 def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ranks of one host sent each other messages over the wire, as those of guests do: too slow a baseline."""
+    """Its ranks on one host sent messages over the wire, as those in guests do, so the baseline was too slow."""
     machine = Machine(path(1), path(50), cores=Cores(2))
     bare = replace(NAMED, path="native", kind="native", machine=machine)
     guests = replace(NAMED, path="guest-vf", kind="guest-vf", machine=machine)
@@ -277,8 +283,8 @@ def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def rows(*machines: NamedMachine) -> tuple[str, str, list[float]]:
         write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "both.json")
         argv = (ping(8), str(tmp_path / "both.json"), "--vms-per-host", "2")
-        out, err = told(monkeypatch, *argv)
-        found = json.loads(told(monkeypatch, *argv, "--format", "json")[0])
+        out, err = output_of(monkeypatch, *argv)
+        found = json.loads(output_of(monkeypatch, *argv, "--format", "json")[0])
         return " ".join(out.split()), " ".join(err.split()), [row["inter_share"] for row in found]
 
     out, _, shares = rows(bare, guests)
@@ -292,19 +298,19 @@ def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         in err
     )
     assert shares == [1.0]
-    assert rows(replace(bare, host="ssh", virtual=True))[2] == [1.0]  # a machine that is virtual itself
+    assert rows(replace(bare, host="ssh", virtual=True))[2] == [1.0]  # a machine that is itself virtual
 
 
-def test_one_path_is_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was said that nothing cheaper than the path itself stays within 10 % of the path itself."""
+def test_one_path_gives_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was that nothing cheaper than the path itself stays within 10 % of the path itself."""
     with pytest.raises(BadInputError, match="nothing to choose from but vf / as-found / polling"):
-        told(monkeypatch, ping(8), model_of(tmp_path, Machine(path(1), path(5))), "--decide")
-    assert "cheap" in told(monkeypatch, ping(8), two_paths(tmp_path), "--decide")[0]
+        output_of(monkeypatch, ping(8), model_of(tmp_path, Machine(path(1), path(5))), "--decide")
+    assert "cheap" in output_of(monkeypatch, ping(8), two_paths(tmp_path), "--decide")[0]
 
 
-def test_one_rule_of_moderation_for_several_paths_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_moderation_rule_for_several_paths_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = ("--interrupts", "igbvf:usecs=3,emulated=0")
-    _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule)
+    _, err = output_of(monkeypatch, ping(8), two_paths(tmp_path), *rule)
     assert "the rule igbvf:usecs=3,emulated=0 is added to all of veth, bridge" in err
-    _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule, "--path", "bridge")
+    _, err = output_of(monkeypatch, ping(8), two_paths(tmp_path), *rule, "--path", "bridge")
     assert "alike" not in err

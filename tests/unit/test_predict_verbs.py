@@ -78,14 +78,14 @@ def test_predict_lists_paths_by_time(files: tuple[str, str]) -> None:
     assert rows[0]["messages"] == 8 * 3 * 4
 
 
-def test_predict_in_words(files: tuple[str, str]) -> None:
+def test_predict_answers_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
-    told = " ".join(out.split())
-    assert "times the errors of 42 validated cases (own cores): 90% took 0.86 to 1.15 times as long" in told
+    text = " ".join(out.split())
+    assert "times the errors of 42 validated cases (own cores): 90% took 0.86 to 1.15 times as long" in text
     assert "inter.latency" in out
 
 
-def test_a_picture_shows_where_the_time_goes(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_chart_shows_where_the_time_goes(files: tuple[str, str], tmp_path: Path) -> None:
     steps = PATTERN.replace("steps = 4", 'steps = 4\ncompute = "30 us"')
     (tmp_path / "halo.toml").write_text(steps)
     argv = (files[0], "--on", files[1], "--replicas", "1")
@@ -118,7 +118,7 @@ def marked(iterations: int) -> Schedule:
     return Schedule(2, tuple(programs))
 
 
-def test_marked_iterations_have_a_p99_with_the_errors_of_its_own(
+def test_marked_iterations_have_a_p99_with_its_own_errors(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [marked(10)])
@@ -137,7 +137,7 @@ def test_marked_iterations_have_a_p99_with_the_errors_of_its_own(
     assert row["p99_iteration"] is None
 
 
-def test_what_an_added_interrupt_stage_costs_is_in_the_picture(files: tuple[str, str]) -> None:
+def test_the_cost_of_an_added_interrupt_stage_is_in_the_chart(files: tuple[str, str]) -> None:
     out, _ = run(predict, *files_on(files), "--interrupts", "igbvf:usecs=200", "--path", "veth")
     assert "Where time goes: # computing, + sending and receiving, . waiting, ~ moderation\n" in out
     assert "~~~" in out
@@ -156,7 +156,7 @@ def test_place_writes_the_file_of_the_launcher(files: tuple[str, str], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (("--hosts", "a:4"), "8 ranks on 4 slots"),
         (("--hosts", "a:x"), "'a:x' is not a host"),
@@ -164,16 +164,16 @@ def test_place_writes_the_file_of_the_launcher(files: tuple[str, str], tmp_path:
         (("--hosts", "a:8", "--dims", "2xx"), "'2xx' is not a process grid"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(
-    files: tuple[str, str], tmp_path: Path, argv: tuple[str, ...], told: str
+def test_bad_input_is_reported_and_nothing_is_written(
+    files: tuple[str, str], tmp_path: Path, argv: tuple[str, ...], message: str
 ) -> None:
     target = tmp_path / "ranks"
-    with pytest.raises(NearmetalError, match=told):
+    with pytest.raises(NearmetalError, match=message):
         run(place, files[0], "--on", files[1], "-o", str(target), *argv)
     assert not target.exists()
 
 
-def test_hosts_have_one_slot_unless_told() -> None:
+def test_hosts_have_one_slot_by_default() -> None:
     assert parse_hosts("a, b:2").counts == (1, 2)
     with pytest.raises(BadInputError, match="named twice"):
         parse_hosts("a,a")
@@ -186,7 +186,7 @@ GOLDEN_TRACE = Path(__file__).parents[1] / "golden" / "trace-v1.nmtrace"
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (GOLDEN_TRACE.read_bytes()[:-20], "rank-000000"),
         (b"PK\x03\x04 this is no trace", "rank-000000"),
@@ -194,22 +194,22 @@ GOLDEN_TRACE = Path(__file__).parents[1] / "golden" / "trace-v1.nmtrace"
         (None, "holds no trace"),
     ],
 )
-def test_a_torn_or_foreign_trace_is_told_and_nothing_is_written(
-    files: tuple[str, str], tmp_path: Path, content: bytes | None, told: str
+def test_a_truncated_or_foreign_trace_is_reported_and_nothing_is_written(
+    files: tuple[str, str], tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     trace, saved, ranks = tmp_path / "trace", tmp_path / "saved.json", tmp_path / "ranks"
     trace.mkdir()
     if content is not None:
         (trace / "rank-000000.nmtrace").write_bytes(content)
-    with pytest.raises(NearmetalError, match=told):
+    with pytest.raises(NearmetalError, match=message):
         run(predict, str(trace), "--on", files[1], "--save-model", str(saved))
-    with pytest.raises(NearmetalError, match=told):
+    with pytest.raises(NearmetalError, match=message):
         run(place, str(trace), "--on", files[1], "--hosts", "a:8", "-o", str(ranks))
     assert not saved.exists()
     assert not ranks.exists()
 
 
-def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
+def test_a_program_that_cannot_be_replayed_is_reported_and_nothing_is_written(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = tmp_path / "saved.json"
@@ -239,17 +239,17 @@ def residual(*us: int) -> Distribution:
     return Distribution(tuple(index / len(us) for index in range(len(us))), tuple(one * 1_000_000 for one in us))
 
 
-def test_predict_and_place_tell_the_same_time_for_the_same_job(files: tuple[str, str], tmp_path: Path) -> None:
-    """Both replay the launches of the run in turn: place once took the machine of all launches together."""
+def test_predict_and_place_give_the_same_time_for_the_same_job(files: tuple[str, str], tmp_path: Path) -> None:
+    """Both replay the run's launches in turn: place once used the machine fitted to all launches together."""
     slow = replace(path(9), segments=(replace(path(9).segments[0], residual=residual(0, 5, 40)),))
     named = NamedMachine("veth", "as-found", "polling", Machine(path(5), path(5)))
     launches = (Machine(path(1), path(6)), Machine(path(2), slow), Machine(path(1), path(30)))
     write_model(ModelFile("nearmetal-model", 1, "run", (replace(named, launches=launches),)), tmp_path / "model.json")
     same = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "40", "--seed", "3")
-    told = json.loads(run(predict, *same, "--per-node", "4", "--format", "json")[0])[0]["quantiles"][0]["ns"]
+    predicted_ns = json.loads(run(predict, *same, "--per-node", "4", "--format", "json")[0])[0]["quantiles"][0]["ns"]
     _, err = run(place, *same, "--hosts", "a:4,b:4", "--tries", "2")
     (in_order,) = (line for line in err.splitlines() if "in-order" in line and "veth" in line)
-    assert format_duration(told) in in_order
+    assert format_duration(predicted_ns) in in_order
 
 
 SETTINGS = ("default", "tuned")
@@ -278,12 +278,12 @@ def test_break_even_of_a_run_with_settings(files: tuple[str, str], two_settings:
         run(place, *argv, "--setting", "tunde")
 
 
-def test_several_paths_are_given_at_once(files: tuple[str, str], two_settings: str) -> None:
+def test_several_paths_can_be_requested_at_once(files: tuple[str, str], two_settings: str) -> None:
     out, _ = run(predict, files[0], "--on", two_settings, "--paths", "vf,native", "--replicas", "1", "--format", "json")
     assert {row["path"] for row in json.loads(out)} == {"vf", "native"}
 
 
-def test_a_decision_names_the_cheapest_path_that_loses_little(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple[str, str], tmp_path: Path) -> None:
     machines = tuple(
         NamedMachine(name, setting, "polling", Machine(path(1), path(us)))
         for name, setting, us in (("native", "as-found", 20), ("vf", "as-found", 24), ("virtio", "as-found", 90))
@@ -332,7 +332,7 @@ def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Pa
     assert "Nothing cheaper than metal / as-found / polling itself" in " ".join(out.split())
 
 
-def test_of_two_settings_that_do_the_cheaper_one_is_named(files: tuple[str, str], two_settings: str) -> None:
+def test_the_cheaper_of_two_sufficient_settings_is_named(files: tuple[str, str], two_settings: str) -> None:
     argv = (files[0], "--on", two_settings, "--replicas", "1", "--decide", "--loss", "900%", "--baseline", "vf")
     for settings in (SETTINGS, SETTINGS[::-1]):
         chosen = [part for setting in settings for part in ("--setting", setting)]
@@ -351,7 +351,7 @@ def model_of(tmp_path: Path, machine: Machine, **about: object) -> str:
 
 
 def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_path: Path) -> None:
-    """Messages of 4 KiB on a run of 8 B and 1 KiB: a line through two points would rank the paths."""
+    """Messages of 4 KiB with a run of 8 B and 1 KiB: a line through two points would rank the paths."""
     source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
     with pytest.raises(BadInputError, match=r"100% of messages and 100% of bytes between nodes are larger") as error:
         run(predict, files[0], "--on", source)
@@ -365,7 +365,7 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "message"),
     [
         ((8, 512, 2048), "up to 4 KiB against 2 KiB, 2.0 times"),
         ((8, 512, 65_536), "are far from every measured size: between 512 B and 64 KiB"),
@@ -375,13 +375,13 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
         ((32_768, 65_536), ""),
     ],
 )
-def test_sizes_between_and_just_beyond_the_measured_are_told(
-    files: tuple[str, str], tmp_path: Path, sizes: tuple[int, ...], told: str
+def test_sizes_between_and_just_beyond_the_measured_are_reported(
+    files: tuple[str, str], tmp_path: Path, sizes: tuple[int, ...], message: str
 ) -> None:
     source = model_of(tmp_path, Machine(None, measured(5, *sizes)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1")
-    assert told in err
-    assert bool(err) == bool(told)
+    assert message in err
+    assert bool(err) == bool(message)
 
 
 def test_the_sizes_to_measure_reach_down_to_the_smallest_message(files: tuple[str, str], tmp_path: Path) -> None:
@@ -390,14 +390,14 @@ def test_the_sizes_to_measure_reach_down_to_the_smallest_message(files: tuple[st
     assert 'hint: measure sizes = ["4 KiB", "64 KiB", "128 KiB"]' in err
 
 
-def test_a_run_without_streaming_is_told(files: tuple[str, str], tmp_path: Path) -> None:
-    """Its messages take no processor time at all, and a process has any number of them on the way at once."""
+def test_a_run_without_streaming_is_reported(files: tuple[str, str], tmp_path: Path) -> None:
+    """Its messages take no processor time, and a process can have any number of them in flight."""
     whole = measured(5, 8, 512, 4096)
     bare = replace(whole, segments=(replace(whole.segments[0], send_overhead_ps=0, recv_overhead_ps=0),))
-    for inter, told in ((bare, True), (replace(bare, fit=None), False), (whole, False)):
+    for inter, reported in ((bare, True), (replace(bare, fit=None), False), (whole, False)):
         _, err = run(predict, files[0], "--on", model_of(tmp_path, Machine(None, inter)), "--replicas", "1")
-        assert ("no stream of messages was measured" in err) is told
-        assert ("hint: measure the operations `bw` and `bibw` too" in err) is told
+        assert ("no stream of messages was measured" in err) is reported
+        assert ("hint: measure the operations `bw` and `bibw` too" in err) is reported
     source = model_of(tmp_path, Machine(bare, whole))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--per-node", "4")
     assert "no stream of messages was measured inside a node" in err
@@ -422,7 +422,7 @@ def test_a_message_to_oneself_costs_no_trip_over_the_wire(
 
 
 @pytest.mark.parametrize(
-    ("traced", "run_with", "told"),
+    ("traced", "run_with", "message"),
     [
         (
             "MPICH Version:      4.0.2 MPICH Release date:",
@@ -439,15 +439,15 @@ def test_a_message_to_oneself_costs_no_trip_over_the_wire(
         ("", "openmpi 5.0.11", ""),
     ],
 )
-def test_a_trace_of_another_mpi_is_told(
-    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: str, run_with: str, told: str
+def test_a_trace_of_another_mpi_is_reported(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: str, run_with: str, message: str
 ) -> None:
     schedule = replace(program_to_oneself(), mpi=traced)
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
     source = model_of(tmp_path, Machine(path(1), path(50)), mpi=run_with)
     _, err = run(predict, files[0], "--on", source, "--replicas", "1")
-    assert told in err
-    assert bool(err) == bool(told)
+    assert message in err
+    assert bool(err) == bool(message)
 
 
 def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str], tmp_path: Path) -> None:
@@ -455,16 +455,19 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
     file = tmp_path / "cluster.toml"
     file.write_text('vms_per_host = 4\ncores = 4\ntopology = "fat-tree:1:1"\nhop = "1 us"\n')
 
-    def told(*argv: str) -> float:
+    def predicted_ns(*argv: str) -> float:
         out, _ = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json", *argv)
         return float(json.loads(out)[0]["quantiles"][0]["ns"])
 
-    near, far = told("--machine", str(file), "--hop", "0 us"), told("--machine", str(file))
+    near, far = predicted_ns("--machine", str(file), "--hop", "0 us"), predicted_ns("--machine", str(file))
     assert far > near + 4_000
-    assert told("--machine", str(file), "--cores", "2") > far  # four guests of one rank each want four processors
-    assert told("--cores", "8", "--interrupts", "fixed-eqe:usecs=100,frames=64") > told("--cores", "8") + 90_000
+    assert predicted_ns("--machine", str(file), "--cores", "2") > far  # four guests of a rank each need four
+    assert (
+        predicted_ns("--cores", "8", "--interrupts", "fixed-eqe:usecs=100,frames=64")
+        > predicted_ns("--cores", "8") + 90_000
+    )
     with pytest.raises(BadInputError, match="'igbfv' is not a rule of moderation"):
-        told("--interrupts", "igbfv")
+        predicted_ns("--interrupts", "igbfv")
     for rule, takes in (
         ("fixed-eqe:usecs=20", "needs frames, usecs, not usecs"),  # one frame would interrupt at once
         ("igbvf", "needs usecs and takes emulated, link_mbps"),
@@ -473,23 +476,23 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
         ("mlx4:usecs_high=8", "needs frames and takes rate_high, .*, not usecs_high"),
     ):
         with pytest.raises(BadInputError, match=f"the rule {rule.partition(':')[0]} {takes}") as error:
-            told("--interrupts", rule)
+            predicted_ns("--interrupts", rule)
         assert f"write --interrupts {rule.partition(':')[0]}" in error.value.hint
     with pytest.raises(BadInputError, match="'ring' is not a topology"):
-        told("--topology", "ring")
-    for switches in ("fat-tree", "fat-tree:16", "dragonfly:4:2:1", "flat:4:2"):  # else a leaf would hold one node
+        predicted_ns("--topology", "ring")
+    for switches in ("fat-tree", "fat-tree:16", "dragonfly:4:2:1", "flat:4:2"):  # otherwise a leaf would have one node
         with pytest.raises(BadInputError, match=f"'{switches}' is not a topology"):
-            told("--topology", switches, "--hop", "300 ns")
+            predicted_ns("--topology", switches, "--hop", "300 ns")
     file.write_text("vm_per_host = 4\n")
     with pytest.raises(BadInputError, match="vm_per_host: unknown key; did you mean 'vms_per_host'"):
-        told("--machine", str(file))
+        predicted_ns("--machine", str(file))
     file.write_text('cores = "many"\n')
     with pytest.raises(BadInputError, match="cores: input should be a valid integer"):
-        told("--machine", str(file))
+        predicted_ns("--machine", str(file))
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (("--topology", "fat-tree:2:2"), "--topology has no effect without --hop"),
         (("--hop", "300 ns"), "--hop has no effect without --topology"),
@@ -498,14 +501,12 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
         (("--loss", "5%"), "--loss is a limit for --decide"),
     ],
 )
-def test_an_option_that_would_change_nothing_is_refused(
-    files: tuple[str, str], argv: tuple[str, ...], told: str
-) -> None:
-    with pytest.raises(BadInputError, match=told):
+def test_an_option_without_effect_is_refused(files: tuple[str, str], argv: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
         run(predict, *files_on(files), *argv)
 
 
-def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_machine_unlike_the_measured_one_is_reported(files: tuple[str, str], tmp_path: Path) -> None:
     source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--vms-per-host", "2", "--cores", "4")
     assert "measured on nodes that share 1 processor of one computer" in err.replace("\n", " ")
@@ -517,7 +518,7 @@ def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_p
     assert "virtual machines, which cannot see whether they share processors" in err
 
 
-def test_means_of_a_suite_are_no_samples_to_fit(tmp_path: Path) -> None:
+def test_mean_values_of_a_suite_cannot_be_fitted(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(
         'name = "suite"\nbaseline = "veth"\nhost = { kind = "fake" }\npath = [{ name = "veth" }]\n'
         'workload = [{ name = "osu", kind = "omb", operation = "latency", sizes = [8], iterations = 30 }]\n'

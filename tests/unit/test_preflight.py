@@ -1,4 +1,4 @@
-"""What a host lacks for a study is told before the first trial: every reason, once, with where it holds."""
+"""A host that cannot run a study reports it before the first trial: every reason once, with where it applies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ knobs = { "nic.rx-usecs" = 4 }
 
 
 class Refusing(FakeHost):
-    """A host that refuses some paths before it gives a shell, and keeps the orders that it was given."""
+    """A host that refuses some paths before giving a shell, and records its orders."""
 
     kind = "local"
 
@@ -62,7 +62,7 @@ class Refusing(FakeHost):
         return Outcome(TrialStatus.VALID)
 
 
-def test_every_part_of_a_study_is_tried_and_the_second_baseline_is_not() -> None:
+def test_every_part_of_a_study_is_tried_except_the_second_baseline() -> None:
     host = Refusing(())
     preflight(parse_study(STUDY, "s"), host, lambda _: None)
     paths, workloads, settings = map(set, zip(*host.asked, strict=True))
@@ -77,7 +77,7 @@ def test_declared_paths_try_every_workload_on_their_own_machines() -> None:
     assert {workload for path, workload, _ in host.asked if path == "far"} == {"latency", "tcp"}
 
 
-def test_one_reason_is_told_once_with_all_that_it_holds_for() -> None:
+def test_a_reason_is_reported_once_with_everything_it_applies_to() -> None:
     with pytest.raises(UnavailableError) as raised:
         preflight(parse_study(STUDY, "s"), Refusing(("veth", "bridge")), lambda _: None)
     assert raised.value.exit_code == 3
@@ -88,7 +88,7 @@ def test_one_reason_is_told_once_with_all_that_it_holds_for() -> None:
 
 
 @pytest.mark.parametrize(("kind", "asked"), [("engine", True), ("sockperf", False)])
-def test_only_mpi_needs_machines_that_log_in_to_each_other(kind: str, asked: bool) -> None:
+def test_only_mpi_needs_machines_that_can_log_in_to_each_other(kind: str, asked: bool) -> None:
     (order, *_) = [one for one in block(parse_study(STUDY, "s"), 0) if one.workload.kind == kind]
     found = _Reasons(lambda _: None)
     with NoLogin() as shell:
@@ -97,7 +97,7 @@ def test_only_mpi_needs_machines_that_log_in_to_each_other(kind: str, asked: boo
 
 
 class NoLogin:
-    """Far machines of which none can log in to another; whatever else is asked of them fails in words of its own."""
+    """Far machines that cannot log in to each other; any other command fails with an error of its own."""
 
     site = Site("cache", "state")
     machines = ("n0", "n1")
@@ -129,17 +129,17 @@ class NoLogin:
         raise TrialError("this machine does nothing")
 
 
-def test_what_a_study_is_too_small_for_is_a_warning() -> None:
+def test_a_study_too_small_for_its_statistics_gets_a_warning() -> None:
     small = STUDY + "[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
-    said = list(limits(parse_study(small.replace("sizes = [8]", "sizes = [8]\niterations = 200"), "s")))
-    assert [one.partition(";")[0] for one in said] == [
+    warnings = list(limits(parse_study(small.replace("sizes = [8]", "sizes = [8]\niterations = 200"), "s")))
+    assert [one.partition(";")[0] for one in warnings] == [
         "workload latency: 200 iterations are too few for a p99, which near-metal needs",
         "3 blocks cannot show near-metal, which needs 14",
     ]
     assert list(limits(parse_study(STUDY + "[trials]\nmax_blocks = 20\n", "s"))) == []
 
 
-def test_a_value_of_the_wrong_type_needs_no_host_to_be_refused() -> None:
+def test_a_value_of_the_wrong_type_is_refused_without_a_host() -> None:
     wrong = STUDY.replace('"nic.rx-usecs" = 4', '"nic.rx-usecs" = "abc", "host.busy_read" = "often"')
     with pytest.raises(BadInputError, match=r"2 errors(.|\n)*'abc'(.|\n)*'often'"):
         check_study(parse_study(wrong, "s"))
@@ -147,7 +147,7 @@ def test_a_value_of_the_wrong_type_needs_no_host_to_be_refused() -> None:
 
 @pytest.mark.netns
 @pytest.mark.mpi
-def test_all_reasons_come_at_once_and_nothing_is_made(
+def test_all_reasons_are_reported_together_and_nothing_is_created(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
@@ -157,10 +157,10 @@ def test_all_reasons_come_at_once_and_nothing_is_made(
 
     monkeypatch.setattr("nearmetal.workloads.tools.sockperf.Sockperf.prepare", none)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 3
-    said = capsys.readouterr()
-    assert "for 3 reasons:" in said.err
+    captured = capsys.readouterr()
+    assert "for 3 reasons:" in captured.err
     for words in ("path vf: ", "setting absent: nic.rx-usecs cannot be read", "workload tcp: no such program"):
-        assert words in said.err
-    assert "--anyway" in said.err
+        assert words in captured.err
+    assert "--anyway" in captured.err
     assert not (tmp_path / "r").exists()
-    assert said.out == ""
+    assert captured.out == ""

@@ -1,4 +1,4 @@
-"""What names hosts is for its owner alone, and locked packages are checked by hash from no named server."""
+"""Files that name hosts are readable only by their owner; locked packages have hashes and name no server."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def test_files_are_private_before_anything_is_in_them(tmp_path: Path) -> None:
     assert (seen, mode(tmp_path / "x")) == ([0o600], 0o600)
 
 
-def test_what_is_left_of_a_crash_gives_no_mode(tmp_path: Path) -> None:
+def test_files_left_by_a_crash_do_not_set_the_mode(tmp_path: Path) -> None:
     (tmp_path / "x.part").write_text("half")
     Disk().put_bytes(tmp_path / "x", b"whole")
     assert mode(tmp_path / "x") == 0o600
@@ -76,7 +76,7 @@ def test_every_locked_package_has_a_version_and_hashes_and_no_server(lock: Path)
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
 
 
-def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+def test_special_files_are_written_in_place(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -89,7 +89,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_no_file_stays_open_that_was_written(tmp_path: Path) -> None:
+def test_written_files_are_closed(tmp_path: Path) -> None:
     before = list(Path("/proc/self/fd").iterdir())
     for number in range(10):
         Disk().make_folder(tmp_path / f"{number}" / "below")

@@ -10,14 +10,14 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError, UnavailableError
 
 
-def test_output_and_status_are_kept() -> None:
+def test_output_and_status_are_captured() -> None:
     finished = process.run(["sh", "-c", "cat; echo oops >&2; exit 3"], timeout_s=600, stdin=b"in")
     assert (finished.stdout, finished.stderr, finished.exit_status, finished.ok) == (b"in", b"oops\n", 3, False)
     assert "ended with status 3" in finished.complaint()
     assert "oops" in finished.complaint()
 
 
-def test_check_raises_with_the_last_words() -> None:
+def test_check_raises_with_the_last_output() -> None:
     with pytest.raises(NearmetalError, match="status 1"):
         process.run(["false"], timeout_s=600, check=True)
 
@@ -27,7 +27,7 @@ def test_a_missing_program_is_named() -> None:
         process.run(["no-such-program"], timeout_s=1)
 
 
-def test_a_timeout_ends_the_children_too(tmp_path: object) -> None:
+def test_a_timeout_kills_the_children_too(tmp_path: object) -> None:
     finished = _timed_out("sleep 6000 & echo $!; wait")
     assert not finished.ok
     while _alive(int(finished.stdout)):
@@ -37,7 +37,7 @@ def test_a_timeout_ends_the_children_too(tmp_path: object) -> None:
 def test_a_child_that_keeps_the_pipe_open_is_not_waited_for() -> None:
     finished = _timed_out("setsid sleep 6000 & echo $!; wait")
     child = int(finished.stdout)
-    assert _alive(child), "it was waited for"
+    assert _alive(child), "it waited for the child"
     os.kill(child, signal.SIGKILL)
 
 
@@ -45,10 +45,8 @@ def test_a_signal_is_named() -> None:
     assert "SIGKILL" in process.run(["sh", "-c", "kill -9 $$"], timeout_s=600).complaint()
 
 
-def test_processes_that_end_while_they_are_looked_at_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel answers with ESRCH then, which a pattern that names the file does not take for "no"."""
+def test_processes_that_end_during_a_scan_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel then returns ESRCH, which a glob that names the file raises instead of skipping."""
     for pid in (7, 8, 9):
         (tmp_path / f"{pid}").mkdir()
         (tmp_path / f"{pid}" / "stat").write_text(f"{pid}")
@@ -68,15 +66,15 @@ def test_processes_that_end_while_they_are_looked_at_are_left_out(
     assert sorted(process.of_each_process("stat")) == [(7, b"7"), (9, b"9")]
 
 
-def test_a_search_of_processes_stands_in_one_place() -> None:
-    """A pattern such as `[0-9]*/stat` fails where a process ends meanwhile: there were five of that kind."""
+def test_processes_are_scanned_in_one_place_only() -> None:
+    """A glob such as `[0-9]*/stat` fails if a process ends meanwhile: there were five of these."""
     tree = Path(process.__file__).parent
     found = [file.name for file in tree.rglob("*.py") if '"[0-9]*' in file.read_text()]
     assert found == ["process.py"]
 
 
 def _timed_out(script: str) -> process.Finished:
-    """Run a script into its timeout; one that said nothing by then, on a busy machine, gets more time."""
+    """Run a script until its timeout; without output by then, as on a busy machine, it gets more time."""
     for timeout_s in (0.5, 5.0, 50.0):
         finished = process.run(["sh", "-c", script], timeout_s=timeout_s)
         assert finished.timed_out
@@ -93,20 +91,20 @@ def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-def test_a_program_says_its_version_once_while_its_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_programs_version_is_asked_once_until_its_file_changes(tmp_path: Path) -> None:
     program, starts = tmp_path / "mpirun", tmp_path / "starts"
 
     def starts_after(status: int, words: str) -> int:
         program.write_text(f"#!/bin/sh\necho start >>{starts}\necho {words}\nexit {status}\n")
         program.chmod(0o755)
         starts.write_text("")
-        said = [process.version_of([str(program), "--version"], timeout_s=600).text for _ in range(3)]
-        assert said == [f"{words}\n"] * 3
+        versions = [process.version_of([str(program), "--version"], timeout_s=600).text for _ in range(3)]
+        assert versions == [f"{words}\n"] * 3
         return len(starts.read_text().splitlines())
 
     assert starts_after(0, "version 5") == 1
-    assert starts_after(0, "version 5.1") == 1, "the file is another one"
-    assert starts_after(1, "no version at all") == 3, "a failure is not kept"
+    assert starts_after(0, "version 5.1") == 1, "the file has changed"
+    assert starts_after(1, "no version at all") == 3, "a failure is not cached"
     program.unlink()
     with pytest.raises(UnavailableError):
         process.version_of([str(program), "--version"], timeout_s=600)

@@ -1,4 +1,4 @@
-"""Hostile files: nothing nests, grows or waits without end, and one bad run does not hide the others."""
+"""Hostile files: nesting, size and time are limited, and one bad run does not hide the others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NUMBERS = ("nan", "inf", "-inf", "1e999", "1_0", "\u0661", "0x10", "", "9" * 400
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.text(), st.lists))
-def test_json_is_read_as_ever(value: object) -> None:
+def test_valid_json_is_read(value: object) -> None:
     assert parse_json(json.dumps(value)) == value
     assert (
         parse_json(
@@ -73,12 +73,12 @@ def test_json_that_nests_too_deep_is_refused(opens: str, depth: int) -> None:
         parse_json(opens * depth)
 
 
-def test_brackets_in_strings_hide_no_depth() -> None:
+def test_nesting_around_strings_with_brackets_is_counted() -> None:
     with pytest.raises(ValueError, match="nests deeper"):
         parse_json('["]",' * (MAX_DEPTH + 1) + "1" + ',"["]' * (MAX_DEPTH + 1))
 
 
-def test_brackets_in_strings_are_no_depth() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     text = json.dumps({"a": "[" * 1000, "b": ['\\"[[[', "}" * 99]})
     assert parse_json(text)["a"] == "[" * 1000
     assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
@@ -121,14 +121,14 @@ def test_toml_that_nests_too_deep_is_refused(text: str) -> None:
         '"#" # "{}',
     ],
 )
-def test_dots_in_strings_and_comments_are_no_depth(value: str) -> None:
+def test_dots_in_strings_and_comments_do_not_count_as_nesting(value: str) -> None:
     text = "a = " + value.replace("{}", "a." * 100)
     assert parse_toml(text) == tomllib.loads(text)
 
 
-def test_an_edit_that_nests_too_deep_is_told() -> None:
-    said = ["it is not valid TOML any more: it nests deeper than 64 levels"]
-    assert changes("a = 1", "a" + ".a" * 3000 + " = 1") == said
+def test_an_edit_that_nests_too_deep_is_reported() -> None:
+    expected = ["it is not valid TOML any more: it nests deeper than 64 levels"]
+    assert changes("a = 1", "a" + ".a" * 3000 + " = 1") == expected
 
 
 def test_a_study_of_many_errors_names_a_dozen() -> None:
@@ -156,8 +156,8 @@ def test_a_study_of_many_errors_names_a_dozen() -> None:
         ("{good}setting = [{{ name = 's', knobs = {{ {keys} }} }}]", "1 error"),
     ],
 )
-def test_thousands_of_wrong_entries_are_not_worded_one_by_one(wrong: str, errors: str) -> None:
-    """Each error takes microseconds to word, some bytes to cause."""
+def test_thousands_of_wrong_entries_are_not_reported_one_by_one(wrong: str, errors: str) -> None:
+    """Each error takes microseconds to format but only a few bytes to cause."""
     keys = ", ".join(f"k{number} = {{}}" for number in range(1000))
     paths = "path = [{ name = 'p' }]\n"
     text = wrong.format(paths=paths, good=f"{paths}workload = [{{ name = 'w' }}]\n", items="{}," * 1000, keys=keys)
@@ -167,7 +167,7 @@ def test_thousands_of_wrong_entries_are_not_worded_one_by_one(wrong: str, errors
 
 
 @pytest.mark.parametrize("wrong", ['"cells": [{items}]', '"parts": [{items}]', '"order": {{"knobs": {{{keys}}}}}'])
-def test_a_record_of_thousands_of_wrong_entries_is_read_to_the_first(wrong: str) -> None:
+def test_a_record_of_thousands_of_wrong_entries_is_read_up_to_the_first(wrong: str) -> None:
     keys = ", ".join(f'"k{number}": {{}}' for number in range(1000))
     text = wrong.format(items=", ".join(["{}"] * 1000), keys=keys)
     with pytest.raises(ValueError, match="Field required") as caught:
@@ -176,8 +176,8 @@ def test_a_record_of_thousands_of_wrong_entries_is_read_to_the_first(wrong: str)
     assert caught.value.__cause__.error_count() < 20
 
 
-def test_names_that_are_given_twice_are_counted_once() -> None:
-    """Thousands of entries were each looked for in all the others."""
+def test_duplicate_names_are_found_in_linear_time() -> None:
+    """Each of thousands of entries was searched for in all the others."""
     paths = ", ".join(f"{{ name = 'p{number % 100}' }}" for number in range(256))
     with pytest.raises(BadInputError, match="two of them have the name 'p0'"):
         parse_study(f"name = 'a'\nbaseline = 'p0'\npath = [{paths}]\nworkload = [{{ name = 'w' }}]", "twice.toml")
@@ -200,14 +200,14 @@ def test_a_file_beyond_the_limit_is_refused_and_the_limit_can_be_raised(
 
 @timed
 def endless(seen: list[int]) -> None:
-    """Read for ever, as one that takes every error for damage of one line would."""
+    """Read for ever, as a reader that skips every damaged line would."""
     while True:
         with contextlib.suppress(Exception):
             seen.append(len(seen))
             seen.clear()
 
 
-def test_a_reader_without_end_is_ended_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_reader_is_stopped_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARMETAL_MAX_TIME", "5")
     before = threading.active_count()
     for _ in range(20):
@@ -220,7 +220,7 @@ def test_a_reader_without_end_is_ended_in_any_thread(monkeypatch: pytest.MonkeyP
     assert threading.active_count() <= before
 
 
-def test_a_reader_within_a_reader_has_no_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_reader_shares_the_time_limit_of_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     class Watch:
@@ -260,7 +260,9 @@ def test_readers_of_text_traces_samples_and_archives_are_timed(
         read("", "", "")
 
 
-def test_the_list_of_an_archive_and_each_of_its_files_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_of_an_archive_and_each_of_its_files_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive(make_run(tmp_path / "run", STUDY), tmp_path / "run.nmrun")
     made: list[int] = []
 
@@ -276,7 +278,7 @@ def test_the_list_of_an_archive_and_each_of_its_files_is_timed(tmp_path: Path, m
 
 
 class _Asked:
-    """A watch that is asked for."""
+    """Raised when a watch is started."""
 
     class Error(Exception): ...
 
@@ -293,7 +295,7 @@ def test_every_limit_is_documented() -> None:
 
 
 @pytest.mark.parametrize("text", NUMBERS)
-def test_what_is_no_number_is_refused(text: str) -> None:
+def test_text_that_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"number|range"):
         decimal(text)
     with pytest.raises(ValueError, match="whole number"):
@@ -313,8 +315,8 @@ def test_durations_and_sizes_beyond_64_bits_are_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["0-99999999999", "99999999999", "0-", "1-x", "", "0,,1", "\u0661"])
-def test_a_list_of_processors_makes_no_more_of_them_than_there_can_be(text: str) -> None:
-    if text == "0-":  # as the kernel reads it: nothing says where the range ends
+def test_a_list_of_processors_is_limited_to_possible_numbers(text: str) -> None:
+    if text == "0-":  # open-ended, as in the kernel's own format
         assert parse_cpus(text) == [0]
         return
     with pytest.raises(ValueError, match=r"processor|whole number"):
@@ -326,7 +328,7 @@ def test_a_list_of_processors_makes_no_more_of_them_than_there_can_be(text: str)
 IMB = (DATA / "imb-2021.11.txt").read_bytes()
 
 
-def test_a_number_of_processes_that_no_machine_has_is_refused() -> None:
+def test_an_impossible_number_of_processes_is_refused() -> None:
 
     hostile = re.sub(rb"#processes = \d+", b"#processes = 99999999999", IMB)
     assert hostile != IMB
@@ -344,7 +346,7 @@ def test_a_number_of_processes_that_no_machine_has_is_refused() -> None:
         b"# OSU MPI Latency Test v5.6\n# Size  Latency (us)\n1  " + b"9" * 400 + b"\n",
     ],
 )
-def test_figures_and_rows_beyond_measure_are_refused(text: bytes) -> None:
+def test_excessive_figures_and_rows_are_refused(text: bytes) -> None:
     with pytest.raises(ForeignFileError):
         read_foreign(text)
 
@@ -377,12 +379,12 @@ def refused_for_its_time(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_readers_come_to_the_end_of_long_files(name: str) -> None:
+def test_readers_finish_long_files_in_time(name: str) -> None:
     head, unit, tail = SLOW[name]
     assert not refused_for_its_time(head + unit * (_LONG // len(unit)) + tail)
 
 
-def test_blanks_in_the_json_of_perftest_are_read_in_one_pass() -> None:
+def test_whitespace_in_perftest_json_is_read_in_one_pass() -> None:
     report = (DATA / "written-perftest-6.2-send_lat.json").read_bytes()
     assert not refused_for_its_time(report.replace(b":", b":" + b" " * _LONG, 1))
 
@@ -390,7 +392,7 @@ def test_blanks_in_the_json_of_perftest_are_read_in_one_pass() -> None:
 # ---------------------------------------------------------------- stored files
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+def test_an_archive_that_unpacks_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(8):
@@ -400,7 +402,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
         read_bundle(path, (8 << 16) - 1)
 
 
-def test_a_bundle_gives_back_what_was_put_in_and_is_the_same_each_time(tmp_path: Path) -> None:
+def test_a_bundle_round_trips_and_is_reproducible(tmp_path: Path) -> None:
     files = {"trace/cpu1": b"one" * 1000, "trace/cpu0": b"", "clock": b"\x00\xff"}
     for path, order in (("a.zip", files), ("b.zip", dict(reversed(files.items())))):
         write_bundle(tmp_path / path, order)
@@ -418,7 +420,7 @@ def test_a_trace_of_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert limits.TRACE_VALUES.variable in seen.value.hint
 
 
-def test_long_layouts_of_a_trace_come_to_their_end() -> None:
+def test_long_layouts_of_a_trace_are_read_in_time() -> None:
     read_trace({"trace/formats": b"event: a/b\nID: 1\n" + b"\tfield:" * (_LONG // 4)})
 
 

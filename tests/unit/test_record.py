@@ -1,4 +1,4 @@
-"""A trial's record on disk and the list of a run's records: what is written, and what is refused."""
+"""A trial's record on disk and the list of a run's records: what is written and what is refused."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Change = Callable[[dict[str, Any]], object]
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a run that no test changes."""
+    """Yield a run that no test changes."""
     return make_run(tmp_path_factory.mktemp("kept") / "run", STUDY)
 
 
 @pytest.fixture
 def changed(kept: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Give the first record with a change, sealed again where it is to be."""
+    """Yield a function that changes the first record, and seals it again on request."""
 
     def make(change: Change, *, seal: bool = True, name: str = "000000.json") -> Path:
         raw = json.loads((kept / "trials" / "000000.json").read_bytes())
@@ -57,7 +57,7 @@ def records(root: Path) -> list[TrialRecord]:
     return [read_record(path) for path in sorted((root / "trials").glob("*.json"))]
 
 
-def test_a_record_says_which_trial_it_is(kept: Path) -> None:
+def test_a_record_identifies_its_trial(kept: Path) -> None:
     found = read_record(kept / "trials" / "000004.json")
     order = found.order
     assert found.valid
@@ -73,7 +73,7 @@ def test_a_record_says_which_trial_it_is(kept: Path) -> None:
     assert [trial_name(4, attempt) for attempt in (1, 2, 3)] == ["000004", "000004.2", "000004.3"]
 
 
-def test_what_is_read_is_what_was_written(kept: Path) -> None:
+def test_a_record_round_trips(kept: Path) -> None:
     path = kept / "trials" / "000000.json"
     found = read_record(path)
     assert encode(found) == path.read_bytes()
@@ -86,7 +86,7 @@ def test_what_is_read_is_what_was_written(kept: Path) -> None:
     assert len(found.parts) == 3
 
 
-def test_places_of_files_bear_the_name_of_the_trial() -> None:
+def test_file_paths_contain_the_name_of_the_trial() -> None:
     assert {kind: place("000001.2") for kind, place in record.PLACES.items()} == {
         "samples": "samples/000001.2.parquet",
         "traces": "traces/000001.2.zip",
@@ -96,7 +96,7 @@ def test_places_of_files_bear_the_name_of_the_trial() -> None:
 
 
 @pytest.mark.parametrize("kind", ["traces", "mpi", "fabric"])
-def test_every_kind_of_file_may_have_a_sum(changed: Callable[..., Path], kind: str) -> None:
+def test_every_kind_of_file_may_have_a_checksum(changed: Callable[..., Path], kind: str) -> None:
     place = f"{kind}/000000.zip"
     assert place in (read_record(changed(lambda raw: raw["sums"].update({place: "0" * 64}))).sums or {})
 
@@ -119,7 +119,7 @@ def test_a_record_under_another_name_is_refused(changed: Callable[..., Path]) ->
     assert read_record(changed(lambda raw: raw.update(attempt=2, sums={}), name="000000.2.json")).attempt == 2
 
 
-def test_a_record_of_today_has_sums(changed: Callable[..., Path]) -> None:
+def test_a_current_record_has_checksums(changed: Callable[..., Path]) -> None:
     message, hint = refused(changed(lambda raw: raw.update(sums=None)))
     assert message == "IT is not the record of a trial: it lists no checksums of its files"
     assert hint.startswith(
@@ -127,7 +127,7 @@ def test_a_record_of_today_has_sums(changed: Callable[..., Path]) -> None:
     )
 
 
-def test_a_record_has_a_sum_for_each_part_or_none(changed: Callable[..., Path]) -> None:
+def test_a_record_has_a_checksum_for_each_part_or_none(changed: Callable[..., Path]) -> None:
     message, _ = refused(changed(lambda raw: raw["parts"].pop()))
     assert message == "IT has 2 sums of the parts of 2 cells"
     assert refused(changed(lambda raw: raw["parts"].append("0" * 64)))[0] == "IT has 4 sums of the parts of 2 cells"
@@ -147,7 +147,7 @@ def summary_of(path: Path, cell: int = 0) -> Any:
         ("trimmed_mean_ns", [], [0.0, 1e12]),
     ],
 )
-def test_a_summary_is_of_samples_that_its_cell_can_have(
+def test_a_summary_must_be_possible_for_its_cell(
     changed: Callable[..., Path], key: str, good: list[Any], bad: list[Any]
 ) -> None:
     for value in good:
@@ -173,14 +173,16 @@ def even(raw: dict[str, Any], **more: object) -> None:
         ({"max_ns": 999}, False),
         ({"median_ns": 999}, False),
         ({"median_ns": 1001}, False),
-        ({"mean_ns": 999.0}, True),  # a thousandth beyond, for rounding
+        ({"mean_ns": 999.0}, True),  # 0.1 % beyond, for rounding
         ({"mean_ns": 998.9}, False),
         ({"mean_ns": 1000.9}, True),
         ({"trimmed_mean_ns": 1001.1}, False),
         ({"trimmed_mean_ns": 998.9}, False),
     ],
 )
-def test_the_figures_of_a_summary_are_in_order(changed: Callable[..., Path], more: dict[str, Any], sane: bool) -> None:
+def test_the_figures_of_a_summary_must_be_ordered(
+    changed: Callable[..., Path], more: dict[str, Any], sane: bool
+) -> None:
     path = changed(lambda raw: even(raw, **more))
     if sane:
         assert summary_of(path).min_ns == 1000
@@ -189,7 +191,7 @@ def test_the_figures_of_a_summary_are_in_order(changed: Callable[..., Path], mor
 
 
 @pytest.mark.parametrize(("centre_ns", "sane"), [(1.0, True), (0.0, False), (-5.0, False)])
-def test_a_mode_of_a_summary_takes_time(changed: Callable[..., Path], centre_ns: float, sane: bool) -> None:
+def test_a_mode_of_a_summary_must_have_a_duration(changed: Callable[..., Path], centre_ns: float, sane: bool) -> None:
     ends = {"low_ns": 1.0, "high_ns": 9.0, "share": 0.5}
     modes = {"order": "mixed", "modes": [{"centre_ns": one, **ends} for one in (3.0, centre_ns)]}
 
@@ -204,11 +206,11 @@ def test_a_mode_of_a_summary_takes_time(changed: Callable[..., Path], centre_ns:
         assert "a summary does not fit the samples" in refused(path)[0]
 
 
-def test_a_cell_may_have_no_summary(changed: Callable[..., Path]) -> None:
+def test_a_cell_may_lack_a_summary(changed: Callable[..., Path]) -> None:
     assert summary_of(changed(lambda raw: raw["cells"][0].update(summary=None))) is None
 
 
-def test_what_is_no_record_is_refused_with_its_reason(tmp_path: Path, changed: Callable[..., Path]) -> None:
+def test_an_invalid_record_is_refused_with_the_reason(tmp_path: Path, changed: Callable[..., Path]) -> None:
     assert refused(tmp_path / "000000.json")[0] == "IT cannot be read: No such file or directory"
     for text in ("", "{", "[]", "7", "null", '{"run_format": 1}', '{"run_format": 2, "order": 7}'):
         (tmp_path / "000000.json").write_text(text)
@@ -231,7 +233,7 @@ def older(raw: dict[str, Any], version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_an_older_record_is_read_as_it_is(changed: Callable[..., Path], version: int) -> None:
+def test_an_older_record_is_read_unchanged(changed: Callable[..., Path], version: int) -> None:
     path = changed(lambda raw: older(raw, version))
     found = read_record(path)
     assert found.seal == json.loads(path.read_bytes())["sha256"]
@@ -247,11 +249,11 @@ def test_a_record_of_the_first_format_has_no_seal_and_no_sums(changed: Callable[
 
     found = read_record(changed(first, seal=False))
     assert (found.sums, found.parts, found.seal) == (None, (), "")
-    assert "has changed since it was written" in refused(changed(first))[0]  # sealed, which it never was
+    assert "has changed since it was written" in refused(changed(first))[0]  # sealed, although this format has no seals
     assert "has changed since it was written" in refused(changed(lambda raw: older(raw, 2), seal=False))[0]
 
 
-def test_an_older_record_lacks_no_sums(changed: Callable[..., Path]) -> None:
+def test_an_older_record_needs_no_checksums(changed: Callable[..., Path]) -> None:
     def without(raw: dict[str, Any]) -> None:
         older(raw, 3)
         raw["sums"] = None
@@ -280,7 +282,7 @@ def test_an_unknown_format_is_refused(changed: Callable[..., Path], version: obj
 # ---- the list
 
 
-def test_the_list_is_these_bytes(kept: Path) -> None:
+def test_the_list_has_exactly_these_bytes(kept: Path) -> None:
     first, second = records(kept)[:2]
     rest = f" {first.seal} 000000\n"
     chain = hashlib.sha256(rest.encode()).hexdigest()
@@ -298,7 +300,7 @@ def test_a_list_names_the_seal_of_each_record(kept: Path) -> None:
     assert read_list(kept / LIST) == {one.name: one.seal for one in every}
 
 
-def test_a_line_that_a_crash_tore_is_passed_over(kept: Path, tmp_path: Path) -> None:
+def test_a_line_torn_by_a_crash_is_skipped(kept: Path, tmp_path: Path) -> None:
     whole = (kept / LIST).read_bytes()
     (tmp_path / LIST).write_bytes(whole[:-30])
     assert list(read_list(tmp_path / LIST)) == [f"{number:06d}" for number in range(8)]
@@ -307,13 +309,13 @@ def test_a_line_that_a_crash_tore_is_passed_over(kept: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("torn", [b"x", b"0Z", b"{"])
-def test_an_end_that_no_crash_leaves_is_refused(kept: Path, tmp_path: Path, torn: bytes) -> None:
+def test_an_ending_that_no_crash_can_leave_is_refused(kept: Path, tmp_path: Path, torn: bytes) -> None:
     (tmp_path / LIST).write_bytes((kept / LIST).read_bytes() + torn)
     with pytest.raises(ForeignFileError, match=f"it ends with '{re.escape(torn.decode())}'"):
         read_list(tmp_path / LIST)
 
 
-def test_a_list_with_a_line_moved_changed_twice_or_gone_is_refused(kept: Path, tmp_path: Path) -> None:
+def test_a_list_with_a_moved_changed_duplicate_or_missing_line_is_refused(kept: Path, tmp_path: Path) -> None:
     lines = (kept / LIST).read_bytes().splitlines(keepends=True)
     name = lines[3].replace(b" 000003", b" 000013")
     for damaged, number in (
@@ -340,7 +342,7 @@ def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_list(tmp_path / LIST)
 
 
-def test_records_that_are_gone_or_other_ones_are_named(kept: Path, tmp_path: Path) -> None:
+def test_missing_or_replaced_records_are_named(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "000002.json").touch()  # of a trial that ended after the records were read
     first, second = records(kept)[:2]
@@ -348,12 +350,12 @@ def test_records_that_are_gone_or_other_ones_are_named(kept: Path, tmp_path: Pat
     listed = {"000000": first.seal, "000001": "another", "000002": "c", "000003": "d"}
     assert gone(tmp_path, listed, known) == [f"{tmp_path}/trials/000003.json is missing, but its trial was finished"]
     assert gone(tmp_path, {}, known) == []
-    said = [f"{tmp_path}/trials/000001.json is not the record that this run committed"]
-    assert replaced(tmp_path, listed, known) == said
+    expected = [f"{tmp_path}/trials/000001.json is not the record that this run committed"]
+    assert replaced(tmp_path, listed, known) == expected
     assert replaced(tmp_path, {"000000": first.seal}, known) == []
 
 
-def test_a_search_is_resumed_by_its_own_verb(tmp_path: Path) -> None:
+def test_a_search_is_resumed_only_by_tune(tmp_path: Path) -> None:
     assert resume_command(tmp_path) == f"nearmetal run --resume {tmp_path}"
     (tmp_path / "search.json").touch()
     assert hint_damaged(tmp_path).endswith(f"measure the trial again: nearmetal tune --resume {tmp_path}")

@@ -1,4 +1,4 @@
-"""Messages above the eager limit: what they take of either end, who copies them, and when their sender is done."""
+"""Messages above the eager limit: what they cost either end, which end copies them, and when their sender is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EAGER = 4032
 
 
 def fitted(both_ways: dict[int, int]) -> PathModel:
-    """Fit a path inside a node whose messages are so far apart, one way as measured."""
+    """Fit a path inside a node with these gaps between messages and the measured one-way time."""
     round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()]
     one_way, both = (
         [Windows(size, 64, 1, np.full(50, 64 * ns)) for size, ns in gaps.items()] for gaps in (GAP_NS, both_ways)
@@ -45,8 +45,9 @@ def round_trip_ns(machine: Machine, size: int) -> float:
 @pytest.mark.parametrize("size", ONE_WAY_NS)
 @pytest.mark.parametrize("both_ways", [BY_ONE_END, BY_BOTH])
 def test_a_replayed_ping_pong_inside_a_node_takes_as_long_as_measured(both_ways: dict[int, int], size: int) -> None:
-    """The handshake stayed in overheads that held all of t, and its sender was done after its data had come: 64 KiB
-    took 2.5 times as long as measured where the ranks shared a processor, and twice as long where not."""
+    """The handshake remained in overheads that included all of t, and the sender was done only after its data had come:
+    64 KiB took 2.5 times as long as measured if the ranks shared a processor, and twice as long if not.
+    """
     model = fitted(both_ways)
     machine = Machine(model, model)
     assert round_trip_ns(machine, size) == pytest.approx(2 * ONE_WAY_NS[size], rel=0.04 if model.fetched else 0.25)
@@ -55,7 +56,7 @@ def test_a_replayed_ping_pong_inside_a_node_takes_as_long_as_measured(both_ways:
         assert round_trip_ns(shared, size) == pytest.approx(2 * ONE_WAY_NS[size], rel=0.04)
 
 
-def test_streams_both_ways_tell_whether_one_end_copies() -> None:
+def test_bidirectional_streams_show_whether_one_end_copies() -> None:
     assert fitted(BY_ONE_END).fetched
     assert not fitted(BY_BOTH).fetched
     eager = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()], one_processor=True)
@@ -63,7 +64,7 @@ def test_streams_both_ways_tell_whether_one_end_copies() -> None:
 
 
 def late_sender(*, fetched: bool) -> list[int]:
-    """Return when rank 0, which starts a send, computes for 50 us and waits, and rank 1, which receives, are done."""
+    """Return when rank 0, which starts a send, computes for 50 us and waits, and rank 1, which receives, finish."""
     done = Op(OpKind.MARK, tag=7)
     ops = [send(1, nonblocking=True, slot=0), Op(OpKind.WAIT, slots=0), done]
     steps: list[Step] = [DoCall(0), DoGap(0), DoCall(1), DoCall(2)]
@@ -75,28 +76,28 @@ def late_sender(*, fetched: bool) -> list[int]:
 
 
 def test_a_receiver_that_fetches_needs_no_sender() -> None:
-    """Of 1000 B: the request, then L and the bytes, and what both ends work, by the receiver alone."""
+    """For 1000 B: the request, then L and the bytes, and the work of both ends, all done by the receiver."""
     waits, fetches = late_sender(fetched=False), late_sender(fetched=True)
     assert waits[1] == 100 + 50_000 + 200 + 100 + 100 + 1000 + 200
     assert fetches == [100 + 50_000, 100 + (100 + 200) + (100 + 1000) + (100 + 200)]
 
 
-def test_a_sender_whose_data_are_fetched_is_done_when_it_hears_so() -> None:
+def test_a_sender_whose_data_are_fetched_is_done_when_notified() -> None:
     intra = replace(path(latency=100, eager=999), fetched=True)
     schedule = Schedule(2, (program([send(1)]), program([recv(0)])))
     received = 100 + (100 + 200) + (100 + 1000) + (100 + 200)
     assert run_ns(schedule, replace(MACHINE, intra=intra), per_host=2) == received + 100 + 200
 
 
-def test_a_rank_whose_data_are_on_their_way_gives_its_core_away() -> None:
-    """It held the core until they had left: the other rank of its node computed after the wire, not meanwhile."""
+def test_a_rank_yields_its_core_while_its_data_are_in_flight() -> None:
+    """It kept the core until they had left: the other rank of its node computed afterwards instead of meanwhile."""
     gaps = (Distribution((0.0,), (800 * US,)), Distribution((0.0,), (100 * US,)))
     comm = (Comm(0, size=4),)
-    told = Program((DoCall(0), DoGap(0)), (recv(2),), comm, (0,))  # computes 800 us from 100 us on
+    waiting = Program((DoCall(0), DoGap(0)), (recv(2),), comm, (0,))  # computes 800 us from 100 us on
     answers = (recv(0, 1_000_000, nonblocking=True, slot=0), recv(3), send(1), Op(OpKind.WAIT, slots=0))
     receiver = Program(tuple(DoCall(at) for at in range(4)), answers, comm, slot_sets=((0,),), slots=1)
-    tells = Program((DoGap(0), DoCall(0)), (send(2),), comm, (1,))
-    schedule = Schedule(4, (program([send(2, 1_000_000)], ranks=4), told, receiver, tells), gaps)
+    sender = Program((DoGap(0), DoCall(0)), (send(2),), comm, (1,))
+    schedule = Schedule(4, (program([send(2, 1_000_000)], ranks=4), waiting, receiver, sender), gaps)
     wire = replace(MACHINE, inter=path(eager=1000), cores=Cores(1, switch_ps=0))
     took = simulate(schedule, wire, Placement.of_hosts(np.array([0, 0, 1, 2], np.uint32))).makespan_ns[0]
     assert 1_000_000 < took < 1_010_000

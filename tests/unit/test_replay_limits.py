@@ -33,7 +33,7 @@ simulate(schedule, MACHINE, Placement.block(2, 1), replicas=int(sys.argv[1]), th
 
 
 @pytest.mark.parametrize("request_id", [0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC, 1 << 31])
-def test_request_numbers_of_32_bits_cost_nothing(request_id: int) -> None:
+def test_large_request_numbers_take_no_memory(request_id: int) -> None:
     sends = (
         Call(CallKind.SEND, CallFlag.NONBLOCKING, peer=1, message_bytes=8, request=request_id),
         Call(CallKind.WAIT, request=0),
@@ -46,7 +46,7 @@ def test_request_numbers_of_32_bits_cost_nothing(request_id: int) -> None:
     assert simulate(schedule, MACHINE, Placement.block(2, 1)).messages == 1
 
 
-def test_a_freed_receive_still_takes_its_message() -> None:
+def test_a_freed_receive_still_matches_its_message() -> None:
     # Irecv, MPI_Request_free, Irecv: the second uses the request of the first, which is still posted.
     twice = [recv(0, tag=1, nonblocking=True), recv(0, tag=2, nonblocking=True), Op(OpKind.WAIT, slots=0)]
     receiver = program(twice, slots=1, slot_sets=((0,),))
@@ -56,7 +56,7 @@ def test_a_freed_receive_still_takes_its_message() -> None:
 
 
 @pytest.mark.parametrize("eager", [10, 10_000])
-def test_a_request_freed_while_under_way_does_not_complete_its_successor(eager: int) -> None:
+def test_a_request_freed_in_flight_does_not_complete_its_successor(eager: int) -> None:
     machine = replace(MACHINE, inter=path(eager=eager))
     freed = [send(1, tag=1, nonblocking=True), send(1, tag=2, nonblocking=True), Op(OpKind.WAIT, slots=0)]
     sender = program(freed, slots=1, slot_sets=((0,),))
@@ -71,13 +71,13 @@ def test_a_request_freed_while_under_way_does_not_complete_its_successor(eager: 
     assert run_ns(Schedule(2, (sender, receiver)), machine) > 0
 
 
-def test_a_request_freed_again_and_again_ends() -> None:
+def test_freeing_a_request_repeatedly_terminates() -> None:
     body = (Repeat(1000, (DoCall(0),)),)
     receiver = program([recv(0, nonblocking=True)], [*body], slots=1)
     assert run_ns(Schedule(2, (program([send(1)], [*body]), receiver))) > 0
 
 
-def test_a_replay_that_needs_too_many_steps_names_rank_and_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_with_too_many_steps_names_rank_and_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARMETAL_MAX_STEPS", "5000")
     loop = [Repeat(1 << 29, (Repeat(1 << 29, (DoCall(0),)),))]
     schedule = Schedule(2, (program([send(1, tag=5)], loop), program([recv(0, tag=5)], loop)))
@@ -99,7 +99,7 @@ def test_memory_of_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         run_ns(Schedule(2, (replace(program([], []), slots=0xFFFFFFFF),)))
 
 
-def test_a_run_of_weeks_is_refused_instead_of_running_over() -> None:
+def test_a_simulated_run_of_weeks_is_refused_instead_of_overflowing() -> None:
     gaps = (Distribution((0.0,), (1 << 57,)),)
     with pytest.raises(BudgetError, match="13 days"):
         run_ns(Schedule(2, (program([], [Repeat(100, (DoGap(0),))], gaps=(0,)),), gaps))
@@ -119,7 +119,7 @@ def test_a_run_of_weeks_is_refused_instead_of_running_over() -> None:
         program([send(1, rule=Peer.CART)], dims=(1 << 16, 1 << 16), periods=(0, 0)),
     ],
 )
-def test_programs_that_the_simulator_could_not_play_are_refused(odd: Program) -> None:
+def test_programs_that_cannot_be_simulated_are_refused(odd: Program) -> None:
     with pytest.raises(BadInputError):
         run_ns(Schedule(2, (odd,), (Distribution((0.0,), (0,)),)))
 
@@ -133,8 +133,8 @@ def test_an_interrupt_ends_a_replay(replicas: int) -> None:
         try:
             assert replay.stdout.readline() == "replaying\n"
             os.kill(replay.pid, signal.SIGINT)
-            _, said = replay.communicate(timeout=600)
+            _, stderr = replay.communicate(timeout=600)
         finally:
             replay.kill()
     assert replay.returncode != 0
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in stderr

@@ -1,4 +1,4 @@
-"""What a plan promises to resolve is what simulated studies resolve."""
+"""Simulated studies resolve what a plan promises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearmetal.study.spec import parse_study
 from tests.unit.test_spec import GOOD
 
 
-def test_near_metal_needs_the_blocks_that_its_rarest_mode_asks_for() -> None:
+def test_near_metal_needs_enough_blocks_for_the_rarest_mode() -> None:
     found = resolution(parse_study('rarest_mode = "50 %"\n' + GOOD, "t"))
     assert found.blocks_for_mode == 5
     assert (1 - found.rarest_mode) ** found.blocks == pytest.approx(0.05)
@@ -22,7 +22,7 @@ def test_near_metal_needs_the_blocks_that_its_rarest_mode_asks_for() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "sd", "level"), [(5, 0.03, 0.05), (12, 0.03, 0.025), (10, 0.1, 0.05)])
-def test_the_smallest_difference_is_found_as_often_as_said(blocks: int, sd: float, level: float) -> None:
+def test_the_smallest_difference_is_found_as_often_as_promised(blocks: int, sd: float, level: float) -> None:
     true = np.log1p(smallest_difference(blocks, sd, level))
     rng = np.random.default_rng(1)
     both_names = rng.normal(0, sd, (4000, blocks, 2)).mean(axis=2)
@@ -40,7 +40,7 @@ def test_fewer_blocks_or_noisier_launches_never_resolve_more(sd: float, level: f
     assert [power(n, one, sd, level) for n, one in enumerate(found, 3)] == pytest.approx([POWER] * len(found))
 
 
-def test_the_blocks_proposed_are_the_fewest_that_do() -> None:
+def test_the_proposed_blocks_are_the_fewest_that_suffice() -> None:
     needed = blocks_for(0.05, 0.03, 0.05)
     assert needed is not None
     assert power(needed, 0.05, 0.03, 0.05) >= POWER > power(needed - 1, 0.05, 0.03, 0.05)
@@ -48,18 +48,18 @@ def test_the_blocks_proposed_are_the_fewest_that_do() -> None:
 
 
 def test_a_plan_proposes_blocks_and_iterations() -> None:
-    """Enough for near-metal and for a gap of the margin on a usual machine; nothing where the study has both."""
+    """Enough for near-metal and for a gap as large as the margin on a usual machine; nothing if the study has both."""
     margin = 0.05
     found = resolution(parse_study(GOOD, "t"))
     assert (found.proposed_blocks, found.proposed_iterations) == (14, 368)
     goal = "near-metal, its p99, and a gap of 5 % if launches differ by 3 %"
-    for blocks, iterations, said in (
+    for blocks, iterations, expected in (
         (14, 368, f"enough for {goal}"),
         (13, 368, f"proposed, for {goal}: max_blocks = 14"),
         (14, 367, f"proposed, for {goal}: iterations = 368"),
         (5, 100, f"proposed, for {goal}: max_blocks = 14, iterations = 368"),
     ):
-        assert resolves(replace(found, blocks=blocks, iterations=iterations), margin)[1][-1] == said
+        assert resolves(replace(found, blocks=blocks, iterations=iterations), margin)[1][-1] == expected
     wide = resolution(parse_study('rarest_mode = "50 %"\n' + GOOD, "t"))
     assert wide.proposed_blocks == blocks_for(0.05, 0.03, 0.05 / wide.comparisons)
 

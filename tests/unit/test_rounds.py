@@ -1,4 +1,4 @@
-"""Rounds of disjoint pairs: everyone meets everyone, as quickly as can be."""
+"""Rounds of disjoint pairs: every node meets every other one in the fewest rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nearmetal.workloads import rounds
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 6, 7, 8, 17, 64, 129])
-def test_each_meets_each_once_and_no_one_is_in_two_places(nodes: int) -> None:
+def test_every_pair_meets_once_and_no_node_appears_twice_in_a_round(nodes: int) -> None:
     plan = rounds.all_pairs(nodes)
     assert len(plan) == (nodes - 1 if nodes % 2 == 0 else nodes)
     for pairs in plan:
@@ -37,7 +37,7 @@ def test_each_node_starts_about_half_of_its_pairs(nodes: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, 5, 8])
-def test_the_cut_is_measured_together_and_alone(nodes: int) -> None:
+def test_the_pairs_across_the_cut_are_measured_together_and_alone(nodes: int) -> None:
     plan = rounds.whole(nodes, bisection=True)
     together = [pairs for phase, pairs in plan if phase == rounds.CUT]
     alone = [pair for phase, pairs in plan if phase == rounds.ALONE for pair in pairs]
@@ -47,7 +47,7 @@ def test_the_cut_is_measured_together_and_alone(nodes: int) -> None:
     assert [one for one in plan if one[0] == rounds.ALL] == rounds.whole(nodes, bisection=False)
 
 
-def test_lines_are_what_the_engine_reads() -> None:
+def test_rounds_are_written_in_the_engines_format() -> None:
     lines = rounds.to_lines(rounds.whole(3, bisection=True))
     assert lines == ["all 1-2", "all 2-0", "all 0-1", "cut 0-1", "cut 0-1", "cut 0-1", "alone 0-1"]
     assert rounds.least_rounds_of_a_node(lines, 3) == 2

@@ -1,4 +1,4 @@
-"""What the verb `run` says beside its tables."""
+"""What the verb `run` prints besides its tables."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_only_launches_in_the_lab_have_virtual_time() -> None:
     assert virtual_time_ns([outside]) == 0  # type: ignore[list-item]
 
 
-def test_progress_says_which_block_it_is_and_how_long_those_of_this_call_take() -> None:
+def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None:
     whole = _RemainingTime(10, None)
-    assert whole.words(4, 1000.0) == "block 5 of at most 10", "what an earlier call took is not known"
+    assert whole.words(4, 1000.0) == "block 5 of at most 10", "the time of an earlier invocation is unknown"
     assert whole.words(5, 1120.0) == "block 6 of at most 10, about 10 min left at most"
     assert whole.words(9, 1400.0) == "block 10 of at most 10, about 80 s left at most"
     again = _RemainingTime(10, None)
@@ -44,19 +44,19 @@ def test_progress_says_which_block_it_is_and_how_long_those_of_this_call_take() 
     assert near_the_cap.words(5, 120.0) == "block 6 of at most 6, about 2 min left at most"
     quick = _RemainingTime(3, None)
     quick.words(0, 0.0)
-    assert quick.words(1, 5.0) == "block 2 of at most 3", "seconds are not worth a word"
+    assert quick.words(1, 5.0) == "block 2 of at most 3", "a few seconds are not worth showing"
 
 
 class Clocked:
-    """A host whose machines have come 0.84 s in 27 s."""
+    """A host whose machines advanced 0.84 s in 27 s."""
 
     def reached(self) -> ClockProgress:
         return ClockProgress(840_000_000, since_s=time.monotonic() - 27.0)
 
 
-def test_the_clock_of_machines_is_shown_with_its_pace() -> None:
+def test_the_machines_clock_is_shown_with_its_speed() -> None:
     assert virtual_words(ClockProgress(840_000_000, since_s=73.0), 100.0) == "0.84 virtual s, 0.031 a second"
-    assert virtual_words(ClockProgress(0, since_s=73.0), 100.0) == "", "they have not begun"
+    assert virtual_words(ClockProgress(0, since_s=73.0), 100.0) == "", "they have not started"
     assert virtual_words(None, 100.0) == ""
 
 
@@ -80,26 +80,27 @@ def record(counters: dict[str, int], trial: int = 0) -> SimpleNamespace:
 
 
 def test_a_launch_is_disturbed_by_other_programs_and_by_stolen_time() -> None:
-    assert disturbed(QUIET).why == "", "the limits themselves are still quiet"
+    assert disturbed(QUIET).why == "", "the limits themselves still count as quiet"
     assert disturbed(BUSY).why == "cc1plus, bash used 39% of the processors"
     assert disturbed(STOLEN).why == "the hypervisor gave 5% of the processors' time to others"
-    assert disturbed({"others.cc1plus": 30, "cpu.user": 39}).why == "", "too short a launch to tell"
+    assert disturbed({"others.cc1plus": 30, "cpu.user": 39}).why == "", "the launch is too short to tell"
     assert disturbed({}).why == ""
 
 
-def test_a_report_says_how_many_launches_were_disturbed() -> None:
+def test_a_report_counts_the_disturbed_launches() -> None:
     assert disturbed_launches([record(QUIET)] * 3) == ()  # type: ignore[list-item]
-    (said,) = disturbed_launches([record(QUIET), record(STOLEN), record(BUSY)])  # type: ignore[list-item]
+    (sentence,) = disturbed_launches([record(QUIET), record(STOLEN), record(BUSY)])  # type: ignore[list-item]
     assert (
-        said == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39% of the processors"
+        sentence
+        == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39% of the processors"
     )
 
 
-def test_a_busy_time_is_told_once_and_again_after_three_quiet_launches() -> None:
+def test_a_busy_machine_is_reported_once_and_again_after_three_quiet_launches() -> None:
     quiet = _DisturbanceWatch()
-    told = [
+    reported = [
         bool(quiet.words(record(counters, number)))  # type: ignore[arg-type]
         for number, counters in enumerate([QUIET, BUSY, BUSY, QUIET, QUIET, BUSY, QUIET, QUIET, QUIET, STOLEN])
     ]
-    assert told == [False, True, False, False, False, False, False, False, False, True]
+    assert reported == [False, True, False, False, False, False, False, False, False, True]
     assert "busy from trial 7 on: cc1plus" in _DisturbanceWatch().words(record(BUSY, 7))  # type: ignore[arg-type]

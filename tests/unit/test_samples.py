@@ -1,4 +1,4 @@
-"""Samples on disk, exactly: what is laid down where, what is read back, and which bytes vouch for it."""
+"""Samples on disk, exactly: the layout, what is read back, and which bytes the checksums cover."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_summary_is_of_good_iterations_of_the_slowest_rank() -> None:
     assert flagged(BW, (0, 0), (0, 1)).summary is None
 
 
-def test_a_file_holds_every_stamp(path: Path) -> None:
+def test_a_file_holds_every_time_stamp(path: Path) -> None:
     rows = read_table(path)
     assert rows.schema.names == SCHEMA.names
     assert rows["cell"].to_pylist() == [0] * 8 + [1] * 9 + [2] * 2
@@ -102,7 +102,7 @@ def test_stamps_are_delta_packed_and_the_rest_is_compressed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_values_are_read_alike_whatever_vouches_for_them(path: Path, number: int) -> None:
+def test_values_are_the_same_with_and_without_checksums(path: Path, number: int) -> None:
     cell, (directory, *parts) = describe(CELLS)[number], part_sums(path, describe(CELLS))
     assert read_values(path, cell).tolist() == VALUES[number]
     assert read_values(path, cell, sha256(path)).tolist() == VALUES[number]
@@ -115,7 +115,7 @@ def test_values_are_read_alike_whatever_vouches_for_them(path: Path, number: int
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_rows_of_a_cell_are_all_of_its_ranks(path: Path, number: int) -> None:
+def test_rows_of_a_cell_include_all_its_ranks(path: Path, number: int) -> None:
     rows = read_rows(path, describe(CELLS)[number], sha256(path))
     assert rows.schema.names == SCHEMA.names
     assert rows.schema.metadata is None
@@ -125,7 +125,7 @@ def test_rows_of_a_cell_are_all_of_its_ranks(path: Path, number: int) -> None:
         read_rows(path, describe(CELLS)[number], "of something else")
 
 
-def test_sums_are_of_the_directory_and_of_what_values_are_made_of(path: Path) -> None:
+def test_checksums_cover_the_footer_and_the_columns_of_values(path: Path) -> None:
     data, metadata = path.read_bytes(), pq.read_metadata(path)
     directory = data[-8 - int.from_bytes(data[-8:-4], "little") :]
 
@@ -138,7 +138,7 @@ def test_sums_are_of_the_directory_and_of_what_values_are_made_of(path: Path) ->
     assert part_sums(path, describe(CELLS)) == tuple(hashlib.sha256(one).hexdigest() for one in expected)
 
 
-def test_a_file_that_is_cut_short_gives_nothing(path: Path) -> None:
+def test_a_truncated_file_gives_nothing(path: Path) -> None:
     whole, cells = path.read_bytes(), describe(CELLS)
     directory, part, *_ = part_sums(path, cells)
     for length in (*range(0, len(whole), 7), *range(12), len(whole) - 1):
@@ -165,7 +165,7 @@ def test_a_record_of_another_file_is_refused_before_anything_is_read(path: Path,
 
 
 @pytest.mark.parametrize(("rows", "ranks"), [([], 0), ([4], 2), ([4, 4], 1), ([4, 3], 2), ([3, 3], 2)])
-def test_lengths_that_no_record_tells_of_are_refused(path: Path, rows: list[int], ranks: int) -> None:
+def test_lengths_missing_from_the_record_are_refused(path: Path, rows: list[int], ranks: int) -> None:
     cell = describe(CELLS)[0]
     _check_lengths(path, cell, [4, 4], 2)
     with pytest.raises(ForeignFileError, match=f"holds {len(rows)} ranks with .* its record says {ranks} with 4"):
@@ -173,7 +173,7 @@ def test_lengths_that_no_record_tells_of_are_refused(path: Path, rows: list[int]
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-def test_flags_count_whether_or_not_the_file_has_statistics_of_them(path: Path, statistics: bool) -> None:
+def test_flags_count_with_and_without_parquet_statistics(path: Path, statistics: bool) -> None:
     table, cells = read_table(path), describe(CELLS)
     with pq.ParquetWriter(path, SCHEMA, write_statistics=statistics) as writer:
         start = 0
@@ -184,7 +184,7 @@ def test_flags_count_whether_or_not_the_file_has_statistics_of_them(path: Path, 
 
 
 class TestPieces:
-    """A file of 20 bytes of which bytes 4 to 8 and 12 to 13 are held."""
+    """A file of 20 bytes, of which bytes 4 to 8 and 12 to 13 are available."""
 
     CONTENT = bytes(range(20))
     PLACES = [(4, 5), (12, 2)]
@@ -198,7 +198,7 @@ class TestPieces:
             assert made.hold(file, self.PLACES) == hashlib.sha256(held).hexdigest()
         return made
 
-    def test_it_moves_as_a_file_does(self, pieces: _Pieces) -> None:
+    def test_it_seeks_like_a_file(self, pieces: _Pieces) -> None:
         assert pieces.readable()
         assert pieces.tell() == 0
         assert [pieces.seek(7), pieces.tell()] == [7, 7]
@@ -206,18 +206,18 @@ class TestPieces:
         assert pieces.seek(-3, os.SEEK_END) == 17
 
     @pytest.mark.parametrize(("at", "size"), [(4, 5), (4, 0), (5, 3), (8, 1), (9, 0), (12, 2)])
-    def test_what_is_held_is_read(self, pieces: _Pieces, at: int, size: int) -> None:
+    def test_available_bytes_are_read(self, pieces: _Pieces, at: int, size: int) -> None:
         pieces.seek(at)
         assert bytes(pieces.read(size)) == self.CONTENT[at : at + size]
         assert pieces.tell() == at + size
 
     @pytest.mark.parametrize(("at", "size"), [(3, 2), (4, 6), (8, 2), (4, -1), (9, 1), (11, 1), (0, 0)])
-    def test_nothing_else_is(self, pieces: _Pieces, at: int, size: int) -> None:
+    def test_missing_bytes_are_not_read(self, pieces: _Pieces, at: int, size: int) -> None:
         pieces.seek(at)
         with pytest.raises(OSError, match=f"{size} bytes from byte {at} on were not verified"):
             pieces.read(size)
 
-    def test_a_file_that_ends_within_a_piece_is_named_with_its_end(self, tmp_path: Path) -> None:
+    def test_a_file_that_ends_within_a_piece_is_reported_with_its_size(self, tmp_path: Path) -> None:
         (tmp_path / "f").write_bytes(b"12345")
         with (tmp_path / "f").open("rb", buffering=0) as file, pytest.raises(OSError, match="it ends at byte 5,"):
             _Pieces(20).hold(file, [(2, 9)])

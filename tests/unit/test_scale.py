@@ -1,4 +1,4 @@
-"""A trace on another number of ranks: exact where it can be known, refused with the reason where not."""
+"""Scaling a trace to another number of ranks: exact where possible, otherwise refused with the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REDUCE = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=16
 
 
 def traced(ranks: int, ops_of: Callable[[int, int], list[Op]], comm: Comm | None = None) -> Schedule:
-    """Return three steps of computing for 100 us, the ops of a rank, and a reduction over all."""
+    """Return three steps, each of 100 us of computing, the ops of a rank, and a reduction over all ranks."""
 
     def program(rank: int) -> Program:
         ops = (*ops_of(rank, ranks), REDUCE)
@@ -46,13 +46,13 @@ def ring(rank: int, ranks: int) -> list[Op]:
 
 
 def token(rank: int, ranks: int) -> list[Op]:
-    """Rank 0 begins; everybody else waits for it."""
+    """Rank 0 begins; all others wait for it."""
     out, into = send((rank + 1) % ranks, 8), recv((rank - 1) % ranks, 8)
     return [out, into] if rank == 0 else [into, out]
 
 
 def chain(rank: int, ranks: int) -> list[Op]:
-    """Faces to both neighbours of an open chain, not blocking; the ends have one."""
+    """Non-blocking exchanges of faces with both neighbours in an open chain; the ends have one neighbour."""
     there = [peer for peer in (rank - 1, rank + 1) if 0 <= peer < ranks]
     posted = [recv(peer, 512, nonblocking=True, slot=at) for at, peer in enumerate(there)]
     waits = [Op(OpKind.WAIT, slots=0)] if len(there) == 2 else []
@@ -66,7 +66,9 @@ def nothing(rank: int, ranks: int) -> list[Op]:
 
 @pytest.mark.parametrize("ops_of", [ring, token, chain, nothing])
 @pytest.mark.parametrize(("few", "many"), [(4, 16), (5, 4), (8, 9)])
-def test_a_scaled_trace_is_that_of_as_many_ranks(ops_of: Callable[[int, int], list[Op]], few: int, many: int) -> None:
+def test_a_scaled_trace_equals_one_of_that_many_ranks(
+    ops_of: Callable[[int, int], list[Op]], few: int, many: int
+) -> None:
     scaled, truth = scale(traced(few, ops_of), many), traced(many, ops_of)
     for per_node in (1, 4):
         placed = Placement.block(many, per_node)
@@ -120,12 +122,14 @@ def calls(**changed: object) -> Callable[[int, int], list[Op]]:
         (4, calls(comm=1), "allreduce of rank 0 uses a communicator with only some of the ranks"),
     ],
 )
-def test_what_one_trace_does_not_tell_is_refused(ranks: int, ops_of: Callable[[int, int], list[Op]], why: str) -> None:
+def test_scaling_that_one_trace_cannot_determine_is_refused(
+    ranks: int, ops_of: Callable[[int, int], list[Op]], why: str
+) -> None:
     with pytest.raises(BadInputError, match=why):
         scale(traced(ranks, ops_of), 16)
 
 
-def test_a_process_grid_is_refused_and_an_element_gathered_is_not() -> None:
+def test_a_process_grid_is_refused_but_gathering_one_element_is_not() -> None:
     with pytest.raises(BadInputError, match="is on a grid of 4x1, which would differ on more ranks"):
         scale(traced(4, ring, Comm(0, size=4, dims=(4, 1), periods=(1, 1))), 16)
     scale(traced(4, ring, Comm(0, size=4, dims=(4,), periods=(1,))), 16)
@@ -134,21 +138,21 @@ def test_a_process_grid_is_refused_and_an_element_gathered_is_not() -> None:
         scale(traced(4, ring), 3)
 
 
-def test_the_number_of_ranks_of_a_trace_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ranks_can_be_set_by_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.read_trace", lambda _: None)
     monkeypatch.setattr("nearmetal.cli.replay.schedule_from_trace", lambda _: traced(4, ring))
     machine = NamedMachine("veth", "as-found", "polling", MACHINE)
     write_model(ModelFile("nearmetal-model", 1, "run", (machine,)), tmp_path / "model.json")
 
-    def told(*argv: str) -> str:
+    def output_of(*argv: str) -> str:
         on = ("mine", "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json", *argv)
         found = CliRunner().invoke(predict, on, catch_exceptions=False, standalone_mode=False)
         if found.exception:
             raise found.exception
         return found.stdout + found.stderr
 
-    assert '"messages": 36' in told()  # of three exchanges and three reductions
-    weak, strong = told("--ranks", "8", "--scaling", "weak"), told("--ranks", "8", "--scaling", "strong")
+    assert '"messages": 36' in output_of()  # of three exchanges and three reductions
+    weak, strong = output_of("--ranks", "8", "--scaling", "weak"), output_of("--ranks", "8", "--scaling", "strong")
     assert "the trace has 4 ranks, not 8: the program is assumed to make as many iterations" in weak.replace("\n", " ")
     assert ('"compute": 300000.0' in weak, '"compute": 150000.0' in strong) == (True, True)
     for argv, why in (
@@ -157,11 +161,11 @@ def test_the_number_of_ranks_of_a_trace_is_an_option(tmp_path: Path, monkeypatch
         (("--ranks", "4", "--scaling", "weak"), "--scaling has no effect on a trace of 4 ranks"),
     ):
         with pytest.raises(BadInputError, match=why):
-            told(*argv)
+            output_of(*argv)
 
 
 def spectral(rank: int, ranks: int) -> list[Op]:
-    """Return a transpose of a volume cut into slabs: what each pair exchanges falls with the square of the ranks."""
+    """Return a transpose of a volume cut into slabs: each pair exchanges less by the square of the number of ranks."""
     del rank
     return [replace(REDUCE, collective=Collective.ALLTOALL, message_bytes=(1 << 22) // ranks**2)]
 
@@ -171,8 +175,8 @@ def computing_less(ranks: int) -> Schedule:
     return replace(schedule, gaps=tuple(Distribution((0.0,), (1600 * US // ranks,)) for _ in range(ranks)))
 
 
-def test_two_traces_tell_how_sizes_and_computing_go_with_the_ranks() -> None:
-    """One trace of an alltoall is refused; from 4 and 16 ranks 64 are exactly what a trace there would be."""
+def test_two_traces_show_how_sizes_and_computing_scale_with_the_ranks() -> None:
+    """One trace of an alltoall is refused; traces of 4 and 16 ranks give exactly the trace of 64 ranks."""
     (found,) = scale_on([computing_less(4)], [computing_less(16)], 64)
     there = computing_less(64)
     assert found.ranks == 64
@@ -185,8 +189,8 @@ def test_two_traces_tell_how_sizes_and_computing_go_with_the_ranks() -> None:
         assert two.compute_scale == pytest.approx(1.0)
 
 
-def test_every_launch_on_both_numbers_of_ranks_tells_how_computing_goes() -> None:
-    """Only the first trace of each was asked: which one was named first decided how long computing was to last."""
+def test_every_launch_on_both_numbers_of_ranks_counts_for_scaling_computing() -> None:
+    """Only the first trace of each number was used, so their order decided the predicted duration of computing."""
 
     def launch(ranks: int, us: int) -> Schedule:
         return replace(traced(ranks, nothing), gaps=(Distribution((0.0,), (us * US,)),) * ranks)
@@ -223,26 +227,26 @@ def one_call_more(rank: int, ranks: int) -> list[Op]:
         (one_call_more, "rank 0 makes different calls than on 4 ranks"),
     ],
 )
-def test_what_two_traces_do_not_agree_on_is_refused(ops_of: Callable[[int, int], list[Op]], why: str) -> None:
+def test_traces_that_disagree_are_refused(ops_of: Callable[[int, int], list[Op]], why: str) -> None:
     with pytest.raises(BadInputError, match=why):
         scale_on([traced(4, ops_of)], [traced(16, ops_of)], 64)
 
 
-def test_two_traces_need_no_word_on_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_traces_need_no_scaling_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = NamedMachine("veth", "as-found", "polling", MACHINE)
     write_model(ModelFile("nearmetal-model", 1, "run", (named,)), tmp_path / "model.json")
     by_name = {"few": computing_less(4), "many": computing_less(16)}
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda program, *_: [by_name[str(program)]])
 
-    def said(*argv: str) -> tuple[float, str]:
+    def predict_scaled(*argv: str) -> tuple[float, str]:
         argv = (*argv, "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json")
         result = CliRunner().invoke(predict, list(argv), catch_exceptions=False, standalone_mode=False)
         if result.exception is not None:
             raise result.exception
         return json.loads(result.stdout)[0]["parts_ns"]["compute"], result.stderr
 
-    compute_ns, err = said("few", "many", "--ranks", "64")
+    compute_ns, err = predict_scaled("few", "many", "--ranks", "64")
     assert compute_ns == pytest.approx(3 * 1_600_000 / 64)
     assert "the traces have 4 and 16 ranks, not 64" in " ".join(err.split())
     with pytest.raises(BadInputError, match="the traces have 4 and 16 ranks, and --ranks 8 is not more than both"):
-        said("few", "many", "--ranks", "8")
+        predict_scaled("few", "many", "--ranks", "8")

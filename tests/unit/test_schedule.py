@@ -1,4 +1,4 @@
-"""Which trial comes next, against a host that follows a script: exact, without samples or files."""
+"""Which trial comes next, with a host that follows a script: exact, without samples or files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Kept:
 
 
 class Scripted:
-    """Answers by path, block and attempt; what the script does not name is valid."""
+    """Gives scripted outcomes by path, block and attempt; others are valid."""
 
     kind = label = "scripted"
 
@@ -78,10 +78,10 @@ class Scripted:
     def answer(self, order: Order) -> Outcome:
         self.asked.append(order.trial)
         key = (order.path.label, order.block, self.asked.count(order.trial))
-        said = self._script.get(key, "valid")
-        if said == "boom":
+        outcome = self._script.get(key, "valid")
+        if outcome == "boom":
             raise OSError("the host is gone")
-        return ANSWERS[said]
+        return ANSWERS[outcome]
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         assert body is schedule.carry_out
@@ -92,7 +92,7 @@ class Scripted:
 
 
 class InPairs(Scripted):
-    """Carries two trials out at a time."""
+    """Carries out two trials at a time."""
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
         return [list(orders[start : start + 2]) for start in range(0, len(orders), 2)]
@@ -103,7 +103,7 @@ class InPairs(Scripted):
 
 
 class Notes(Silent):
-    """Keeps what a watcher is told."""
+    """Records the calls to a watcher."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int, tuple[str, ...]]] = []
@@ -127,7 +127,7 @@ def run(of: Study, host: Any, kept: Any, watcher: Any = None, **asked: int) -> E
 
 
 def settles(after: int) -> Callable[..., set[tuple[str, str, str]]]:
-    """Let tap be decided as soon as its blocks up to `after` are there."""
+    """Decide tap as soon as its blocks up to `after` are complete."""
 
     def decided(_: Study, __: object, records: Sequence[TrialRecord]) -> set[tuple[str, str, str]]:
         return {OF_TAP} if {one.order.block for one in records} >= set(range(after + 1)) else set()
@@ -135,11 +135,11 @@ def settles(after: int) -> Callable[..., set[tuple[str, str, str]]]:
     return decided
 
 
-def record(path: str, block: int, said: str = "valid", attempt: int = 1, of: Study | None = None) -> TrialRecord:
+def record(path: str, block: int, message: str = "valid", attempt: int = 1, of: Study | None = None) -> TrialRecord:
     order = next(
         one for one in plan.block(of or study(), block) if (one.path.label, one.workload.label) == (path, "latency")
     )
-    return TrialRecord(order, ANSWERS[said], attempt, "t", ())
+    return TrialRecord(order, ANSWERS[message], attempt, "t", ())
 
 
 def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decided() -> None:
@@ -161,7 +161,7 @@ def test_a_run_ends_once_its_comparisons_are_decided(monkeypatch: pytest.MonkeyP
     assert [len(kept.seen(block)) for block in range(4)] == [3, 3, 3, 0]
 
 
-def test_the_baseline_is_measured_under_both_names_until_the_least_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baseline_is_measured_under_both_names_for_the_minimum_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "decided", settles(after=0))
     kept, notes = Kept(), Notes()
     assert run(study(), Scripted(), kept, notes) == Ending(2, (), 1)
@@ -169,12 +169,12 @@ def test_the_baseline_is_measured_under_both_names_until_the_least_of_blocks(mon
     assert notes.blocks == [(0, 3, (TAP, VETH, TWIN)), (1, 2, (VETH, TWIN))]
 
 
-def test_what_failed_in_two_blocks_in_a_row_is_given_up() -> None:
+def test_a_path_that_failed_in_two_blocks_in_a_row_is_given_up() -> None:
     kept = Kept()
     failing = {(TAP, block, 1): "failed" for block in range(4)}
     assert run(study(blocks=(2, 6)), Scripted(failing), kept) == Ending(2, (OF_TAP,), 1)
     assert [len(kept.seen(block)) for block in range(3)] == [3, 3, 0]
-    assert run(study(blocks=(2, 2)), Scripted(failing), Kept()) == Ending(2, (OF_TAP,), 1)  # of the most blocks
+    assert run(study(blocks=(2, 2)), Scripted(failing), Kept()) == Ending(2, (OF_TAP,), 1)  # of the maximum of blocks
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_last_two_blocks_decide_what_is_given_up(failed: set[int], hopeless:
     assert given_up(records[:1]) == ()
 
 
-def test_a_block_with_one_valid_attempt_did_not_fail() -> None:
+def test_a_block_with_one_valid_attempt_has_not_failed() -> None:
     records = [record(TAP, 0, "late"), record(TAP, 0, "valid", 2), record(TAP, 1, "failed")]
     assert given_up(records) == ()
     assert given_up([records[0], records[2]]) == (OF_TAP,)
@@ -204,7 +204,7 @@ def test_a_block_with_one_valid_attempt_did_not_fail() -> None:
     assert given_up(both) == (OF_TAP, (VETH, "latency", SETTING))  # sorted
 
 
-def test_a_launch_that_ran_into_its_time_limit_is_repeated_once_after_the_block() -> None:
+def test_a_launch_that_timed_out_is_repeated_once_after_the_block() -> None:
     kept, notes = Kept(), Notes()
     script = {(TAP, 0, 1): "late", (VETH, 1, 1): "late", (VETH, 1, 2): "late", (TWIN, 1, 1): "failed"}
     run(study(), Scripted(script), kept, notes)
@@ -226,7 +226,7 @@ def test_a_second_attempt_counts_as_the_first_would_have() -> None:
     assert len(kept.seen(0)) == 4  # there is no third
 
 
-def test_a_run_goes_on_where_its_records_end() -> None:
+def test_a_run_continues_where_its_records_end() -> None:
     done = [record(VETH, 0), record(TAP, 0, "late"), record(TWIN, 0, "failed")]
     kept, notes = Kept(done), Notes()
     assert run(study(), Scripted(), kept, notes) == Ending(4, (), 1)
@@ -241,7 +241,7 @@ def test_a_run_goes_on_where_its_records_end() -> None:
     assert (whole.records, notes.blocks, notes.trials) == (kept.records, [], [])
 
 
-def test_each_call_carries_out_one_occasion() -> None:
+def test_each_invocation_carries_out_one_occasion() -> None:
     kept = Kept()
     of = study(blocks=(2, 3))
     assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 1)
@@ -253,28 +253,28 @@ def test_each_call_carries_out_one_occasion() -> None:
     assert [number for number, _, _ in notes.blocks] == [3, 4, 5]
     before = list(kept.records)
     assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 2)
-    assert run(of, Scripted(), kept) == Ending(3, (), 2)  # begun ones count, however many are asked for
+    assert run(of, Scripted(), kept) == Ending(3, (), 2)  # blocks already begun count towards any number requested
     assert kept.records == before
     kept.records.pop()
     assert run(of, Scripted(), kept) == Ending(3, (), 2)
     assert len(kept.records) == 18
 
 
-def test_a_call_carries_out_no_more_blocks_than_it_is_asked_for() -> None:
+def test_an_invocation_carries_out_no_more_blocks_than_requested() -> None:
     kept = Kept()
     of = study(blocks=(2, 4))
     assert run(of, Scripted(), kept, blocks=1) == Ending(1, (), 1, cut=True)
     assert {one.order.block for one in kept.records} == {0}
-    kept.records.pop()  # what an interrupt left open is a block of the next call
+    kept.records.pop()  # a block left open by an interrupt counts for the next invocation
     assert run(of, Scripted(), kept, blocks=2) == Ending(2, (), 1, cut=True)
-    assert run(of, Scripted(), kept, blocks=2, occasions=2) == Ending(4, (), 1), "all of its blocks are there"
+    assert run(of, Scripted(), kept, blocks=2, occasions=2) == Ending(4, (), 1), "all its blocks are complete"
     assert run(of, Scripted(), kept, blocks=3, occasions=2) == Ending(3, (), 2, cut=True)
     whole = Kept()
     run(of, Scripted(), whole)
     assert sorted(one.order.trial for one in whole.records) == sorted(one.order.trial for one in kept.records)[:12]
 
 
-def test_looks_of_an_occasion_are_at_its_own_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interim_looks_of_an_occasion_use_its_own_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     of = study(blocks=(2, 3))
     looked: list[set[int]] = []
 
@@ -305,7 +305,7 @@ warmup = 5
 """
 
 
-def test_the_baseline_is_measured_only_where_something_is_compared_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baseline_is_measured_only_if_something_is_compared_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     of = study(MORE)
     monkeypatch.setattr(schedule, "decided", lambda *_: {OF_TAP})
     rest = {(path, "allreduce", SETTING) for path in ALL}
@@ -332,7 +332,7 @@ def test_a_host_with_slots_measures_side_by_side(slots: int) -> None:
     assert host.closed == 0
 
 
-def test_no_more_trials_are_under_way_than_the_host_has_slots() -> None:
+def test_no_more_trials_run_at_once_than_the_host_has_slots() -> None:
     under_way: list[int] = []
 
     class Counting(Scripted):
@@ -383,10 +383,10 @@ def test_a_trial_whose_samples_cannot_be_read_is_kept_as_failed(
     assert found.outcome == replace(outcome, status=TrialStatus.FAILED, reason="torn", hint="h", files={})
     assert (found.attempt, found.started_utc) == (2, "then")
     failed = schedule.keep(kept, record(TAP, 0).order, ANSWERS["failed"], 1, "then")
-    assert failed.outcome == ANSWERS["failed"]  # nothing of it is decoded
+    assert failed.outcome == ANSWERS["failed"]  # its samples are not decoded
 
 
-def test_a_trial_keeps_which_of_its_medians_are_a_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_records_which_of_its_medians_equal_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "timers_of", lambda cells, facts: {"timer.x": f"{cells} {facts}"})
     kept: Any = Kept()
     found = schedule.keep(kept, record(TAP, 0).order, replace(ANSWERS["valid"], facts={"a": 1}), 1, "then")
@@ -398,7 +398,7 @@ def test_the_time_of_a_record_has_no_fraction_and_its_zone() -> None:
 
 
 def test_a_trial_of_another_plan_does_not_count_as_done() -> None:
-    """A version that draws its blocks in another order would leave out what stands under another number."""
+    """A version that draws its blocks in another order would skip trials that have another number there."""
     kept = Kept()
     run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
     one, other = kept.records[:2]
@@ -407,8 +407,8 @@ def test_a_trial_of_another_plan_does_not_count_as_done() -> None:
         run_study(study(), Scripted(), kept, Notes())  # type: ignore[arg-type]
 
 
-def test_trials_of_another_version_than_the_run_began_with_say_so() -> None:
-    for version, said in ((nearmetal.__version__, None), ("0.0.9", nearmetal.__version__)):
+def test_trials_record_a_version_other_than_the_runs_first() -> None:
+    for version, recorded in ((nearmetal.__version__, None), ("0.0.9", nearmetal.__version__)):
         kept = Kept(version=version)
         run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
-        assert {one.outcome.facts.get("nearmetal.version") for one in kept.records} == {said}
+        assert {one.outcome.facts.get("nearmetal.version") for one in kept.records} == {recorded}

@@ -1,4 +1,4 @@
-"""A host is told what it needs before the first trial: the blocks that come for sure."""
+"""A host can prepare before the first trial for the blocks that are certain to run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGER = STUDY.replace("max_blocks = 3", "max_blocks = 6")
 
 
 class Preparing(FakeHost):
-    """Keeps the blocks of each preparation."""
+    """Records the blocks of each preparation."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -32,9 +32,7 @@ class Preparing(FakeHost):
         self.asked.append({order.block for order in orders})
 
 
-def test_a_host_prepares_the_blocks_that_come_for_sure_once_an_occasion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_prepares_the_certain_blocks_once_per_occasion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.run.schedule.decided", lambda *_: set())
     study = parse_study(LONGER, "s")
     info = RunInfo(study.name, digest(LONGER), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")

@@ -74,14 +74,14 @@ def test_other_hosts_are_not(host: str | None) -> None:
     assert not AccessPolicy(8470).knows_host(host)
 
 
-def test_beyond_loopback_addresses_are_answered_but_no_strange_names() -> None:
+def test_beyond_loopback_addresses_are_answered_but_foreign_names_are_not() -> None:
     access = AccessPolicy(8470, frozenset({"node1"}), beyond_loopback=True)
     assert access.knows_host("10.0.0.1:8470")
     assert access.knows_host("node1:8470")
     assert not access.knows_host("evil.example:8470")
 
 
-def test_a_rebound_name_is_refused_even_with_the_token(client: TestClient) -> None:
+def test_dns_rebinding_is_refused_even_with_the_token(client: TestClient) -> None:
     for path in ("/", "/api/v1/runs", f"/?token={DOOR.token}"):
         assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
 
@@ -99,21 +99,21 @@ def test_a_rebound_name_is_refused_even_with_the_token(client: TestClient) -> No
         {"Authorization": "Bearer \xe9"},
     ],
 )
-def test_without_the_token_there_is_nothing(headers: dict[str, str]) -> None:
+def test_without_the_token_nothing_is_served(headers: dict[str, str]) -> None:
     assert not DOOR.admits(Headers(raw=[(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]))
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/first", "/runs/nope", "/static/live.js", "/openapi.json", "/api/v1/runs"])
-def test_every_path_asks_for_the_token(runs: Path, path: str) -> None:
+def test_every_path_requires_the_token(runs: Path, path: str) -> None:
     stranger = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", follow_redirects=False)
     for query in ("", "?token=", f"?token={DOOR.token}x"):
         answer = stranger.get(path + query)
         assert answer.status_code == 401
-        assert "first" not in answer.text.rpartition("</head>")[2]  # the style sheet has words of its own
+        assert "first" not in answer.text.rpartition("</head>")[2]  # the style sheet has a test of its own
     assert stranger.post(path).status_code == 405
 
 
-def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(runs: Path) -> None:
+def test_the_token_is_exchanged_for_a_cookie_and_removed_from_the_url(runs: Path) -> None:
     stranger = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", follow_redirects=False)
     welcome = stranger.get(f"/runs/first/live?token={DOOR.token}")
     assert (welcome.status_code, welcome.headers["location"]) == (303, "/runs/first/live")
@@ -125,7 +125,7 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(runs: Path) 
     assert stranger.get("/runs/first/live").status_code == 200
 
 
-def test_the_exchange_leads_nowhere_else(client: TestClient) -> None:
+def test_the_exchange_never_redirects_elsewhere(client: TestClient) -> None:
     answer = client.get(f"http://127.0.0.1:8470//evil.example/%0d%0aSet-Cookie:x?token={DOOR.token}&sort=name")
     assert answer.headers["location"].startswith("/evil.example/")
     assert "\r" not in answer.headers["location"]
@@ -140,7 +140,7 @@ def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
     assert client.head("/api/v1/runs").status_code == 200
 
 
-def test_every_answer_forbids_what_browsers_would_allow(client: TestClient) -> None:
+def test_every_response_has_restrictive_headers(client: TestClient) -> None:
     for path in ("/", "/runs/first", "/runs/first/live", "/runs/nope", "/api/v1/runs", "/static/live.js", "/nope"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
@@ -156,7 +156,7 @@ def test_every_answer_forbids_what_browsers_would_allow(client: TestClient) -> N
 # ---- what is served
 
 
-def test_the_list_shows_all_runs_and_what_is_wrong_with_one(client: TestClient) -> None:
+def test_the_list_shows_all_runs_and_the_error_of_a_damaged_one(client: TestClient) -> None:
     page = client.get("/").text
     assert ATTACK not in page
     assert "&lt;script&gt;alert(1)&lt;|script&gt;" in page
@@ -176,7 +176,7 @@ def test_the_list_sorts_by_every_column(client: TestClient, column: str) -> None
     assert f"/?sort={column}&amp;order=desc" in page
 
 
-def test_the_list_shows_what_each_run_found_and_reads_unknown_runs_in_between(runs: Path) -> None:
+def test_the_list_shows_each_runs_findings_and_reads_new_runs_between_requests(runs: Path) -> None:
     with TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as fresh:
         page = fresh.get("/").text
         while "being read" in page:
@@ -193,7 +193,7 @@ def test_the_list_shows_what_each_run_found_and_reads_unknown_runs_in_between(ru
     assert "holds no finished trial yet" in page
 
 
-def test_a_run_that_is_written_can_be_followed_from_the_list(runs: Path) -> None:
+def test_a_run_in_progress_can_be_followed_from_the_list(runs: Path) -> None:
     with (
         RunDir.open_for_writing(runs / "first"),
         TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as fresh,
@@ -214,7 +214,7 @@ def test_a_run_that_is_written_can_be_followed_from_the_list(runs: Path) -> None
         ("", lambda one: True),
     ],
 )
-def test_the_list_is_narrowed_by_study_host_path_and_date(
+def test_the_list_is_filtered_by_study_host_path_and_date(
     client: TestClient, query: str, holds: Callable[[dict[str, object]], bool]
 ) -> None:
     everything = client.get("/api/v1/runs").json()["runs"]
@@ -231,8 +231,8 @@ def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
     assert "Each trial" in page.text
     assert 'href="/runs/first/live"' in page.text
     assert "<script" not in page.text
-    told = client.get("/api/v1/runs/first").json()
-    assert {one["path"]: one["verdict"] for one in told["verdicts"]}["tap"] == "slower"
+    shown = client.get("/api/v1/runs/first").json()
+    assert {one["path"]: one["verdict"] for one in shown["verdicts"]}["tap"] == "slower"
 
 
 def test_a_fabric_is_listed_and_shown_with_its_heat_maps(client: TestClient) -> None:
@@ -241,8 +241,8 @@ def test_a_fabric_is_listed_and_shown_with_its_heat_maps(client: TestClient) -> 
     assert "node n5: a message to or from it takes" in page
     assert page.count("Heat map of") == 2
     assert 'href="/api/v1/runs/fabric/fabric"' in page
-    told = client.get("/api/v1/runs/fabric/fabric").json()
-    assert [one["nodes"] for one in told["named"]] == [["n5"]]
+    shown = client.get("/api/v1/runs/fabric/fabric").json()
+    assert [one["nodes"] for one in shown["named"]] == [["n5"]]
     found = {one["name"] for one in client.get("/api/v1/runs").json()["runs"] if one["of_fabric"]}
     assert found == {"fabric", "fabric-slower"}
 
@@ -256,12 +256,12 @@ def test_a_page_has_one_main_part_and_its_tables_scroll_by_keyboard(client: Test
 
 def test_a_heat_map_can_be_read_and_has_a_scale(client: TestClient) -> None:
     page = client.get("/runs/fabric").text
-    assert page.count("times the median</title>") == 2 * 8 * 7, "every pair of both maps says its figure"
+    assert page.count("times the median</title>") == 2 * 8 * 7, "every pair in both maps has its figure"
     assert re.search(r"<title>n0 to n5: [\d.]+ us, [\d.]+ times the median</title>", page)
     assert page.count(">below 1.1</text>") == page.count(">from 2</text>") == 2
 
 
-def test_nodes_of_a_heat_map_stand_by_cluster() -> None:
+def test_nodes_of_a_heat_map_are_grouped_by_cluster() -> None:
     racks = np.array([0, 1, 0, 1, 0, 1, 1, 0])
     times = np.where(racks[:, None] == racks, 1.0, 1.3) * np.random.default_rng(1).uniform(1, 1.02, (8, 8))
     np.fill_diagonal(times, np.nan)
@@ -274,7 +274,7 @@ def test_nodes_of_a_heat_map_stand_by_cluster() -> None:
 
 def test_two_fabrics_are_compared_node_by_node(client: TestClient) -> None:
     page = client.get("/compare?run=fabric-slower&base=fabric").text
-    # One node was slower before, so the interval of latency reaches below the margin of 10 %, that of bandwidth not.
+    # One node was slower before: the interval of latency extends below the margin of 10 %, that of bandwidth does not.
     assert re.search(r"ratio 1\.[345]\d* \[1\.0\d+, 1\.\d+\], differs", page)
     assert re.search(r"ratio 0\.6\d* \[0\.6\d+, 0\.6\d+\], slower", page)
     assert page.count('<th scope="row">n3</th>') == 2
@@ -289,7 +289,7 @@ def test_a_fabric_that_claims_too_much_is_not_read(tmp_path: Path, monkeypatch: 
     assert "at most 1000 are served" in answer.text
 
 
-def test_names_are_escaped_and_found(client: TestClient) -> None:
+def test_names_are_escaped_and_links_to_them_work(client: TestClient) -> None:
     name = ATTACK.replace("/", "|")
     for path in (pages.run_path(name), pages.run_path(name, "/live"), pages.run_path(name, "/live/part")):
         answer = client.get(path)
@@ -334,13 +334,13 @@ def test_status_codes(client: TestClient, path: str, status: int) -> None:
         assert set(answer.json()["error"]) == {"message", "hint"}
 
 
-def test_mixed_provenance_offers_to_look_all_the_same(client: TestClient) -> None:
+def test_mixed_provenance_offers_to_show_the_run_anyway(client: TestClient) -> None:
     page = client.get("/runs/mixed").text
     assert "kernel.release" in page
     assert 'href="/runs/mixed?allow_mixed=true"' in page
 
 
-def test_the_offer_to_look_all_the_same_leads_there_whatever_the_name(tmp_path: Path) -> None:
+def test_the_link_to_show_a_run_anyway_works_for_any_name(tmp_path: Path) -> None:
     mixed = Recipe(study=SMALL, blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block}"})
     make_run(tmp_path / "a b?c#", mixed)
     with TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1", headers=SIGNED_IN) as client:
@@ -349,7 +349,7 @@ def test_the_offer_to_look_all_the_same_leads_there_whatever_the_name(tmp_path: 
     assert f'href="/runs/{quote("a b?c#")}?allow_mixed=true"' in refused.text
 
 
-def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
+def test_the_live_page_follows_a_run_as_trials_arrive(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)
@@ -372,7 +372,7 @@ def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
     assert len(run.trials()) == 30
 
 
-def test_the_script_asks_with_the_tag_and_is_told_that_nothing_changed(client: TestClient) -> None:
+def test_the_script_sends_the_etag_and_gets_not_modified(client: TestClient) -> None:
     first = client.get("/runs/first/live/part")
     assert f'data-tag="{html.escape(first.headers["etag"])}"' in client.get("/runs/first/live").text
     assert client.get("/runs/first/live/part", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
@@ -417,14 +417,14 @@ def test_status_codes_of_comparisons(client: TestClient, query: str, status: int
         assert 'href="/compare?run=mixed&amp;base=first&amp;allow_mixed=true"' in page.text
 
 
-def test_a_directory_that_is_a_run_is_the_only_one(runs: Path) -> None:
+def test_serving_a_run_directory_lists_only_that_run(runs: Path) -> None:
     assert [one.name for one in Catalogue(runs / "first").entries()] == ["first"]
 
 
 # ---- the document
 
 
-def test_the_document_names_every_json_path_and_no_other(client: TestClient, runs: Path) -> None:
+def test_the_openapi_document_lists_exactly_the_json_paths(client: TestClient, runs: Path) -> None:
     document = client.get("/openapi.json").json()
     assert document == openapi.document()
     app = make_app(Catalogue(runs), DOOR)._app  # type: ignore[attr-defined]

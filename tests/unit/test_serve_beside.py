@@ -1,4 +1,4 @@
-"""What `nearmetal serve` shows beside runs: traces, predictions and placements, sound and hostile."""
+"""What `nearmetal serve` shows beside runs: traces, predictions and placements, valid and hostile."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def kept(made: Path, kind: str = "prediction") -> dict[str, Any]:
     return raw
 
 
-def test_the_list_leads_to_all_that_lies_beside_runs(client: TestClient) -> None:
+def test_the_list_links_to_everything_beside_runs(client: TestClient) -> None:
     page = client.get("/").text
     for path in PAGES:
         assert f'href="/{path}"' in page
@@ -106,7 +106,7 @@ def test_a_prediction_shows_the_figures_of_its_file(client: TestClient, made: Pa
     assert client.get("/api/v1/predictions/halo").json() == raw
 
 
-def test_quantiles_stand_below_their_names(made: Path) -> None:
+def test_quantiles_are_shown_below_their_names(made: Path) -> None:
     row = read(made / "halo.prediction.json", PredictionFile).rows[0]
     apart = tuple(replace(one, ns=1000.0 * number) for number, one in enumerate(row.quantiles, 1))
     table = figures("", [replace(row, quantiles=apart)], whole=True)
@@ -124,14 +124,14 @@ def test_a_placement_shows_gains_hosts_and_where_paths_are_equal(client: TestCli
     assert client.get("/api/v1/placements/halo").json() == raw
 
 
-def test_a_trace_shows_ranks_calls_sizes_and_who_sends_to_whom(client: TestClient) -> None:
+def test_a_trace_shows_ranks_calls_sizes_and_the_traffic_matrix(client: TestClient) -> None:
     page = client.get("/traces/ring").text
     for text in ("rank 0, host0", "Allreduce", "Who sends to whom", "Message sizes", "% MPI", "&lt;script&gt;"):
         assert text in page
     assert client.get("/api/v1/traces/ring").json()["recorded_calls"] == (1 + 1000 + 1000 + 10 + 1) * 4
 
 
-def test_traced_messages_and_calls_of_a_run_have_pages_that_its_report_leads_to(tmp_path: Path) -> None:
+def test_a_reports_links_lead_to_the_pages_of_traced_messages_and_calls(tmp_path: Path) -> None:
     make_traced(tmp_path / "traced")
     with serving(tmp_path) as opened:
         report = opened.get("/runs/traced").text
@@ -149,10 +149,10 @@ def test_traced_messages_and_calls_of_a_run_have_pages_that_its_report_leads_to(
         assert opened.get("/runs/traced/traces/../1").status_code == 404
 
 
-def test_no_answer_is_stale(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_response_is_stale(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "nearmetal.serve.answers.RecentCache", partial(RecentCache, 0.0)
-    )  # else the disk is asked once a second
+    )  # otherwise the disk is checked once a second
     raw = kept(made)
     place = tmp_path / "one.prediction.json"
     place.write_text(json.dumps(raw))
@@ -180,7 +180,7 @@ def spoilt(raw: dict[str, Any]) -> dict[str, bytes]:
     }
 
 
-def test_files_that_are_not_sound_are_refused_with_a_reason(made: Path, tmp_path: Path) -> None:
+def test_invalid_files_are_refused_with_a_reason(made: Path, tmp_path: Path) -> None:
     for name, data in spoilt(kept(made)).items():
         (tmp_path / f"{name}.prediction.json").write_bytes(data)
     (tmp_path / "torn").mkdir()
@@ -194,8 +194,8 @@ def test_files_that_are_not_sound_are_refused_with_a_reason(made: Path, tmp_path
                 assert len(answer.text) < 40_000
 
 
-def test_what_a_sound_file_says_is_text(made: Path, tmp_path: Path) -> None:
-    """Texts of a file cannot become markup, and rows of nothing cannot break a chart."""
+def test_text_of_a_valid_file_stays_text(made: Path, tmp_path: Path) -> None:
+    """Text in a file cannot become markup, and empty rows cannot break a chart."""
     raw = kept(made)
     flat = {**raw["rows"][0], "path": ATTACK, "launches_ns": None, "quantiles": [], "parts_ns": {}}
     zero = {**raw["rows"][0], "parts_ns": {"compute": 0.0}, "launches_ns": [0.0, 0.0]}
@@ -204,8 +204,8 @@ def test_what_a_sound_file_says_is_text(made: Path, tmp_path: Path) -> None:
         ("flat", [flat]),
         ("zero", [zero]),
     ):
-        said = {**raw, "program": ATTACK, "decision": ATTACK, "remarks": [ATTACK], "rows": rows}
-        (tmp_path / f"{name}.prediction.json").write_text(json.dumps(said))
+        spoilt_file = {**raw, "program": ATTACK, "decision": ATTACK, "remarks": [ATTACK], "rows": rows}
+        (tmp_path / f"{name}.prediction.json").write_text(json.dumps(spoilt_file))
     (tmp_path / "empty.prediction.json").write_text(json.dumps({**raw, "rows": [], "decision": ""}))
     placement = kept(made, "placement")
     placed = {**placement, "candidates": [], "hosts": [ATTACK], "host_of": [7, 0, 1], "launcher_file": ATTACK}
@@ -235,12 +235,12 @@ def test_links_and_pipes_are_not_read(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["traces/none", "predictions/..%2f..", "placements/halo%00", "traces/ring?x=1"])
-def test_what_is_not_there_is_refused(client: TestClient, path: str) -> None:
+def test_missing_pages_give_an_error(client: TestClient, path: str) -> None:
     for page in (f"/{path}", f"/api/v1/{path}"):
         assert client.get(page).status_code in {400, 404}
 
 
-def test_a_file_that_serve_would_not_find_is_refused_before_anything_is_replayed(made: Path) -> None:
+def test_a_file_name_that_serve_would_not_find_is_refused_before_the_replay(made: Path) -> None:
     argv = [str(made / "halo.toml"), "--on", "nowhere", "--save", f"{made}/mine.json"]
     result = CliRunner().invoke(predict, argv, standalone_mode=False)
     assert isinstance(result.exception, BadInputError)
@@ -258,12 +258,12 @@ def test_runs_over_time_show_the_change_of_level(over_time: Path) -> None:
     start = page.partition("<main")[2]
     assert 0 < start.find("1 of 2 series changed level") < start.find("<svg") < start.find("<table")
     assert "kernel.release: 6.1 -&gt; 6.8" in page
-    assert "r13: " in page  # damaged, and said to be left out
+    assert "r13: " in page  # damaged, and reported as left out
     assert [one["run"] for one in answer["series"][0]["changes"]] == [9]
     assert len(answer["runs"]) == 13
 
 
-def test_a_history_is_that_of_the_runs_that_are_asked_for(over_time: Path) -> None:
+def test_a_history_covers_the_requested_runs(over_time: Path) -> None:
     with serving(over_time) as opened:
         some = opened.get("/api/v1/history?since=2026-03-05&until=2026-03-06").json()
         page = opened.get("/history?since=2026-03-05&metric=median").text
@@ -274,14 +274,14 @@ def test_a_history_is_that_of_the_runs_that_are_asked_for(over_time: Path) -> No
     assert 'href="/?since=2026-03-05"' in page
 
 
-def test_a_history_follows_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_follows_changes_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.serve.answers.RecentCache", partial(RecentCache, 0.0))
     first, second, *others = make_history(tmp_path)
     for one in others:
         shutil.rmtree(one)
     shutil.copytree(first, tmp_path / "copy")
     with serving(tmp_path) as opened:
-        assert len(opened.get("/api/v1/history").json()["runs"]) == 2  # a copy is the same run
+        assert len(opened.get("/api/v1/history").json()["runs"]) == 2  # a copy counts as the same run
         shutil.rmtree(second)
         assert len(opened.get("/api/v1/history").json()["runs"]) == 1
 
@@ -289,7 +289,7 @@ def test_a_history_follows_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.M
 # ---- searches
 
 
-def test_a_search_shows_its_answer_its_race_and_its_proof(searched: Path) -> None:
+def test_a_search_shows_its_answer_its_race_and_its_confirmation(searched: Path) -> None:
     with serving(searched) as opened:
         assert 'href="/searches/search"' in opened.get("/").text
         page = opened.get("/searches/search").text
@@ -309,17 +309,17 @@ def test_a_search_shows_its_answer_its_race_and_its_proof(searched: Path) -> Non
     assert len(SearchDir.open(searched / "search").trials()) == answer["launches"]
 
 
-def test_an_unfinished_search_is_shown_as_far_as_it_got(searched: Path, tmp_path: Path) -> None:
+def test_an_unfinished_search_shows_its_progress(searched: Path, tmp_path: Path) -> None:
     shutil.copytree(searched / "search", tmp_path / "search")
     places = sorted((tmp_path / "search" / "trials").iterdir())
     unproven = (len(places) - 3, "Not proven yet: ")
-    for kept, said in (unproven, (12, "Not ended: after "), (0, "So far only the start of the search")):
+    for kept, message in (unproven, (12, "Not ended: after "), (0, "So far only the start of the search")):
         for place in places[kept:]:
             place.unlink(missing_ok=True)
         list_anew(tmp_path / "search")
         with serving(tmp_path) as opened:
             answer = opened.get("/searches/search")
-            assert (answer.status_code, said in answer.text) == (200, True)
+            assert (answer.status_code, message in answer.text) == (200, True)
             assert not opened.get("/api/v1/searches/search").json()["ended"]
 
 

@@ -1,4 +1,4 @@
-"""How `nearmetal serve` lists directories, sound and hostile, and what it keeps of them."""
+"""How `nearmetal serve` lists directories, valid and hostile, and what it caches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOOR = AccessPolicy(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 
 
-def test_names_that_are_no_text_are_shown_and_found(tmp_path: Path) -> None:
+def test_names_that_are_not_valid_text_are_shown_and_found(tmp_path: Path) -> None:
     make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1)).root.rename(tmp_path / os.fsdecode(b"a\xff\n\x1b[31m"))
     client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
     name = client.get("/api/v1/runs").json()["runs"][0]["name"]
@@ -38,7 +38,7 @@ def test_names_that_are_no_text_are_shown_and_found(tmp_path: Path) -> None:
     assert client.get(pages.run_path(name)).status_code == 200
 
 
-def test_no_directory_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="is not a directory"):
         Catalogue(tmp_path / "nope")
 
@@ -53,7 +53,7 @@ def test_links_are_not_followed_out_of_a_run(tmp_path: Path, place: str) -> None
         state(tmp_path / "runs" / "run")
 
 
-def test_linked_directories_are_not_on_the_list(tmp_path: Path) -> None:
+def test_linked_directories_are_not_listed(tmp_path: Path) -> None:
     make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "run")
@@ -61,7 +61,7 @@ def test_linked_directories_are_not_on_the_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["run.json", "study.toml", "trials/x.json"])
-def test_a_pipe_blocks_nobody(tmp_path: Path, place: str) -> None:
+def test_a_pipe_does_not_block(tmp_path: Path, place: str) -> None:
     make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
     (tmp_path / "run" / place).unlink(missing_ok=True)
     os.mkfifo(tmp_path / "run" / place)
@@ -82,7 +82,7 @@ def test_a_run_that_claims_too_much_is_not_read(tmp_path: Path) -> None:
     assert "at most 200000000 are served" in answer.json()["error"]["message"]
 
 
-def test_whether_a_run_is_being_written(tmp_path: Path) -> None:
+def test_a_run_in_progress_is_recognized(tmp_path: Path) -> None:
     make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
     assert not is_being_written(tmp_path / "run")
     with RunDir.open_for_writing(tmp_path / "run"):
@@ -94,7 +94,7 @@ def test_whether_a_run_is_being_written(tmp_path: Path) -> None:
 # ---- caches
 
 
-def test_a_text_is_made_once_for_all_who_wait() -> None:
+def test_concurrent_requests_render_a_page_once() -> None:
     made: list[int] = []
     begun, all_wait = threading.Event(), threading.Event()
 
@@ -118,7 +118,7 @@ def test_a_text_is_made_once_for_all_who_wait() -> None:
     assert len(made) == 1
 
 
-def test_failures_are_kept_and_the_cache_is_bounded() -> None:
+def test_failures_are_cached_and_the_cache_is_bounded() -> None:
     made: list[str] = []
 
     def make(name: str) -> bytes:

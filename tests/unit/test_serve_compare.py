@@ -76,7 +76,7 @@ def test_two_runs_have_a_chart_of_what_each_path_costs(tmp_path: Path) -> None:
     assert max(tap) < min(y for title, y in heights.items() if not title.startswith("tap ")), "a lower rate costs more"
 
 
-def test_thirty_runs_stand_in_one_table_the_worst_first(thirty: Path) -> None:
+def test_thirty_runs_are_listed_in_one_table_with_the_worst_first(thirty: Path) -> None:
     page = serving(thirty).get("/compare", params={"run": names(thirty), "base": "base"})
     assert page.status_code == 200
     lead = re.sub("<[^>]+>", "", page.text.partition('class="lead">')[2].partition("</p>")[0])
@@ -94,17 +94,17 @@ def test_thirty_runs_stand_in_one_table_the_worst_first(thirty: Path) -> None:
     assert "Cells of at most 12 runs" in page.text
 
 
-def test_the_terminal_compares_as_many_and_names_what_it_leaves_out(
+def test_the_terminal_compares_the_same_runs_and_names_what_it_leaves_out(
     thirty: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["compare", *(str(thirty / one) for one in names(thirty)), "--against", str(thirty / "base")]
     assert nearmetal(argv) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("worse: 2 of 29 (slow-tap, slow-bridge)\n")
-    lines = told.out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.out.startswith("worse: 2 of 29 (slow-tap, slow-bridge)\n")
+    lines = captured.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if " worse " in line] == ["slow-tap", "slow-bridge"]
-    assert told.err.startswith(f"left out: {thirty}/other: ")
+    assert captured.err.startswith(f"left out: {thirty}/other: ")
     assert nearmetal(["compare", str(thirty / "r00"), str(thirty / "r01")]) == 2
     assert "--against RUN" in capsys.readouterr().err
     assert nearmetal(["compare", str(thirty / "other"), "--against", str(thirty / "base")]) == 2
@@ -125,7 +125,7 @@ def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatc
     assert sorted(read) == ["base", "r00", "r01", "slow-tap"]
 
 
-def test_a_lower_rate_is_a_cost_above_one(tmp_path: Path) -> None:
+def test_a_lower_rate_is_shown_as_a_cost_above_one(tmp_path: Path) -> None:
     study = SMALL.replace('name = "latency"', 'name = "bw"')
     make_run(tmp_path / "base", Recipe(study=study, blocks=5))
     make_run(tmp_path / "slow", Recipe(study=study, blocks=5, cost={**COST, "tap": 4.8}))
@@ -136,7 +136,7 @@ def test_a_lower_rate_is_a_cost_above_one(tmp_path: Path) -> None:
     assert re.search(r'class="faster">▲ 0\.(50|49)', page)
 
 
-def test_a_field_shows_the_costliest_cell_and_the_worst_standing(tmp_path: Path) -> None:
+def test_a_table_entry_shows_the_costliest_cell_and_the_worst_standing(tmp_path: Path) -> None:
     base = make_run(tmp_path / "base", Recipe(blocks=5))
     slow, same = (
         judge_runs(make_run(tmp_path / name, Recipe(blocks=5, seed=8, cost={**COST, "tap": cost})), base)
@@ -151,7 +151,7 @@ def test_a_field_shows_the_costliest_cell_and_the_worst_standing(tmp_path: Path)
     assert found.said.endswith("Of 3 cells: 1 worse, 2 within")
 
 
-def test_runs_of_mixed_provenance_are_offered_all_together(tmp_path: Path) -> None:
+def test_runs_of_mixed_provenance_can_be_shown_anyway(tmp_path: Path) -> None:
     make_run(tmp_path / "base", Recipe(study=SMALL, blocks=5))
     for name in ("first", "second"):
         facts = Recipe(study=SMALL, blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block}"})
@@ -161,13 +161,13 @@ def test_runs_of_mixed_provenance_are_offered_all_together(tmp_path: Path) -> No
     assert 'href="/compare?run=first&amp;run=second&amp;base=base&amp;allow_mixed=true"' in refused.text
 
 
-def test_two_runs_are_compared_as_the_gate_does(tmp_path: Path) -> None:
+def test_two_runs_are_compared_as_in_the_gate(tmp_path: Path) -> None:
     make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
     make_run(tmp_path / "slower", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}, seed=8))
     client = serving(tmp_path)
-    told = client.get("/api/v1/compare", params={"run": "slower", "base": "first"}).json()
-    assert told["verdict"] == "worse"
-    assert {one["path"]: one["stands"] for one in told["cells"]}["bridge"] == "worse"
+    compared = client.get("/api/v1/compare", params={"run": "slower", "base": "first"}).json()
+    assert compared["verdict"] == "worse"
+    assert {one["path"]: one["stands"] for one in compared["cells"]}["bridge"] == "worse"
     page = client.get("/compare", params={"run": "slower", "base": "first"})
     assert page.status_code == 200
     assert "slower against first" in page.text

@@ -1,4 +1,4 @@
-"""Every study that ships can be read, names only what exists, and has its page."""
+"""Every shipped study can be read, refers only to existing names, and has a docs page."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ PAPERS = ("musleh-", "nanos-", "lockwood-", "nasa-")
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_a_shipped_study_is_sound(path: Path) -> None:
+def test_a_shipped_study_is_valid(path: Path) -> None:
     study, _ = read_study(path)
     check_study(study)
     assert study.name == path.stem
@@ -25,7 +25,7 @@ def test_a_shipped_study_is_sound(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_a_plan_fits_a_terminal_and_keeps_names_and_sizes_whole(
+def test_a_plan_fits_a_terminal_without_truncating_names_or_sizes(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -39,7 +39,7 @@ def test_a_plan_fits_a_terminal_and_keeps_names_and_sizes_whole(
 
 
 @pytest.mark.parametrize("path", [p for p in STUDIES if p.stem.startswith(PAPERS)], ids=lambda path: path.stem)
-def test_a_study_of_a_paper_has_a_page_that_says_what_can_differ(path: Path) -> None:
+def test_a_study_of_a_paper_has_a_page_on_possible_differences(path: Path) -> None:
     page = (ROOT / "docs" / "studies" / f"{path.stem}.md").read_text()
     assert f"studies/{path.name}" in page
     assert "an differ" in page
@@ -57,20 +57,20 @@ def test_a_shipped_study_runs_by_its_name() -> None:
     assert (study.name, text) == ("paths", (ROOT / "studies" / "paths.toml").read_text())
 
 
-def test_a_file_of_the_name_comes_before_the_shipped_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_file_takes_precedence_over_a_shipped_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "paths").write_text((ROOT / "studies" / "aa.toml").read_text())
     monkeypatch.chdir(tmp_path)
     assert read_study(Path("paths"))[0].name == "aa"
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [("pathes", "did you mean 'paths'?"), ("qqq", "`nearmetal studies` lists"), ("gone.toml", "`nearmetal studies`")],
 )
-def test_a_name_that_no_study_has_gets_the_closest_or_the_list(word: str, said: str) -> None:
+def test_an_unknown_name_gets_the_closest_study_or_the_list(word: str, message: str) -> None:
     with pytest.raises(BadInputError) as raised:
         read_study(Path(word))
-    assert said in raised.value.hint
+    assert message in raised.value.hint
 
 
 def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,4 +88,4 @@ def test_every_lab_study_of_latency_measures_both_paces() -> None:
     }
     assert len([one for one in paces.values() if one]) > 5
     one_pace = {name for name, found in paces.items() if found and found != {"back-to-back", "random"}}
-    assert one_pace == {"predict-lab"}, "a fit takes messages that go back to back alone"
+    assert one_pace == {"predict-lab"}, "a fit uses only back-to-back messages"

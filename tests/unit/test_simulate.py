@@ -1,4 +1,4 @@
-"""The simulator on programs small enough to work the time out by hand."""
+"""The simulator on programs small enough to work out the time by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.trace_writer import made_rank
 from .simulated import MACHINE, NS, US, computing, path, ping, program, recv, run_ns, send
 
 
-def test_a_message_after_computing_costs_both_ends_more_and_the_next_one_does_not() -> None:
+def test_only_the_first_message_after_computing_costs_both_ends_more() -> None:
     points = ((100 * US, 300_000), (400 * US, 900_000))
     cold = replace(MACHINE, inter=replace(MACHINE.inter, cold=points))
 
@@ -66,7 +66,7 @@ def test_a_message_after_computing_costs_both_ends_more_and_the_next_one_does_no
         replace(MACHINE.inter, cold=((100, 5), (100, 6)))
 
 
-def test_marks_tell_when_a_rank_came_by_and_cost_nothing() -> None:
+def test_marks_record_when_a_rank_reached_them_and_take_no_time() -> None:
     def marked(op: Op) -> Program:
         return program([Op(OpKind.MARK, tag=3), op, Op(OpKind.MARK, tag=4)])
 
@@ -79,21 +79,21 @@ def test_marks_tell_when_a_rank_came_by_and_cost_nothing() -> None:
     assert simulate(schedule, MACHINE, Placement.block(2, 1)).marks == ()
 
 
-def test_one_message_takes_overheads_latency_and_bytes() -> None:
+def test_one_message_takes_overheads_latency_and_time_per_byte() -> None:
     assert run_ns(ping()) == 100 + 1000 + 1000 + 200
 
 
-def test_the_time_of_a_rank_is_computing_overheads_and_waiting() -> None:
+def test_the_time_of_a_rank_is_split_into_computing_overheads_and_waiting() -> None:
     gap = Distribution((0.0,), (4000 * NS,))
     sender = program([send(1)], [DoGap(0), DoCall(0)], gaps=(0,))
     found = simulate(Schedule(2, (sender, program([recv(0)])), (gap,)), MACHINE, Placement.block(2, 1))
     assert (found.rank_compute_ns, found.rank_overhead_ns) == (4000 / 2, (100 + 200) / 2)
     rendezvous = replace(MACHINE, inter=path(eager=10))
     asked = simulate(Schedule(2, (sender, program([recv(0)])), (gap,)), rendezvous, Placement.block(2, 1))
-    assert asked.rank_overhead_ns == (2 * 100 + 200 + 2 * 200) / 2  # the request and the grant are looked at too
+    assert asked.rank_overhead_ns == (2 * 100 + 200 + 2 * 200) / 2  # handling the request and the grant counts too
 
 
-def test_overhead_for_each_byte_takes_the_processor_of_both_ends() -> None:
+def test_overhead_per_byte_takes_the_processor_at_both_ends() -> None:
     plain = path()
     heavy = replace(plain, segments=(replace(plain.segments[0], overhead_fs_per_byte=500_000),))
     alone, loaded = (run_ns(ping(), replace(MACHINE, inter=one)) for one in (plain, heavy))
@@ -112,13 +112,13 @@ def test_two_guests_of_one_host_use_the_host_path() -> None:
 
 def test_a_message_stream_is_limited_by_the_gap_per_byte() -> None:
     ten = Schedule(2, (program([send(1)], [Repeat(10, (DoCall(0),))]), program([recv(0)], [Repeat(10, (DoCall(0),))])))
-    # Each message occupies the sender's side for gap + bytes = 1050 ns; the last one then takes its way.
+    # Each message occupies the sender's port for gap + bytes = 1050 ns; the last one then travels to the receiver.
     assert run_ns(ten) == 100 + 9 * 1050 + 1000 + 1000 + 200
 
 
 def test_rendezvous_needs_a_round_trip_before_the_data() -> None:
     machine = replace(MACHINE, inter=path(eager=999))
-    # request (L), answered after o_r; grant (L), answered after o_r and the o_s of the data; data.
+    # request (L), answered after o_r; grant (L), answered after o_r and the data's o_s; then the data.
     assert run_ns(ping(), machine) == 100 + (1000 + 200) + (1000 + 200) + 100 + 1000 + 1000 + 200
 
 
@@ -141,7 +141,7 @@ def test_rendezvous_waits_until_the_receiver_enters_mpi() -> None:
     assert late_receiver(async_progress=True) == 50_000 + 200
 
 
-def test_a_wildcard_receive_takes_the_first_arrival() -> None:
+def test_a_wildcard_receive_matches_the_first_arrival() -> None:
     waits = program([recv(-1, tag=-1), recv(-1, tag=-1)], ranks=3)
     gaps = (Distribution((0.0,), (10 * US,)),)
     late = program([send(0)], [DoGap(0), DoCall(0)], ranks=3, gaps=(0,))
@@ -152,7 +152,7 @@ def test_tags_and_communicators_keep_messages_apart() -> None:
     comms = (Comm(0, size=2), Comm(1, size=2))
     sends = replace(program([send(1, tag=1), send(1, tag=2), send(1, comm=1, tag=1)]), comms=comms)
     receives = replace(program([recv(0, comm=1, tag=1), recv(0, tag=2), recv(0, tag=1)]), comms=comms)
-    # All are there when the third has come; each costs its receive overhead.
+    # All have arrived when the third does; each costs its receive overhead.
     assert run_ns(Schedule(2, (sends, receives))) == 100 + 2 * 1050 + 1000 + 1000 + 3 * 200
 
 
@@ -199,19 +199,19 @@ def test_moderation_delays_a_single_message_by_its_period() -> None:
     assert run_ns(ping(), replace(MACHINE, stage=stage)) == 2300 + 16_000 + 1500 + 300 + 200
 
 
-def test_an_empty_shared_receive_queue_delays_what_follows() -> None:
+def test_an_empty_shared_receive_queue_delays_later_messages() -> None:
     queue = SharedReceiveQueue(buffers=2, low=1, refill_ps=20 * US, retry_ps=5 * US)
     three = Schedule(
         2,
         (program([send(1, 0)], [Repeat(3, (DoCall(0),))]), program([recv(0, 0)], [Repeat(3, (DoCall(0),))])),
     )
-    # Messages arrive at 1100, 1200, 1300; the first leaves 1 <= low, so buffers come 20 us later, and the third
+    # Messages arrive at 1100, 1200, 1300; the first leaves 1 <= low, so buffers are refilled 20 us later, and the third
     # is sent again 5 us after that.
     assert run_ns(three, replace(MACHINE, receive_queue=queue)) == 1100 + 20_000 + 5000 + 200
 
 
 def test_a_message_stays_behind_one_that_an_empty_queue_refused() -> None:
-    """The queue is full again when it comes, but the refused one is sent only 5 us later."""
+    """The queue has been refilled when it arrives, but the refused one is sent again only 5 us later."""
     queue = SharedReceiveQueue(buffers=2, low=1, refill_ps=20 * US, retry_ps=5 * US)
     sends = [send(1, 0), send(1, 0), send(1, 0), send(1, 0, tag=1)]
     steps = [DoCall(0), DoCall(1), DoCall(2), DoGap(0), DoCall(3)]
@@ -226,12 +226,12 @@ def test_messages_of_a_pair_do_not_overtake() -> None:
     segment = replace(MACHINE.inter.segments[0], residual=fast_then_slow)
     machine = replace(MACHINE, inter=PathModel((segment,)))
     many = Schedule(2, (program([send(1)], [Repeat(50, (DoCall(0),))]), program([recv(0)], [Repeat(50, (DoCall(0),))])))
-    # FIFO matching: were they overtaking, the last receive could match an early arrival; the end time is the latest.
+    # FIFO matching: with overtaking, the last receive could match an early arrival; the end time is the latest.
     assert run_ns(many, machine) >= 100 * 1000
 
 
 @pytest.mark.parametrize("before", range(1, 5))
-def test_a_small_message_that_meets_a_large_one_on_the_way_stays_behind_it(before: int) -> None:
+def test_a_small_message_stays_behind_a_large_one_in_flight(before: int) -> None:
     """Records of messages are used again, the one freed last first, so the later one may have the lower number."""
     in_step = replace(MACHINE.inter.segments[0], gap_ps=0, fs_per_byte=0)
     in_flight = replace(MACHINE, inter=PathModel((in_step,)))
@@ -244,10 +244,10 @@ def test_a_small_message_that_meets_a_large_one_on_the_way_stays_behind_it(befor
         program([recv(1), send(1, 1_000_000)], ranks=3),  # fills the port of rank 1
     )
     for machine in (in_flight, at_port):
-        run_ns(Schedule(3, programs), machine)  # were tag 1 first, the last receive from rank 0 would never end
+        run_ns(Schedule(3, programs), machine)  # if tag 1 were first, the last receive from rank 0 would never end
 
 
-def test_packets_of_a_message_come_after_those_of_the_one_before() -> None:
+def test_packets_of_a_message_arrive_after_those_of_the_previous_one() -> None:
     small = replace(MACHINE.inter.segments[0], up_to_bytes=100, latency_ps=60 * US)
     large = replace(MACHINE.inter.segments[0], latency_ps=20 * US, latency_fs_per_byte=8_000_000)
     stage = StageSetting(ModerationSetting(Moderation.FIXED_EQE, usecs=200, frames=44), packet_gap_ps=12 * US)
@@ -262,7 +262,7 @@ COLLECTIVES = [one for one in Collective if not one.name.startswith("NEIGHBOR")]
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 8, 13])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_ends_at_every_size(collective: Collective, ranks: int, library: str) -> None:
+def test_every_collective_terminates_at_every_size(collective: Collective, ranks: int, library: str) -> None:
     machine = replace(MACHINE, collectives=library)  # type: ignore[arg-type]
     for size in (0, 8, 5000, 1 << 20):
         op = Op(OpKind.COLLECTIVE, collective=collective, peer=ranks - 1, message_bytes=size)
@@ -298,7 +298,7 @@ def test_a_nonblocking_collective_overlaps_with_compute() -> None:
     gaps = (Distribution((0.0,), (50 * US,)),)
     lazy = run_ns(Schedule(4, (overlapped,), gaps))
     eager = run_ns(Schedule(4, (overlapped,), gaps), replace(MACHINE, progress=Progress(asynchronous=True)))
-    assert eager < lazy == 100 + 50_000 + 200 + (100 + 1000 + 200)  # at the wait the second round has still to go
+    assert eager < lazy == 100 + 50_000 + 200 + (100 + 1000 + 200)  # at the wait the second round is still to come
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -314,17 +314,17 @@ def test_a_deadlock_names_ranks_and_calls() -> None:
     assert run_ns(both_send_first) > 0  # with buffering it ends
 
 
-def test_a_program_that_waits_for_calls_that_its_trace_lacks_is_told_which() -> None:
+def test_a_program_that_waits_for_calls_missing_from_its_trace_is_refused_with_their_names() -> None:
     waits = Schedule(2, (program([recv(1)]), program([], [])), opaque_share=0.5, opaque_names=("Cancel", "Put"))
-    with pytest.raises(DeadlockError) as told:
+    with pytest.raises(DeadlockError) as caught:
         run_ns(waits)
-    assert "lacks calls that others wait for (MPI_Cancel, MPI_Put)" in told.value.hint
-    with pytest.raises(DeadlockError) as told:
+    assert "lacks calls that others wait for (MPI_Cancel, MPI_Put)" in caught.value.hint
+    with pytest.raises(DeadlockError) as caught:
         run_ns(replace(waits, opaque_names=("Cancel",)))
-    assert "does not say which requests MPI_Cancel ended" in told.value.hint
-    with pytest.raises(DeadlockError) as told:
+    assert "does not say which requests MPI_Cancel ended" in caught.value.hint
+    with pytest.raises(DeadlockError) as caught:
         run_ns(replace(waits, opaque_share=0.0))
-    assert "lacks" not in told.value.hint
+    assert "lacks" not in caught.value.hint
 
 
 def test_a_lost_message_and_a_lost_receive_are_errors() -> None:
@@ -375,7 +375,7 @@ def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads() -> None:
     assert len(set(one.makespan_ns.tolist())) > 1
 
 
-def test_halo_sends_to_every_face() -> None:
+def test_halo_sends_across_every_face() -> None:
     found = simulate(halo(27), MACHINE, Placement.block(27, 1))
     assert found.messages == 27 * 6 * 5
     assert found.inter_share == 1.0
@@ -397,7 +397,7 @@ def test_strong_scaling_shrinks_the_work_and_weak_does_not() -> None:
     assert at_64[0] > 10_000_000 > at_64[1] > 10_000_000 / 8
 
 
-def test_tails_weigh_more_with_more_ranks() -> None:
+def test_tails_matter_more_with_more_ranks() -> None:
     medians = []
     for ranks in (8, 64, 512):
         tail = simulate(halo(ranks), TAILED, Placement.block(ranks, 1), replicas=5)
@@ -434,7 +434,7 @@ def test_the_interval_of_a_quantile_needs_replicas() -> None:
     assert many.low_ns <= many.value_ns <= many.high_ns
 
 
-def test_sensitivity_finds_what_the_time_depends_on() -> None:
+def test_sensitivity_finds_the_parameters_the_time_depends_on() -> None:
     only_compute = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=0, compute="10 ms"))
     found = sensitivity(only_compute, MACHINE, Placement.block(8, 1))
     assert next(iter(found)) == "compute"
@@ -448,7 +448,7 @@ def test_dims_are_as_cubic_as_the_ranks_allow() -> None:
     assert cubic_dims(131_072) == (64, 64, 32)
     assert cubic_dims(7) == (7, 1, 1)
     flat = Pattern(kind="halo", ranks=16, dims=(16, 1), steps=1, message_bytes=8)
-    assert (flat.at(16), flat.at(64).dims) == (flat, (8, 8))  # as it is where it stays, and of as many dimensions
+    assert (flat.at(16), flat.at(64).dims) == (flat, (8, 8))  # unchanged if it fits, with as many dimensions
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_a_trace_is_replayed() -> None:
 
 
 def test_an_inter_communicator_can_be_merged_and_is_refused_for_messages() -> None:
-    """Its merge made the whole trace unusable."""
+    """Merging one made the whole trace unusable."""
 
     def of_rank(rank: int, call: Call) -> RankTrace:
         inter = Communicator(50, CommKind.INTER, 1, (rank,), 0)
@@ -517,7 +517,7 @@ def test_recorded_gaps_are_replayed_in_their_order() -> None:
         gaps = (Recorded(np.array(order, "<u2").tobytes()) for order in orders)
         return run_ns(Schedule(2, tuple(programs), tuple(gaps)))
 
-    # Two durations for four visits: they begin again. Each exchange of 1000 B takes 2300 ns here.
+    # Two durations for four visits: they start over. Each exchange of 1000 B takes 2300 ns here.
     together, apart, longest = (
         both((1000, 3000), (1000, 3000)),
         both((1000, 3000), (3000, 1000)),
@@ -527,7 +527,7 @@ def test_recorded_gaps_are_replayed_in_their_order() -> None:
     assert apart == longest
 
 
-def test_a_trace_with_too_few_durations_for_an_order_draws_them() -> None:
+def test_a_trace_with_too_few_ordered_durations_draws_them_at_random() -> None:
     def gaps_of(visits: int, kept: int) -> type:
         one = replace(
             traced(0, (Call(CallKind.BARRIER),), (DoGap(0), DoCall(0))),
@@ -542,7 +542,7 @@ def test_a_trace_with_too_few_durations_for_an_order_draws_them() -> None:
     assert gaps_of(3, 0) is Distribution
 
 
-def test_calls_that_a_trace_cannot_hold_are_computing_and_told() -> None:
+def test_calls_that_a_trace_cannot_hold_count_as_computing_and_are_reported() -> None:
     barrier, steps = (Call(CallKind.BARRIER),), (DoCall(0),)
     two = (traced(0, barrier, steps, unsupported="5"), traced(1, barrier, steps, unsupported="1"))
     schedule = schedule_from_trace(Trace(two))

@@ -30,19 +30,19 @@ def shared(cores: int, **rest: int) -> Machine:
 
 
 def test_ranks_that_share_a_core_take_turns() -> None:
-    # 10 ms each in slices of 4 ms: 4 4 4 4 2 2, with five switches between them.
+    # 10 ms each in slices of 4 ms: 4 4 4 4 2 2, with five switches in between.
     assert run_ns(computing(10, 10), shared(1)) == 20_000_000 + 5 * 2000
     assert run_ns(computing(10, 10), shared(2)) == 10_000_000
     assert run_ns(computing(10, 10), replace(shared(1), cores=Cores(1))) == 10_000_000  # a computer each
     assert run_ns(computing(3, 3, 3, 3), shared(2)) == 6_000_000 + 2000
 
 
-def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice() -> None:
+def test_a_waiting_rank_yields_its_core_and_returns_at_the_end_of_a_slice() -> None:
     ring = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
     # Rank 0 waits at 1 ms; rank 1 computes from 1 ms + 2 us for 10 ms; the barrier's messages follow.
     found = run_ns(computing(1, 10, ops=ring), shared(1))
     assert 11_000_000 < found < 11_000_000 + 20_000
-    # A message that comes while the other computes is seen when its slice is over.
+    # A message that arrives while the other rank computes is seen at the end of its slice.
     receiver = program([recv(0)], ranks=3)
     hog = Program((DoGap(0),), (), (Comm(0, size=3),), (0,))
     sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=3),), (1,))
@@ -54,8 +54,10 @@ def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice
     assert 11_000_000 <= crowded.makespan_ns.min() <= crowded.makespan_ns.max() < 11_000_000 + 50_000
 
 
-def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
-    """Rank 0 computes for 10 ms, rank 1 waits for it: on one core twice as long, unless a yield reaches rank 0."""
+def test_a_polling_node_uses_up_its_share_of_a_core() -> None:
+    """Rank 0 computes for 10 ms, rank 1 waits for it: on one core it takes twice as long, unless yielding lets rank 0
+    run.
+    """
     sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
     schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
     by_node = shared(1, shared_by_node=True)
@@ -64,8 +66,8 @@ def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
     assert run_ns(schedule, shared(1), per_host=1) == pytest.approx(10_000_000, rel=1e-3)
 
 
-def test_a_guest_that_polls_uses_up_its_share_of_its_host() -> None:
-    """Guests were taken for one: one that polled for a message gave its host's only processor away to the sender."""
+def test_a_polling_guest_uses_up_its_share_of_its_host() -> None:
+    """All guests counted as one: a guest that polled for a message yielded its host's only processor to the sender."""
     sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
     schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
     host = replace(MACHINE, cores=Cores(1, shared_by_node=True))
@@ -80,14 +82,14 @@ def test_a_guest_that_polls_uses_up_its_share_of_its_host() -> None:
     assert int(simulate(computing(10, 10, 10), uneven, placement).makespan_ns[0]) == 20_000_000
 
 
-def test_what_one_of_two_ranks_is_ahead_the_other_polls_away() -> None:
+def test_the_lead_of_one_of_two_ranks_is_used_up_by_the_others_polling() -> None:
     """Rank 0 computes for 10 ms in slices of 4 ms, rank 1 waits for it: it polls for 3 ms, then for 4 ms."""
     sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
     schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
     assert run_ns(schedule, shared(1, lead_ps=1000 * US), per_host=2) == pytest.approx(17_000_000, rel=1e-3)
     assert run_ns(schedule, shared(1, lead_ps=10_000 * US), per_host=2) == pytest.approx(10_000_000, rel=1e-3)
     assert run_ns(schedule, shared(2, lead_ps=0), per_host=2) == pytest.approx(10_000_000, rel=1e-3)
-    # Three ranks are left as they were: the rule is of two.
+    # The rule applies to two ranks: three are unaffected.
     assert run_ns(computing(10, 10, 10), shared(1, lead_ps=0)) == run_ns(computing(10, 10, 10), shared(1))
 
 
@@ -95,16 +97,17 @@ def test_what_one_of_two_ranks_is_ahead_the_other_polls_away() -> None:
 @pytest.mark.parametrize("hog", [0, 1])
 @pytest.mark.parametrize("both", [False, True])
 def test_two_ranks_that_both_wait_poll_in_turn(hog: int, before_ms: int, end_ms: int, both: bool) -> None:
-    """Until a third sends at 50 ms, to one or to both; then one computes for 10 ms, the other polls 3 and 4 ms away.
+    """They poll until a third rank sends at 50 ms, to one or to both; then one computes for 10 ms while the other's
+    polling takes 3 and 4 ms.
 
-    Of 3 ms that it computed before 1 ms is left then, which is polled away, too.
+    Of the 3 ms that it had computed before, 1 ms is left then, which polling uses up, too.
     """
     cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=1000 * US)
     comms = (Comm(0, size=3),)
     computes = Program((DoGap(1), DoCall(0), DoGap(0), DoCall(1)), (recv(2), send(1 - hog)), comms, (1, 2))
     waits = program([*[recv(2)] * both, recv(hog)], ranks=3)
-    told = [send(hog), *[send(1 - hog)] * both]
-    third = Program((DoGap(0), *map(DoCall, range(len(told)))), tuple(told), comms, (0,))
+    messages = [send(hog), *[send(1 - hog)] * both]
+    third = Program((DoGap(0), *map(DoCall, range(len(messages)))), tuple(messages), comms, (0,))
     gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (50, 10, before_ms))
     schedule = Schedule(3, (*((computes, waits) if hog == 0 else (waits, computes)), third), gaps)
     placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
@@ -112,8 +115,8 @@ def test_two_ranks_that_both_wait_poll_in_turn(hog: int, before_ms: int, end_ms:
     assert int(found.makespan_ns[0]) == pytest.approx(end_ms * 1_000_000, rel=3e-3)
 
 
-def test_a_rank_that_polls_for_being_behind_sees_a_message_at_once() -> None:
-    """Beside one that computes for 20 ms it polls from 4 ms to 7; what comes after 5 ms was seen at 8 before."""
+def test_a_rank_that_polls_because_it_is_behind_sees_a_message_at_once() -> None:
+    """Beside a rank that computes for 20 ms it polls from 4 to 7 ms; a message at 5 ms was once seen only at 8 ms."""
     hog = Program((DoGap(0),), (), (Comm(0, size=3),), (0,))
     answers = program([recv(2), send(2)], ranks=3)
     ops = (send(1), recv(1), Op(OpKind.MARK, tag=7))
@@ -132,13 +135,13 @@ def test_a_rank_that_polls_for_being_behind_sees_a_message_at_once() -> None:
 
 
 @pytest.mark.parametrize("by_node", [False, True])
-def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
-    """Three equal ranks on two cores take half as long again as one: not twice as long, as on fixed cores."""
+def test_ranks_are_balanced_over_cores(by_node: bool) -> None:
+    """Three equal ranks on two cores take 1.5 times as long as one, not twice as long, as on fixed cores."""
     quick = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=by_node)
     assert run_ns(computing(10, 10, 10), quick) == 15_000_000
     assert run_ns(computing(10, 10, 10, 10), quick) == 20_000_000
     assert run_ns(computing(10, 10, 10, 10, 10), quick) == pytest.approx(25_000_000, rel=1e-9)
-    usual = shared(2, shared_by_node=by_node)  # slices of 4 ms: the last rank may be alone for one
+    usual = shared(2, shared_by_node=by_node)  # slices of 4 ms: the last rank may run alone for one
     assert 150_000_000 <= run_ns(computing(100, 100, 100), usual) <= 154_200_000
 
 
@@ -146,10 +149,10 @@ def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
 def test_ranks_whose_slices_end_together_all_wait_in_turn(ranks: int, cores: int) -> None:
     """Two ranks alternated on one core and the others never waited: five on four took 152 ms instead of 125."""
     found = run_ns(computing(*[100] * ranks), shared(cores))
-    assert found / 1e6 <= 100 * ranks / cores + 4.2  # a slice, and what switches take
+    assert found / 1e6 <= 100 * ranks / cores + 4.2  # a slice, and the time of the switches
 
 
-def test_a_node_with_few_ranks_leaves_what_it_cannot_use_to_the_others() -> None:
+def test_a_node_with_few_ranks_leaves_its_spare_share_to_the_others() -> None:
     """On 3 cores a node of one rank has one of its own; the four ranks of the other node share two."""
     machine = shared(3, shared_by_node=True)
     placement = Placement.of_hosts(np.array([0, 1, 1, 1, 1], np.uint32))
@@ -160,7 +163,7 @@ def test_a_node_with_few_ranks_leaves_what_it_cannot_use_to_the_others() -> None
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
-def test_shared_cores_change_when_not_what(cores: int) -> None:
+def test_shared_cores_change_the_times_but_not_the_messages(cores: int) -> None:
     pattern = Pattern(
         kind="halo", ranks=8, steps=20, message_bytes=4096, compute="3 ms", compute_spread=0.5, allreduce_bytes=8
     )

@@ -1,4 +1,4 @@
-"""What Slurm says, read; what Slurm is told, written."""
+"""Parsing Slurm's output and writing its input."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ PENDING = (
 )
 
 
-def test_a_running_array_task_with_its_time_left_and_restarts() -> None:
+def test_a_running_array_task_has_its_remaining_time_and_restarts() -> None:
     state, nodes = parse_job("6_1", PENDING.format("None") + RUNNING)
     assert (state.job, state.phase, state.left_s, state.restarts, nodes) == ("7", Phase.RUNNING, 410, 2, "n[0-1]")
 
@@ -41,7 +41,7 @@ def test_a_task_that_is_still_part_of_its_array_waits() -> None:
         "PartitionDown",
     ],
 )
-def test_reasons_that_do_not_pass_by_themselves(reason: str) -> None:
+def test_permanent_reasons_for_waiting_are_recognized(reason: str) -> None:
     state, _ = parse_job("6", PENDING.format(reason))
     assert state.phase is Phase.STUCK
     message, hint = Slurm().explain(state)
@@ -50,7 +50,7 @@ def test_reasons_that_do_not_pass_by_themselves(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("TIMEOUT", "time limit"),
         ("PREEMPTED", "preempted"),
@@ -58,13 +58,13 @@ def test_reasons_that_do_not_pass_by_themselves(reason: str) -> None:
         ("FAILED", "ended as FAILED"),
     ],
 )
-def test_ends_are_told_apart(word: str, said: str) -> None:
+def test_job_endings_are_distinguished(word: str, message: str) -> None:
     state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", f"JobState={word}"))
     assert state.phase is Phase.ENDED
-    assert said in Slurm().explain(state)[0]
+    assert message in Slurm().explain(state)[0]
 
 
-def test_a_job_whose_nodes_are_cleaned_up_may_come_again() -> None:
+def test_a_completing_job_may_be_requeued() -> None:
     state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", "JobState=COMPLETING"))
     assert state.phase is Phase.ENDING
 
@@ -77,11 +77,11 @@ def test_a_foreign_answer_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1-02:03:04", 93784), ("00:10:00", 600), ("UNLIMITED", 31536000), ("Partition", 0)]
 )
-def test_times(text: str, seconds: int) -> None:
+def test_time_limits_are_parsed(text: str, seconds: int) -> None:
     assert parse_time_s(text) == seconds
 
 
-def test_what_sbatch_is_asked_for() -> None:
+def test_the_arguments_of_sbatch() -> None:
     argv = submit_argv(Request(nodes=2, time_limit_s=601, tasks=3, choices=(("partition", "fast"), ("exclude", "n7"))))
     assert {"--nodes=2", "--time=11", "--array=0-2", "--requeue", "--partition=fast", "--exclude=n7"} < set(argv)
     assert "--exclusive" in argv
@@ -92,7 +92,7 @@ def test_what_sbatch_is_asked_for() -> None:
     [("01", "block"), ("0011", "block"), ("0101", "cyclic"), ("012012", "cyclic"), ("00", "block"), ("22", "block")],
 )
 @pytest.mark.parametrize("flavour", ["openmpi", "mpich"])
-def test_ranks_in_a_regular_order_have_a_word_of_slurms_own(ranks: str, word: str, flavour: str) -> None:
+def test_ranks_in_a_regular_order_use_a_slurm_distribution(ranks: str, word: str, flavour: str) -> None:
     nodes = [f"n{rank}" for rank in ranks]
     used = sorted(set(nodes))
     argv, env = SrunStarter("7", ("n0", "n1", "n2")).command(flavour, nodes, "/s/ranks")
@@ -109,7 +109,7 @@ def test_ranks_in_any_other_order_are_placed_one_by_one(ranks: str) -> None:
     assert env == {"SLURM_HOSTFILE": "/s/ranks"}
 
 
-def test_an_order_in_which_mpich_would_not_find_its_neighbours_is_refused() -> None:
+def test_an_order_in_which_mpich_would_misplace_neighbours_is_refused() -> None:
     starter = SrunStarter("7", ("n0", "n1"))
     assert "--mpi=pmi2" in starter.command("mpich", ["n1", "n0"], "/s/ranks")[0]
     with pytest.raises(UnavailableError, match="share a node") as raised:
@@ -120,7 +120,7 @@ def test_an_order_in_which_mpich_would_not_find_its_neighbours_is_refused() -> N
 
 @dataclass
 class Scripted:
-    """A batch system whose jobs go through these states; a job's nodes are shells here."""
+    """A batch system whose jobs go through the scripted states; a job's nodes are local shells."""
 
     states: list[JobState]
     kind: str = "scripted"
@@ -148,8 +148,8 @@ class Scripted:
 
 
 @pytest.mark.parametrize("meanwhile", [Phase.WAITING, Phase.STUCK])
-def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_its_nodes(meanwhile: Phase) -> None:
-    """Also where it waits for the node that was lost."""
+def test_a_requeued_job_is_awaited_and_no_second_one_is_submitted(meanwhile: Phase) -> None:
+    """Even if it waits for the node that was lost."""
     runs = JobState("", Phase.RUNNING, "RUNNING", nodes=("n0", "n1"), left_s=1000)
     scheduler = Scripted([runs, JobState("", meanwhile, "PENDING"), replace(runs, restarts=1)])
     seen: list[object] = []
@@ -170,7 +170,7 @@ def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_i
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         (JobState("", Phase.ENDED, "FAILED"), "3 jobs ended before a trial could start; the last: job 3 is ended"),
         (
@@ -179,17 +179,17 @@ def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_i
         ),
     ],
 )
-def test_jobs_that_are_of_no_use_are_not_submitted_for_ever(state: JobState, said: str) -> None:
+def test_useless_jobs_are_not_submitted_for_ever(state: JobState, message: str) -> None:
     scheduler = Scripted([state])
     order = Order(0, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", placement=(0, 1)))
     host = BatchHost(scheduler, {})
     outcome = host.carry_out(order, lambda shell, order: Outcome(TrialStatus.VALID))
     host.close()
     assert (outcome.status, scheduler.submitted) == (TrialStatus.FAILED, 3)
-    assert said in outcome.reason
+    assert message in outcome.reason
 
 
-def test_a_job_that_sbatch_may_have_submitted_is_not_called_refused(
+def test_a_job_that_sbatch_may_have_submitted_is_not_reported_as_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 600\n")
@@ -201,7 +201,7 @@ def test_a_job_that_sbatch_may_have_submitted_is_not_called_refused(
     assert "squeue" in refused.value.hint
 
 
-def test_a_controller_that_is_started_anew_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restarting_controller_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "scontrol"
     program.write_text(
         f"#!/bin/sh\n[ -e {tmp_path}/asked ] && {{ echo '{PENDING.format('Resources').strip()}'; exit; }}\n"
@@ -217,7 +217,7 @@ def test_a_controller_that_is_started_anew_is_asked_again(tmp_path: Path, monkey
     ("word", "phase"),
     [("SIGNALING", Phase.RUNNING), ("STAGE_OUT", Phase.ENDING), ("STOPPED", Phase.WAITING), ("FAILED", Phase.ENDED)],
 )
-def test_states_that_pass_are_no_ends(word: str, phase: Phase) -> None:
+def test_transient_states_are_not_endings(word: str, phase: Phase) -> None:
     assert parse_job("7_1", RUNNING.replace("JobState=RUNNING", f"JobState={word}"))[0].phase is phase
 
 

@@ -41,7 +41,7 @@ def test_every_shipped_study_is_read(path: Path) -> None:
     assert plan.block(study, 0)
 
 
-def test_all_errors_are_reported_at_once_with_their_places() -> None:
+def test_all_errors_are_reported_together_with_their_locations() -> None:
     text = errors_of(
         'format = 2\nname = "x y"\nbaseline = "q"\nmarg = 1\nmargin = "500 %"\n'
         '[[path]]\nname = "a"\nkinds = "b"\n[[workload]]\nname = "l"\nsizes = [-1, "4 KB"]\niterations = 0\n'
@@ -75,7 +75,7 @@ def test_all_errors_are_reported_at_once_with_their_places() -> None:
         (('name = "t"', ""), "name: missing"),
     ],
 )
-def test_a_wrong_study_names_what_is_wrong(change: tuple[str, str], complaint: str) -> None:
+def test_errors_name_what_is_wrong_in_a_study(change: tuple[str, str], complaint: str) -> None:
     assert complaint in errors_of(GOOD.replace(*change))
 
 
@@ -93,7 +93,7 @@ def test_a_block_holds_every_combination_once_and_the_baseline_twice() -> None:
     assert labels == ["bridge", "veth", "veth" + AGAIN]
 
 
-def test_the_order_depends_on_seed_and_block_alone() -> None:
+def test_the_order_depends_only_on_seed_and_block() -> None:
     study = parse_study(GOOD, "t")
     assert plan.block(study, 3) == plan.block(study, 3)
     orders = {tuple(o.path.label for o in plan.block(study, number)) for number in range(20)}
@@ -109,12 +109,12 @@ def test_trial_numbers_are_unique_and_seeds_differ() -> None:
     assert len({order.seed for order in orders}) == 15
 
 
-def test_an_order_survives_json() -> None:
+def test_an_order_round_trips_through_json() -> None:
     for order in plan.block(parse_study(GOOD, "t"), 1):
         assert Order.from_json(order.to_json()) == order
 
 
-def test_the_reference_page_is_what_the_models_say() -> None:
+def test_the_reference_page_matches_the_models() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
     assert page.read_text() == reference(), "run `make reference`"
 
@@ -133,14 +133,14 @@ def test_random_pauses_cover_the_longest_moderation_that_the_study_knows() -> No
     assert pause_us(slow.replace("pace =", "pace_range = '70 us'\npace =")) == 70
 
 
-def test_a_pace_that_cannot_be_is_refused() -> None:
+def test_an_impossible_pace_is_refused() -> None:
     with pytest.raises(BadInputError, match="pace_range is for pace = 'random'"):
         parse_study(PACED.replace("pace = 'random'", "pace_range = '70 us'"), "t")
     with pytest.raises(BadInputError, match="'sockperf' paces its messages itself"):
         parse_study(PACED.replace("pace = 'random'", "pace = 'random'\nkind = 'sockperf'"), "t")
 
 
-def test_the_engine_is_told_the_pace_with_the_seed_of_the_trial() -> None:
+def test_the_engine_gets_the_pace_and_the_seed_of_the_trial() -> None:
     order = plan.block(parse_study(PACED, "t"), 0)[0]
     argv = engine_argv(order)
     assert argv[argv.index("--pace-us") + 1] == "500"
@@ -149,6 +149,6 @@ def test_the_engine_is_told_the_pace_with_the_seed_of_the_trial() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", 5, "0 %", "-5 %", "x %", "nan", True, [], "100 %"])
-def test_what_is_no_share_is_refused_with_an_example(value: object) -> None:
+def test_an_invalid_share_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(BadInputError, match=r"is not a share above 0 and below 100 %: write '5 %' or 0\.05"):
         parse_study(GOOD.replace("format = 1", f"format = 1\nmargin = {json.dumps(value)}"), "t")

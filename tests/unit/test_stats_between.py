@@ -29,7 +29,7 @@ few = arrays(np.float64, st.integers(2, 4), elements=st.floats(1.0, 1e6))
 
 @settings(deadline=None, max_examples=50)
 @given(few, few)
-def test_the_interval_of_few_blocks_is_welchs(a: np.ndarray, b: np.ndarray) -> None:
+def test_the_interval_of_few_blocks_is_that_of_welch(a: np.ndarray, b: np.ndarray) -> None:
     found = difference(a, b)
     assert found is not None
     if np.ptp(np.log(a)) < 1e-6 or np.ptp(np.log(b)) < 1e-6:
@@ -41,8 +41,8 @@ def test_the_interval_of_few_blocks_is_welchs(a: np.ndarray, b: np.ndarray) -> N
 
 @settings(deadline=None, max_examples=50)
 @given(rows, rows)
-def test_no_interval_is_much_narrower_than_welchs(a: np.ndarray, b: np.ndarray) -> None:
-    """A side's wider error may have more weight, and more degrees of freedom, so a little it can."""
+def test_no_interval_is_much_narrower_than_that_of_welch(a: np.ndarray, b: np.ndarray) -> None:
+    """It can be slightly narrower: the side with the larger error may have more weight and degrees of freedom."""
     found = difference(a, b)
     assert found is not None
     if np.ptp(np.log(a)) < 1e-6 or np.ptp(np.log(b)) < 1e-6:
@@ -55,26 +55,26 @@ THREE_BOOTS = BlockContext(variants=tuple(block % 3 for block in range(12)))
 
 
 def booted(rng: np.random.Generator, level: float) -> np.ndarray:
-    """Twelve blocks 1 % apart of a machine whose three boots are 2 % apart."""
+    """Twelve blocks with a spread of 1 %, on a machine whose three boots have one of 2 %."""
     return level * np.exp(rng.normal(0.0, 0.02, 3)[np.arange(12) % 3] + rng.normal(0.0, 0.01, 12))
 
 
-def test_boots_that_differ_are_no_change() -> None:
-    """Without a change the interval holds 1, and exactly on the margin neither claim is made more than alpha / 2."""
+def test_boots_that_differ_are_not_a_change() -> None:
+    """Without a change the interval covers 1; exactly on the margin neither claim is made in more than alpha / 2."""
     rng = np.random.default_rng(20)
     gates = 2_000
     equal = [difference(booted(rng, 1.0), booted(rng, 1.0), contexts=(THREE_BOOTS,) * 2) for _ in range(gates)]
     edge = [difference(booted(rng, 1.05), booted(rng, 1.0), contexts=(THREE_BOOTS,) * 2) for _ in range(gates)]
     held = sum(one is not None and one.log_cost.contains(0.0) for one in equal) / gates
-    said = {
+    found = {
         standing: sum(one is not None and one.standing is standing for one in edge) / gates for standing in Standing
     }
     assert held >= 0.94
-    assert said[Standing.WORSE] <= 0.03
-    assert said[Standing.WITHIN] <= 0.03
+    assert found[Standing.WORSE] <= 0.03
+    assert found[Standing.WITHIN] <= 0.03
 
 
-def test_what_widens_an_interval_is_told() -> None:
+def test_the_cause_of_a_wider_interval_is_reported() -> None:
     boots = np.array([1.0, 1.04, 1.09])[np.arange(12) % 3] * run(1.0, 0.002, 12)
     found = difference(1.03 * boots, run(1.0, 0.002, 12, seed=3), contexts=(THREE_BOOTS, THREE_BOOTS))
     assert found is not None
@@ -86,7 +86,7 @@ def test_what_widens_an_interval_is_told() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(rows, rows)
-def test_rates_are_times_turned_round(a: np.ndarray, b: np.ndarray) -> None:
+def test_rates_are_inverted_times(a: np.ndarray, b: np.ndarray) -> None:
     times, rates = difference(a, b), difference(1 / a, 1 / b, better=Better.LARGER)
     assert times is not None
     assert rates is not None
@@ -107,7 +107,7 @@ def test_rates_are_times_turned_round(a: np.ndarray, b: np.ndarray) -> None:
         (1.00, 0.20, Standing.UNDECIDED),
     ],
 )
-def test_standings(level: float, sd: float, standing: Standing) -> None:
+def test_the_standing_follows_from_interval_and_margin(level: float, sd: float, standing: Standing) -> None:
     found = difference(run(level, sd, seed=1), run(1.0, sd, seed=2))
     assert found is not None
     assert found.standing is standing, found
@@ -182,7 +182,7 @@ def test_identical_runs_are_rarely_worse_and_a_doubled_margin_is_mostly_found() 
         return sum(one is not None and one.standing is Standing.WORSE for one in found) / trials
 
     assert worse(1.0) <= 0.01
-    assert worse(1.05) <= 0.05, "on the margin itself: at most half of alpha, give or take the draw"
+    assert worse(1.05) <= 0.05, "exactly on the margin: at most alpha / 2, within sampling error"
     assert worse(1.10) >= 0.8
 
 
@@ -193,24 +193,24 @@ def test_the_floor_is_the_largest_difference_of_levels() -> None:
 
 
 def spread(level: float, n: int) -> np.ndarray:
-    """Blocks in no order whose logarithms have exactly that mean, and a standard deviation of 0.2."""
+    """Blocks in random order whose logarithms have exactly this mean and a standard deviation of 0.2."""
     drawn = np.random.default_rng(5).permutation(reference.norm.ppf((np.arange(n) + 0.5) / n))
     return level * np.exp(0.2 * drawn / drawn.std(ddof=1))
 
 
 @pytest.mark.parametrize(("level", "settled"), [(1.10, Standing.WORSE), (1.0, Standing.WITHIN)])
-def test_the_number_of_blocks_that_is_told_settles_it(level: float, settled: Standing) -> None:
+def test_the_reported_number_of_blocks_settles_it(level: float, settled: Standing) -> None:
     found = difference(spread(level, 8), spread(1.0, 8))
     assert found is not None
-    told = re.search(r"the interval contains the margin; about (\d+) blocks in each run would settle it", found.reason)
-    assert told
-    for blocks, standing in ((int(told[1]), settled), (int(told[1]) * 8 // 10, Standing.UNDECIDED)):
+    match = re.search(r"the interval contains the margin; about (\d+) blocks in each run would settle it", found.reason)
+    assert match
+    for blocks, standing in ((int(match[1]), settled), (int(match[1]) * 8 // 10, Standing.UNDECIDED)):
         more = difference(spread(level, blocks), spread(1.0, blocks))
         assert more is not None
         assert more.standing is standing
 
 
-def test_no_number_of_blocks_settles_what_lies_on_the_margin() -> None:
+def test_no_number_of_blocks_settles_an_estimate_on_the_margin() -> None:
     found = difference(spread(1.05, 8), spread(1.0, 8))
     assert found is not None
     assert found.reason == "the interval contains the margin; it lies on the margin itself"
@@ -220,7 +220,7 @@ def test_a_run_passes_where_it_is_shown_to_cost_no_more() -> None:
     assert [one for one in Standing if one.passes] == [Standing.WITHIN, Standing.BETTER]
 
 
-def test_a_wide_interval_is_not_said_to_lie_on_the_margin() -> None:
+def test_a_wide_interval_is_not_reported_as_on_the_margin() -> None:
     found = difference(np.array([1.0, 50.0]), np.array([1.0, 40.0]))
     assert found is not None
     assert found.reason.endswith("more than 1000 blocks in each run would be needed to settle it")

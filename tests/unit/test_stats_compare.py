@@ -79,7 +79,7 @@ def test_wilcoxon_agrees_with_scipy_without_ties(n: int) -> None:
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-def test_wilcoxon_of_many_pairs_joins_the_exact_one() -> None:
+def test_wilcoxon_of_many_pairs_agrees_with_the_exact_one() -> None:
     differences = np.random.default_rng(8).normal(0.15, 1.0, 150)
     expected = reference.wilcoxon(differences, method="exact")
     assert wilcoxon_signed_rank(differences).p_value == pytest.approx(expected.pvalue, rel=0.02)
@@ -129,7 +129,7 @@ def evidence(
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "p_difference", "p_equivalence", "p_beyond", "finding", "says"),
+    ("low", "high", "p_difference", "p_equivalence", "p_beyond", "finding", "message"),
     [
         (-0.02, 0.02, 0.9, 0.001, 1.0, Finding.WITHIN, "the interval lies within"),
         (-0.02, 0.02, 0.9, 0.05, 1.0, Finding.WITHIN, "the interval lies within"),
@@ -141,7 +141,7 @@ def evidence(
             1.0,
             Finding.WITHIN,
             "the interval lies within",
-        ),  # real, and smaller than the margin
+        ),  # real but smaller than the margin
         (0.02, 0.08, 0.05, 0.3, 0.5, Finding.DIFFERS, "not on which side"),
         (0.10, 0.20, 0.001, 1.0, 0.05, Finding.SLOWER, "beyond the margin"),
         (-0.20, -0.10, 0.001, 1.0, 0.001, Finding.FASTER, "beyond the margin"),
@@ -152,10 +152,12 @@ def evidence(
         (0.01, 0.03, 0.001, 0.2, 1.0, Finding.UNDECIDED, "within the margin by itself, but not after"),
     ],
 )
-def test_one_boundary_decides_each_figure(low, high, p_difference, p_equivalence, p_beyond, finding, says) -> None:
+def test_each_figure_is_decided_by_one_boundary(
+    low, high, p_difference, p_equivalence, p_beyond, finding, message
+) -> None:
     judged = judge(evidence(low, high, p_difference, p_equivalence, p_beyond))
     assert judged.finding is finding
-    assert says in judged.reason
+    assert message in judged.reason
 
 
 def test_without_spread_the_difference_alone_decides() -> None:
@@ -164,7 +166,7 @@ def test_without_spread_the_difference_alone_decides() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"margin": 0.0}, {"tail_margin": -0.1}, {"rarest_mode": 1.0}, {"rarest_mode": 0.0}])
-def test_criteria_that_nothing_can_meet_are_refused(wrong: dict[str, float]) -> None:
+def test_unsatisfiable_criteria_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInputError, match="is not between 0 and 1"):
         Criteria(**wrong)
 
@@ -174,7 +176,7 @@ WITHIN, SLOWER, FASTER, DIFFERS, OPEN = Finding
 
 
 @pytest.mark.parametrize(
-    ("mean", "median", "p99", "verdict", "says"),
+    ("mean", "median", "p99", "verdict", "message"),
     [
         (WITHIN, WITHIN, WITHIN, Verdict.NEAR_METAL, "all figures"),
         (WITHIN, WITHIN, FASTER, Verdict.NEAR_METAL, "all figures"),
@@ -189,13 +191,13 @@ WITHIN, SLOWER, FASTER, DIFFERS, OPEN = Finding
         (OPEN, WITHIN, WITHIN, Verdict.UNDECIDED, "the mean is undecided"),
     ],
 )
-def test_near_metal_needs_mean_median_and_p99(mean, median, p99, verdict, says) -> None:
+def test_near_metal_needs_mean_median_and_p99(mean, median, p99, verdict, message) -> None:
     found = conclude({MEAN: mean, MEDIAN: median, P99: p99}, {}, 14, Criteria())
     assert found.verdict is verdict
-    assert says in found.reason
+    assert message in found.reason
 
 
-def test_near_metal_needs_launches_enough_to_have_met_a_rare_mode() -> None:
+def test_near_metal_needs_enough_launches_to_have_seen_a_rare_mode() -> None:
     within = {MEAN: WITHIN, MEDIAN: WITHIN, P99: WITHIN}
     five = conclude(within, {}, 5, Criteria())
     assert (five.verdict, five.needs, five.settled) == (Verdict.UNDECIDED, 9, False)
@@ -203,7 +205,9 @@ def test_near_metal_needs_launches_enough_to_have_met_a_rare_mode() -> None:
     assert conclude(within, {}, 13, Criteria()).needs == 1
     assert conclude(within, {}, 5, Criteria(rarest_mode=0.5)).verdict is Verdict.NEAR_METAL
     assert conclude(within, {}, 4, Criteria(rarest_mode=0.5)).verdict is Verdict.UNDECIDED
-    assert conclude(within | {MEAN: SLOWER}, {}, 5, Criteria()).verdict is Verdict.SLOWER  # what was met needs no more
+    assert (
+        conclude(within | {MEAN: SLOWER}, {}, 5, Criteria()).verdict is Verdict.SLOWER
+    )  # seen: no more launches needed
 
 
 def test_few_blocks_cannot_tell_a_difference_from_a_drift() -> None:
@@ -221,7 +225,7 @@ def test_blocks_from_frozen_boots_do_not_drift() -> None:
     assert compare(by_mean(pairs), rng=rng()).headline.ratio == compare(by_mean(frozen), rng=rng()).headline.ratio
 
 
-def test_a_slow_launch_asks_for_more_of_them() -> None:
+def test_a_slow_launch_calls_for_more_launches() -> None:
     within = {MEAN: WITHIN, MEDIAN: WITHIN, P99: WITHIN}
     one = conclude(within, {}, 14, Criteria(), slow=1)
     assert (one.verdict, one.needs, one.settled) == (Verdict.UNDECIDED, 8, False)
@@ -233,10 +237,10 @@ def test_a_slow_launch_asks_for_more_of_them() -> None:
         assert reference.binom.cdf(slow, launches, 0.2) <= 0.05 < reference.binom.cdf(slow, launches - 1, 0.2)
         assert Criteria().least_with(slow) == launches
         assert reference.binom.cdf(slow, launches, rarest_excluded(launches, 0.05, slow)) == pytest.approx(0.05)
-    assert rarest_excluded(5, 0.05, slow=5) == 1.0, "where all were slow nothing is excluded"
+    assert rarest_excluded(5, 0.05, slow=5) == 1.0, "if all were slow, nothing is excluded"
 
 
-def test_launches_that_stand_apart_are_counted() -> None:
+def test_outlying_launches_are_counted() -> None:
     pairs = blocks(16, 1.0, 0.005, 1)
     late = BlockFigures(pairs.path * np.where(np.arange(16) == 7, 1.08, 1.0), pairs.baseline)
     found = compare(by_mean(late), rng=rng())
@@ -246,10 +250,10 @@ def test_launches_that_stand_apart_are_counted() -> None:
     quick = BlockFigures(late.baseline, late.path)
     assert compare(by_mean(quick), rng=rng()).slow == 0  # faster, or the baseline slower
     assert compare(by_mean(quick), rng=rng(), better=Better.LARGER).slow == 1
-    assert compare(by_mean(blocks(16, 1.0, 0.05, 1)), rng=rng()).slow == 0  # apart from nothing
+    assert compare(by_mean(blocks(16, 1.0, 0.05, 1)), rng=rng()).slow == 0  # nothing to be apart from
 
 
-def test_a_refused_figure_keeps_a_cell_from_near_metal_and_one_that_does_not_apply_does_not() -> None:
+def test_a_refused_figure_prevents_near_metal_but_an_inapplicable_one_does_not() -> None:
     assert conclude({MEAN: WITHIN}, {}, 14, Criteria()).verdict is Verdict.NEAR_METAL
     no_tail = conclude({MEAN: WITHIN, MEDIAN: WITHIN}, {P99: "n = 100 cannot support it"}, 14, Criteria())
     assert (no_tail.verdict, no_tail.settled) == (Verdict.UNDECIDED, True)
@@ -269,7 +273,7 @@ def test_clear_cases_get_the_clear_verdict() -> None:
     assert compare(by_mean(blocks(14, 1.00, 0.30, 1)), rng=rng()).verdict is Verdict.UNDECIDED
 
 
-def test_bandwidth_is_better_larger() -> None:
+def test_larger_bandwidth_is_better() -> None:
     slower = estimate_ratio(blocks(10, 0.70, 0.01, 1), rng=rng(), better=Better.LARGER)
     assert slower.finding is Finding.SLOWER
     assert slower.ratio == pytest.approx(0.70, rel=0.02)
@@ -289,13 +293,13 @@ def test_the_tail_has_a_margin_of_its_own() -> None:
     assert compare(tail, rng=rng(), criteria=Criteria(tail_margin=0.05)).verdict is Verdict.SLOWER_TAIL
 
 
-def test_drift_that_both_share_cancels() -> None:
+def test_drift_shared_by_both_sides_cancels() -> None:
     pairs = blocks(10, 1.10, 0.005, 4)
     drifting = BlockFigures(pairs.path * np.arange(1, 11), pairs.baseline * np.arange(1, 11))
     assert estimate_ratio(drifting, rng=rng()).ratio == pytest.approx(estimate_ratio(pairs, rng=rng()).ratio)
 
 
-def test_few_blocks_say_so() -> None:
+def test_too_few_blocks_are_reported() -> None:
     one = estimate_ratio(blocks(1, 2.0, 0.01, 1), rng=rng())
     assert (one.interval, one.finding, one.method) == (None, Finding.UNDECIDED, IntervalMethod.NONE)
     assert "1 blocks are not enough" in one.judgement.reason
@@ -378,8 +382,8 @@ def test_family_correction_keeps_the_places_of_missing_tails() -> None:
 
 
 @pytest.mark.parametrize(("level", "place"), [(0.9, 89), (0.95, 94), (0.99, 98), (0.999, 98)])
-def test_a_bootstrapped_interval_reaches_to_one_of_its_replicates(level: float, place: int) -> None:
-    """With 99 of them the 90th is that of 90 %, exactly; rounding takes no other."""
+def test_a_bootstrapped_interval_ends_at_one_of_its_replicates(level: float, place: int) -> None:
+    """Of 99 replicates the 90th is exactly that of 90 %; rounding does not select another."""
     values = np.array([0.1, 0.4, -0.2, 0.3, 0.05, 0.7])
     weights = np.sqrt([0.5, 1.0, 1.5, 0.5, 1.0, 1.5]) * [-1, -1, -1, 1, 1, 1]
     drawn = rng().choice(weights, size=(99, 6)) * (values - values.mean())
@@ -388,18 +392,18 @@ def test_a_bootstrapped_interval_reaches_to_one_of_its_replicates(level: float, 
     assert found.high - found.low == pytest.approx(2 * reached * values.std(ddof=1) / math.sqrt(6))
 
 
-def test_a_spread_counts_from_the_rounding_of_a_double_on() -> None:
+def test_a_spread_below_the_rounding_of_doubles_does_not_count() -> None:
     assert moments(ROUNDING * np.array([-1.0, 1.0])).sd == pytest.approx(ROUNDING * math.sqrt(2))
     assert moments(ROUNDING * np.array([-0.7, 0.7])).sd == 0.0
     assert moments(1000 + ROUNDING * np.array([-700.0, 700.0])).sd == 0.0
 
 
-def test_differences_without_a_spread_are_chance_only_where_there_are_none() -> None:
+def test_differences_without_spread_are_chance_only_if_zero() -> None:
     assert two_sided_p(moments(np.zeros(3))) == 1.0
     assert two_sided_p(moments(np.ones(3))) == 0.0
 
 
-def test_an_end_on_a_bound_is_not_inside_of_it() -> None:
+def test_an_end_on_a_bound_is_not_inside_it() -> None:
     one = Interval(1.0, 2.0, 0.95)
     assert one.inside(0.9, 2.1)
     assert not one.inside(1.0, 2.1)
@@ -423,14 +427,14 @@ def test_noise_floor_of_a_quiet_and_a_loud_machine() -> None:
     assert quiet.block_spread == pytest.approx(0.005 * 2**0.5, rel=0.6)
 
 
-def test_noise_floor_tells_an_order_effect() -> None:
+def test_noise_floor_detects_an_order_effect() -> None:
     assert noise_floor(blocks(10, 1.03, 0.005, 3), rng=rng()).false_alarm
     alone = noise_floor(blocks(1, 1.0, 0.005, 3), rng=rng())
     assert (alone.floor, alone.hides_margin) == (None, True)
 
 
 def test_an_interval_over_occasions_covers_the_next_one_and_one_over_blocks_does_not() -> None:
-    """Occasions differ by 3 %, blocks of one by 1 %; what a fourth finds varies as they do."""
+    """Occasions differ by 3 %, the blocks of one by 1 %; a fourth occasion varies like the others."""
     rng = np.random.default_rng(5)
     occasions, blocks, studies = 3, 8, 1500
     covered = {"occasions": 0, "levels": 0, "blocks": 0}
@@ -459,8 +463,8 @@ def _student(figures: BlockFigures) -> Interval:
     return Interval(float(np.exp(log_ratios.mean() - reach)), float(np.exp(log_ratios.mean() + reach)), 0.95)
 
 
-def test_occasions_are_judged_by_what_another_one_would_give() -> None:
-    """The mean of 3, 4 and 5 % slower is shown to differ from 1; another occasion may lie on either side of it."""
+def test_occasions_are_judged_by_the_interval_for_another_one() -> None:
+    """The mean of 3, 4 and 5 % slower is shown to differ from 1; another occasion may fall on either side of 1."""
     costs = np.exp([0.03, 0.04, 0.05])
     mean = estimate_ratio(BlockFigures(costs, np.ones(3)), rng=rng())
     another = estimate_ratio(BlockFigures(costs, np.ones(3), context=OCCASIONS, launches=3), rng=rng())
@@ -479,7 +483,7 @@ def test_occasions_are_judged_by_what_another_one_would_give() -> None:
 
 
 def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
-    """Block 3 has no baseline: occasion 0 is block 0 and 1, occasion 1 block 2 alone."""
+    """Block 3 has no baseline: occasion 0 has blocks 0 and 1, occasion 1 only block 2."""
     path, base = ({n: summarize(np.array([ns])) for n, ns in enumerate(side)} for side in ((1, 4, 9, 8), (1, 1, 3)))
     figures, _ = pair_launches(path, [base], occasion=lambda block: block // 2)
     assert figures[MEAN].path.tolist() == pytest.approx([2.0, 9.0])
@@ -488,7 +492,7 @@ def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
     assert figures[MEAN].context.occasions
 
 
-def test_both_launches_of_the_baseline_stand_for_a_block() -> None:
+def test_both_launches_of_the_baseline_count_for_a_block() -> None:
     def launch(ns: int) -> Summary:
         return summarize(np.array([ns]))
 
@@ -496,12 +500,12 @@ def test_both_launches_of_the_baseline_stand_for_a_block() -> None:
         {0: launch(300), 1: launch(300)}, [{0: launch(100), 1: launch(50)}, {0: launch(400)}]
     )
     assert refused == {}
-    assert figures[MEAN].baseline == pytest.approx([200.0, 50.0])  # geometric mean; alone where the other failed
+    assert figures[MEAN].baseline == pytest.approx([200.0, 50.0])  # geometric mean, or the only one if the other failed
 
 
 @pytest.mark.parametrize("few", ["path", "baseline", "a part of the path"])
-def test_a_metric_of_one_side_alone_is_refused(few: str) -> None:
-    """A mean a launch beside thousands of samples a launch: the tail of one side is unknown, not without a meaning."""
+def test_a_metric_on_only_one_side_is_refused(few: str) -> None:
+    """One mean per launch beside thousands of samples per launch: one side's tail is unknown, not inapplicable."""
     many = {block: summarize(np.arange(1_000_000, 1_001_000)) for block in range(14)}
     one = {block: summarize(np.array([1_000_500])) for block in range(14)}
     path = {"path": one, "baseline": many, "a part of the path": {**many, **{b: one[b] for b in range(2)}}}[few]
@@ -514,7 +518,7 @@ def test_a_metric_of_one_side_alone_is_refused(few: str) -> None:
     assert "no median" in verdict.reason
 
 
-def test_launches_of_a_few_samples_on_both_sides_have_a_mean_alone() -> None:
+def test_launches_of_a_few_samples_on_both_sides_have_only_a_mean() -> None:
     one = {block: summarize(np.array([1_000_500])) for block in range(14)}
     figures, refused = pair_launches(one, [one])
     assert (set(figures), refused) == ({MEAN}, {})

@@ -1,4 +1,4 @@
-"""Modes of one launch: found where they are, not found where they are not, and in the order in which they come."""
+"""Modes of one launch: found where they exist and nowhere else, and in their order in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found(ns: np.ndarray) -> Modes | None:
     return find_modes(whole, order(whole))
 
 
-def test_two_atoms_have_the_largest_dip_there_is_and_even_spacing_the_least() -> None:
+def test_two_atoms_have_the_largest_possible_dip_and_even_spacing_the_smallest() -> None:
     # The dip of two equal atoms is 1/4 and that of n evenly spaced points 1/(2n): Hartigan and Hartigan (1985).
     two = np.sort(np.concatenate((np.linspace(0.0, 1e-9, 200), np.linspace(1.0, 1.0 + 1e-9, 200))))
     statistic, cut = excess_mass(two)
@@ -57,13 +57,13 @@ def test_the_order_of_modes_in_time(labels: np.ndarray, order: str) -> None:
     assert order_of(labels.astype(np.int64)) == order
 
 
-def test_three_modes_are_three() -> None:
+def test_three_modes_are_found() -> None:
     modes = found(rng().choice([10_000, 20_000, 40_000], 1000) * rng().lognormal(0, 0.03, 1000))
     assert modes is not None
     assert [round(one.centre_ns, -4) for one in modes.modes] == [10_000, 20_000, 40_000]
 
 
-def test_more_levels_than_modes_are_told_lose_no_sample() -> None:
+def test_more_levels_than_reported_modes_lose_no_sample() -> None:
     modes = found(rng().choice([1_000, 3_000, 9_000, 27_000, 81_000, 243_000], 3000) * rng().lognormal(0, 0.02, 3000))
     assert modes is not None
     assert len(modes.modes) == 4
@@ -71,12 +71,12 @@ def test_more_levels_than_modes_are_told_lose_no_sample() -> None:
     assert all(a.high_ns < b.low_ns for a, b in itertools.pairwise(modes.modes))
 
 
-def test_fewer_than_forty_samples_are_not_asked_for_modes() -> None:
+def test_fewer_than_forty_samples_are_not_searched_for_modes() -> None:
     assert found(np.where(EVEN[:39], 97_000, 35_000)) is None
     assert found(np.where(EVEN[:40], 97_000, 35_000)) is not None
 
 
-def test_launches_stand_apart_on_either_side() -> None:
+def test_launches_can_be_outliers_on_either_side() -> None:
     logs = np.log(np.array([443.0, 206.0, 442.0, 443.5, 442.5, 610.0, 443.0]))
     assert np.flatnonzero(apart(logs, math.log(1.05))).tolist() == [1, 5]
     assert slow_launches(logs, math.log(1.05)) == 1
@@ -84,7 +84,7 @@ def test_launches_stand_apart_on_either_side() -> None:
 
 
 @pytest.mark.parametrize(("slow", "count"), [(1.10, 1), (1.049, 0)])
-def test_a_launch_stands_apart_by_the_bound_and_by_six_spreads(slow: float, count: int) -> None:
+def test_an_outlying_launch_exceeds_the_bound_and_six_spreads(slow: float, count: int) -> None:
     costs = np.log(np.array([1.0, 1.001, 0.999, 1.002, 0.998, 1.0, slow]))
     assert slow_launches(costs, math.log(1.05)) == count
     assert slow_launches(10 * costs, math.log(1.05)) == (1 if slow > 1.0 + 6 * 0.002 else 0)
@@ -101,7 +101,7 @@ def test_a_launch_stands_apart_by_the_bound_and_by_six_spreads(slow: float, coun
         rng().normal(8_000, 800, 1000).round(-3),  # a clock that ticks in microseconds
         np.full(400, 7_000.0),
         rng().uniform(1_000, 9_000, 1000),
-        np.where(EVEN, 10_000, 10_200) + rng().normal(0, 5, 400),  # closer than any verdict minds
+        np.where(EVEN, 10_000, 10_200) + rng().normal(0, 5, 400),  # closer than matters to any verdict
     ],
     ids=["log-normal", "Pareto", "normal", "coarse clock", "constant", "uniform", "2 % apart"],
 )
@@ -109,18 +109,18 @@ def test_one_group_has_no_modes(ns: np.ndarray) -> None:
     assert found(ns) is None
 
 
-def test_a_median_in_a_gap_is_refused_and_the_mean_stands() -> None:
+def test_a_median_in_a_gap_is_refused_but_the_mean_is_kept() -> None:
     alternating = (np.where(EVEN, 97_000, 35_000) + rng().normal(0, 500, 400)).astype(np.int64)
     summary = summarize(alternating)
     assert summary.figure(Metric.MEDIAN) == (None, f"the median lies in the gap between {summary.modes}")
-    one_less = summarize(alternating[1:])  # now the median lies in a mode, and its interval in both
+    one_less = summarize(alternating[1:])  # now the median is in one mode, and its interval covers both
     assert one_less.figure(Metric.MEDIAN)[0] is None
     assert "interval is wider than 0.05" in one_less.figure(Metric.MEDIAN)[1]
     means = [one.figure(Metric.MEAN)[0] for one in (summary, one_less)]
     assert means[0] == pytest.approx(means[1], rel=0.005)
 
 
-def test_a_median_that_few_samples_cannot_hold_is_refused_at_the_margin_asked_for() -> None:
+def test_a_median_that_few_samples_cannot_support_is_refused_by_the_margin() -> None:
     summary = summarize(rng().lognormal(9, 0.2, 100).astype(np.int64))
     assert summary.figure(Metric.MEDIAN, 0.05)[0] is None
     assert summary.figure(Metric.MEDIAN, 0.30) == (summary.median_ns, "")
@@ -135,7 +135,7 @@ def test_the_mean_leaves_one_percent_out_at_each_end() -> None:
     assert summarize(ns).figure(Metric.MEAN)[0] == pytest.approx((195 * 1_000 + 1) / 196)
 
 
-def test_samples_that_alternate_are_not_worth_their_number() -> None:
+def test_alternating_samples_have_a_smaller_effective_size() -> None:
     noise = rng().normal(0, 1, 10_000)
     alternating = summarize((1_000 + 100 * (np.arange(10_000) % 2)).astype(np.int64)).effective_n
     assert alternating == pytest.approx(100, rel=0.02)

@@ -43,7 +43,7 @@ def test_error_under_all_looks_is_nominal_for_student_t(plan: StoppingPlan) -> N
     assert 0.047 <= crossed.mean() <= 0.056
 
 
-def test_looking_after_each_block_without_a_plan_would_fail() -> None:
+def test_looking_after_each_block_without_a_plan_inflates_errors() -> None:
     rng = np.random.default_rng(17)
     values = rng.normal(size=(10_000, 15))
     crossed = np.zeros(len(values), dtype=bool)
@@ -62,7 +62,7 @@ def test_repeated_p_agrees_with_the_interval_at_its_level() -> None:
         assert 0.0 < repeated_p(looks, 0.7, index, 1e-300, (0.05, 0.10)) < 1e-200
 
 
-def test_looks_are_planned_and_end_at_the_cap() -> None:
+def test_looks_are_planned_up_to_the_cap() -> None:
     plan = StoppingPlan(12, min_blocks=5, step_blocks=3)
     assert plan.looks == (5, 8, 11, 12)
     assert StoppingPlan(5).looks == (5,)
@@ -90,7 +90,7 @@ def noise(n: int, sd: float, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).normal(0.0, sd, n)
 
 
-def test_before_the_first_look_nothing_is_said() -> None:
+def test_before_the_first_look_nothing_is_decided() -> None:
     found = look(noise(4, 0.01), StoppingPlan(15))
     assert (found.stop, found.interval, found.finding, found.blocks) == (False, None, Finding.UNDECIDED, 0)
 
@@ -102,7 +102,7 @@ def test_clear_comparisons_stop_at_the_first_look() -> None:
     assert look(noise(5, 0.005) - 0.3, StoppingPlan(15)).finding is Finding.FASTER
 
 
-def test_noisy_comparisons_go_on_to_the_cap() -> None:
+def test_noisy_comparisons_continue_to_the_cap() -> None:
     loud = noise(20, 0.3)
     between, cap = look(loud[:7], StoppingPlan(15)), look(loud[:15], StoppingPlan(15))
     assert (between.stop, between.finding, between.blocks) == (False, Finding.UNDECIDED, 7)
@@ -110,7 +110,7 @@ def test_noisy_comparisons_go_on_to_the_cap() -> None:
     assert look(loud, StoppingPlan(15)) == look(loud[:15], StoppingPlan(15))
 
 
-def test_between_planned_looks_the_last_one_counts() -> None:
+def test_between_planned_looks_the_latest_one_counts() -> None:
     plan = StoppingPlan(15, step_blocks=5)
     loud = noise(15, 0.3)
     assert look(loud[:9], plan) == look(loud[:5], plan)
@@ -122,7 +122,7 @@ def test_a_precise_interval_stops_though_undecided() -> None:
     assert (found.stop, found.finding, found.precise) == (True, Finding.UNDECIDED, True)
 
 
-def test_many_comparisons_ask_for_more_evidence() -> None:
+def test_many_comparisons_need_more_evidence() -> None:
     values = noise(5, 0.05) + 0.2
     assert look(values, StoppingPlan(15)).stop
     assert not look(values, StoppingPlan(15, comparisons=100)).stop
@@ -149,5 +149,5 @@ def test_interval_and_p_value_agree_on_the_difference() -> None:
         found = sequential_evidence(noise(8, 0.1) + shift, plan)
         assert found is not None
         _, evidence = found
-        # Skewness moves one end of the interval out, so the interval may hold what the p-value refutes, never less.
+        # Skewness moves one end of the interval outwards, so it may cover values that the p-value rejects, never fewer.
         assert evidence.p_difference <= plan.alpha or evidence.difference.contains(0.0)

@@ -51,7 +51,7 @@ def test_durations_beyond_32_bits_are_exact() -> None:
     assert order(ns[:1]).dtype == np.int32
 
 
-def test_the_input_is_left_as_it_was() -> None:
+def test_the_input_is_not_modified() -> None:
     ns = latencies_ns(1_000)
     before = ns.copy()
     summarize(ns)
@@ -60,13 +60,13 @@ def test_the_input_is_left_as_it_was() -> None:
 
 # Conover's table A3: for n = 20 and the median, ranks 6 and 15 hold at 95.86 %; for n = 10, ranks 2 and 9 at 97.85 %.
 @pytest.mark.parametrize(("n", "ranks"), [(6, (1, 6)), (10, (2, 9)), (20, (6, 15))])
-def test_median_ranks_are_the_published_ones(n: int, ranks: tuple[int, int]) -> None:
+def test_median_ranks_match_the_published_ones(n: int, ranks: tuple[int, int]) -> None:
     assert quantile_ranks(n, 0.5) == ranks
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.9, 0.95, 0.99, 0.999])
 @pytest.mark.parametrize("n", [40, 400, 4_000, 100_000])
-def test_ranks_are_the_tightest_that_cover(n: int, probability: float) -> None:
+def test_ranks_are_the_tightest_with_coverage(n: int, probability: float) -> None:
     ranks = quantile_ranks(n, probability)
     if ranks is None:
         assert n < support(probability)
@@ -78,7 +78,7 @@ def test_ranks_are_the_tightest_that_cover(n: int, probability: float) -> None:
 
 
 @pytest.mark.parametrize(("probability", "needed"), [(0.5, 6), (0.9, 36), (0.95, 72), (0.99, 368), (0.999, 3_688)])
-def test_a_percentile_is_refused_below_its_support_and_given_from_there_on(probability: float, needed: int) -> None:
+def test_a_percentile_needs_its_minimum_of_samples(probability: float, needed: int) -> None:
     ordered = order(latencies_ns(needed))
     refused = quantile(ordered[:-1], probability)
     assert refused.value_ns is None
@@ -137,8 +137,8 @@ def test_a_percentile_lies_between_the_samples_of_its_ranks() -> None:
     assert found.interval_ns == Interval(40.0, 61.0, 0.95)
 
 
-def test_batches_that_are_constant_count_as_a_sample_each() -> None:
-    """Twenty batches of twenty, at 90 and 110 in turn: s^2 = 40,000 / 399, their means have the variance 2,000 / 19."""
+def test_constant_batches_count_as_one_sample_each() -> None:
+    """Twenty batches of 20, alternately 90 and 110: s^2 = 40,000 / 399; their means have the variance 2,000 / 19."""
     ns = np.repeat(np.tile([90, 110], 10), 20).astype(np.int64)
     assert summarize(ns).effective_n == pytest.approx(400 * (40_000 / 399) / (20 * 2_000 / 19), rel=1e-9)
 
@@ -148,7 +148,7 @@ def test_dependence_of_an_ar1_process(rho: float) -> None:
     n = 200_000
     ns = autoregressive(n, rho, seed=3)
     assert summarize(ns).lag1_autocorrelation == pytest.approx(rho, abs=0.01)
-    # For AR(1) the effective size is n (1 - rho) / (1 + rho); batch means of 447 batches know it to about 7 %.
+    # For AR(1) the effective size is n (1 - rho) / (1 + rho); batch means of 447 batches estimate it to about 7 %.
     assert summarize(ns).effective_n == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.25)
 
 

@@ -36,7 +36,7 @@ PLANS = pytest.mark.parametrize("plan", [None, StoppingPlan(12)])
 NOISE = np.random.default_rng(4).normal(0.0, 0.01, 12)
 
 
-def test_blocks_that_drift_widen_and_others_do_not() -> None:
+def test_only_blocks_that_drift_widen_the_interval() -> None:
     drifting = np.linspace(-0.05, 0.05, 12) + NOISE
     for values in (drifting, -drifting):
         of, why = widened(moments(values), values)
@@ -56,7 +56,7 @@ def test_drift_is_measured_by_the_first_cosines(n: int, q: int) -> None:
     assert found.standard_error == pytest.approx(math.sqrt(sum((wave @ values) ** 2 for wave in waves) / q / n))
 
 
-def test_boots_that_differ_are_a_random_effect() -> None:
+def test_differences_between_boots_are_a_random_effect() -> None:
     values = np.array([0.0, 0.1, 0.2] * 4) + NOISE
     found = between_variants(moments(values), values, BOOTS)
     assert found is not None
@@ -68,7 +68,7 @@ def test_boots_that_differ_are_a_random_effect() -> None:
     assert between_variants(moments(alike), alike, BOOTS) is None
 
 
-def test_blocks_and_boots_widen_where_an_analysis_of_variance_says_so() -> None:
+def test_blocks_and_boots_widen_if_an_analysis_of_variance_finds_an_effect() -> None:
     """Against scipy: one-way over boots at 0.25; slow cosines against the others, as a regression, at 0.1."""
     rng = np.random.default_rng(21)
     decided = set()
@@ -89,7 +89,7 @@ def skewed(plain: Interval, values: FloatArray) -> Interval:
     return for_skewness(plain, third_cumulant(of, values), of.standard_error**2, of.df)
 
 
-def test_skewness_adds_what_johnsons_t_has_on_the_side_of_the_tail() -> None:
+def test_skewness_widens_the_side_of_the_tail_by_johnsons_t() -> None:
     """Johnson (1978), "Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363)."""
     values = np.array([0.0, 0.01, 0.02, 0.02, 0.03, 0.11])
     of, plain = moments(values), Interval(-0.02, 0.08, 0.95)
@@ -114,7 +114,7 @@ def test_intervals_over_boots_cover_another_set_of_boots() -> None:
 
 
 @PLANS
-def test_a_baseline_that_differs_from_itself_widens_by_as_much(plan: StoppingPlan | None) -> None:
+def test_a_baseline_that_differs_from_itself_widens_by_that_difference(plan: StoppingPlan | None) -> None:
     def found(twins: FloatArray) -> RatioEstimate:
         path = BlockFigures(np.exp(NOISE + 0.2), np.ones(12), context=BlockContext(twins=twins))
         return estimate_ratio(path, rng=np.random.default_rng(2), plan=plan)
@@ -131,7 +131,7 @@ def test_a_baseline_that_differs_from_itself_widens_by_as_much(plan: StoppingPla
     assert found(np.append(np.full(8, math.nan), NOISE[:4] + 0.03)).interval == alone.interval  # too few to tell
 
 
-def test_equality_cannot_be_shown_within_what_the_baseline_differs_from_itself() -> None:
+def test_equality_cannot_be_shown_within_the_baselines_difference_from_itself() -> None:
     path = BlockFigures(np.exp(NOISE), np.ones(12), context=BlockContext(twins=0.06 + NOISE))
     found = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline
     assert found.judgement.p_equivalence is not None
@@ -139,7 +139,7 @@ def test_equality_cannot_be_shown_within_what_the_baseline_differs_from_itself()
     assert found.finding == "undecided"
 
 
-def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itself() -> None:
+def test_a_small_difference_is_not_claimed_if_the_baseline_differs_from_itself() -> None:
     def finding(gap: float, twins: FloatArray) -> tuple[str, str]:
         path = BlockFigures(np.exp(NOISE - NOISE.mean() + gap), np.ones(12), context=BlockContext(twins=twins))
         judged = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline.judgement
@@ -154,19 +154,19 @@ def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itsel
     assert finding(0.0, 0.01 + NOISE / 9)[0] == "within"
 
 
-def test_an_offset_is_that_of_the_known_blocks() -> None:
+def test_an_offset_is_computed_from_the_known_blocks() -> None:
     assert offset_of(BlockContext(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02]))) == pytest.approx(0.02)
     assert offset_of(BlockContext(NOISE)) == 0.0
 
 
-def test_an_offset_is_shown_at_alpha_itself_and_not_beyond_it() -> None:
+def test_an_offset_is_significant_at_alpha_but_not_above() -> None:
     twins = np.array([0.02, 0.03, 0.01, 0.02, 0.025])
     assert offset_of(BlockContext(twins), 0.05, lambda _: 0.05) == pytest.approx(0.021)
     assert offset_of(BlockContext(twins), 0.05, lambda _: 0.0501) == 0.0
 
 
 def test_blocks_from_frozen_boots_do_not_follow_each_other() -> None:
-    """A trend over lives of frozen machines is chance; the same values on a machine that runs on are drift."""
+    """A trend over machines restored from a snapshot is chance; the same values on a running machine are drift."""
     values = np.linspace(-0.05, 0.05, 9) + np.tile([0.001, -0.001, 0.0], 3)
     of, why = widened(moments(values), values)
     assert of.standard_error > 1.5 * moments(values).standard_error
@@ -174,15 +174,15 @@ def test_blocks_from_frozen_boots_do_not_follow_each_other() -> None:
     assert widened(moments(values), values, BlockContext(variants=(0, 1, 2) * 3)) == (moments(values), "")
 
 
-def test_the_twins_of_frozen_boots_are_asked_for_their_boots_alone() -> None:
+def test_twins_from_frozen_boots_are_tested_only_for_boots() -> None:
     twins = np.array([0.0, math.nan, 0.01, 0.03, 0.07, 0.09, 0.05])
     boots = (0, 0, 1, 2, 0, 1, 2)
     assert offset_of(BlockContext(twins)) == 0.0
     assert offset_of(BlockContext(twins, boots)) == pytest.approx(np.nanmean(twins))
 
 
-def test_boots_of_the_baseline_against_itself_differ_by_chance_alone() -> None:
-    """Both names are lives of one frozen machine: what its boots seem to differ by is noise of blocks."""
+def test_boots_of_the_baseline_against_itself_differ_only_by_chance() -> None:
+    """Both names are restored from one frozen machine: apparent differences of its boots are noise of blocks."""
     apart = np.exp(np.array([0.0, 0.012, -0.006] * 4) + NOISE / 10.0)
     booted = BlockFigures(apart, np.ones(12), context=BlockContext(variants=BOOTS))
     steady = BlockFigures(apart, np.ones(12), context=BlockContext(variants=(0,) * 12))
@@ -193,20 +193,20 @@ def test_boots_of_the_baseline_against_itself_differ_by_chance_alone() -> None:
     assert [is_quiet(booted, floor, plan) for floor in (0.99 * floors[0], floors[0])] == [False, True]
     path = estimate_ratio(booted, rng=np.random.default_rng(1), plan=plan).evidence
     assert path is not None
-    assert math.expm1(path.difference.high) > 1.5 * floors[0]  # of a path, boots may differ
+    assert math.expm1(path.difference.high) > 1.5 * floors[0]  # boots of another path may differ
     assert "boots of the machine differ" in path.wider
     twins = np.array([0.02, 0.032, 0.014] * 4) + NOISE / 10.0
     assert offset_of(BlockContext(twins, BOOTS)) == pytest.approx(np.mean(twins))
 
 
-def test_boots_that_are_the_same_within_differ_by_all_there_is() -> None:
+def test_boots_without_spread_inside_differ_by_the_whole_spread() -> None:
     values = np.array([0.0, 0.1, 0.3] * 2)
     found = between_variants(moments(values), values, (0, 1, 2, 0, 1, 2))
     assert found is not None
     assert (found.df, found.standard_error) == (2, pytest.approx(np.std([0.0, 0.1, 0.3], ddof=1) / math.sqrt(3)))
 
 
-def test_no_look_is_less_sure_of_equality_than_even() -> None:
+def test_no_look_counts_equality_as_less_likely_than_even() -> None:
     """A one-sided p-value of over a half counts as a half at every look, whatever the spending makes of it."""
     asked: list[float] = []
 
@@ -224,7 +224,7 @@ def test_no_look_is_less_sure_of_equality_than_even() -> None:
     assert max(asked) == 1.0
 
 
-def test_launches_give_their_twins_and_boots() -> None:
+def test_twins_and_boots_are_taken_from_launches() -> None:
     def launches(*means: int) -> dict[int, object]:
         return {block: summarize(np.full(10, mean)) for block, mean in enumerate(means) if mean}
 
@@ -237,7 +237,7 @@ def test_launches_give_their_twins_and_boots() -> None:
     np.testing.assert_allclose(figures[Metric.MEAN].baseline, [100.0, math.sqrt(110 * 121), 130.0])
 
 
-def test_the_long_tail_alone_moves_its_end() -> None:
+def test_only_the_end_on_the_long_tail_moves() -> None:
     values = np.array([0.0, 0.0, 0.01, 0.0, 0.01, 0.2])
     plain = Interval(-0.05, 0.12, 0.95)
     right = skewed(plain, values)

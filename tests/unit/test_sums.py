@@ -1,4 +1,4 @@
-"""Seals, and what is kept of files that agreed."""
+"""Seals, and the cache of files whose checksums matched."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_sealed_document_is_these_bytes() -> None:
+def test_a_sealed_document_has_exactly_these_bytes() -> None:
     rest = b' "a": [\n  1\n ],\n "b": null\n}\n'
     digest = hashlib.sha256(rest).hexdigest()
     assert sums.sealed({"b": None, "a": [1]}) == b'{\n "sha256": "' + digest.encode() + b'",\n' + rest
 
 
 @pytest.mark.parametrize(("age_s", "kept"), [(1, False), (3, True)])
-def test_only_a_file_that_is_older_than_a_tick_is_not_read_again(
+def test_only_a_file_older_than_a_clock_tick_is_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: int, kept: bool
 ) -> None:
     monkeypatch.setattr(sums, "_seen", {})

@@ -1,4 +1,4 @@
-"""What reaches a terminal, a spreadsheet or a closed pipe: text as text, and an end without a traceback."""
+"""Output to a terminal, a spreadsheet or a closed pipe: text stays text, and no failure ends in a traceback."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path) -> 
     assert "\\u" in ended.stdout
 
 
-def test_commands_can_be_typed_as_they_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_commands_can_be_typed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = STUDY.replace('kind = "fake"\n\n[[path]]', 'kind = "fake"\n[host.options]\n"fail.b" = "gone"\n[[path]]', 1)
     root = make_run(tmp_path / "a run; rm x", text)
     assert run(["compare", str(root)]) == 0
@@ -82,7 +82,7 @@ def test_commands_can_be_typed_as_they_are_printed(tmp_path: Path, capsys: pytes
         assert words[1] == str(root)
 
 
-def test_the_list_of_trials_cuts_no_name_and_counts_blocks_as_the_report_does(
+def test_the_list_of_trials_truncates_no_name_and_counts_blocks_like_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"guest-with-a-virtual-function-{number}" for number in range(2)]
@@ -99,19 +99,19 @@ def test_the_list_of_trials_cuts_no_name_and_counts_blocks_as_the_report_does(
     assert max(map(len, out.splitlines())) <= 50
 
 
-def test_text_is_no_markup_and_commands_no_terminal() -> None:
+def test_text_is_not_interpreted_as_markup_or_terminal_commands() -> None:
     table = Table(ATTACK, title=ATTACK)
     table.add_row(ATTACK)
     for thing in (ATTACK, table):
-        said = _drawn(thing)
-        assert "[/b] [openmpi] [red]x :boom:" in said
-        assert not {"\x07", "\x9b", "\u202e"} & set(said)
-        assert "\x1b]" not in said
-        assert "\x1b[2J" not in said
-        assert "\u241b]0;owned" in said
+        drawn = _drawn(thing)
+        assert "[/b] [openmpi] [red]x :boom:" in drawn
+        assert not {"\x07", "\x9b", "\u202e"} & set(drawn)
+        assert "\x1b]" not in drawn
+        assert "\x1b[2J" not in drawn
+        assert "\u241b]0;owned" in drawn
 
 
-def test_no_line_ends_with_blanks_and_none_is_lost_within() -> None:
+def test_trailing_blanks_are_removed_and_inner_ones_kept() -> None:
     out = io.StringIO()
     console = Console(file=out, width=20)
     table = Table("name", "what", box=None, pad_edge=False)
@@ -142,11 +142,11 @@ def test_visible_text_keeps_its_lines() -> None:
     assert NearmetalError("\x1b[2J", hint="\x07").render() == "error: \u241b[2J\nhint: \u2407"
 
 
-def test_text_in_latex_commands_neither_tex_nor_terminal() -> None:
+def test_text_in_latex_cannot_inject_tex_or_terminal_commands() -> None:
     assert escape("\\a\x1b[2J_") == "\\textbackslash{}a\u241b[2J\\_"
 
 
-def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+def test_a_spreadsheet_never_reads_text_as_a_formula() -> None:
     made = table(["=a"], [["=1+1", "+x", "-x", "@x", "x=1", "", -1.5, None]])
     assert made == "=a\n'=1+1,'+x,'-x,'@x,x=1,,-1.5,\n"
 
@@ -196,7 +196,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "predict PATTERN --on RUN",
     ],
 )
-def test_a_hostile_run_commands_nothing(
+def test_a_hostile_run_cannot_inject_commands(
     hostile: Path, tmp_path: Path, words: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     pattern = tmp_path / "halo.toml"
@@ -211,14 +211,14 @@ def test_a_hostile_run_commands_nothing(
     if words.startswith("history"):
         assert run(["history", "show", str(out / "h.duckdb"), "--out", str(out / "h.html")]) == 0
         (out / "h.duckdb").unlink()
-    said = capfdbinary.readouterr()
-    assert code in {0, 1} or words.startswith("predict"), said.err
-    texts = [said.out, said.err, *(path.read_bytes() for path in out.iterdir())]
+    captured = capfdbinary.readouterr()
+    assert code in {0, 1} or words.startswith("predict"), captured.err
+    texts = [captured.out, captured.err, *(path.read_bytes() for path in out.iterdir())]
     for text in map(bytes.decode, texts):
         assert not COMMANDS.search(text), text[max(0, COMMANDS.search(text).start() - 80) :][:120]  # type: ignore[union-attr]
         assert "<script>" not in text or not text.lower().startswith(("<!doctype", "<svg", "<?xml"))
         assert "Traceback" not in text
-    for table_text in [said.out.decode()] * ("csv" in words) + [path.read_text() for path in out.glob("*.csv")]:
+    for table_text in [captured.out.decode()] * ("csv" in words) + [path.read_text() for path in out.glob("*.csv")]:
         rows = list(csv.reader(io.StringIO(table_text)))
         assert len(rows) > 1
         assert not [one for row in rows for one in row if one.startswith(("=", "+", "@", "-"))]
@@ -234,10 +234,10 @@ def test_a_title_of_brackets_is_shown_as_it_is(
     attack: Path, argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([argv[0], str(attack), *argv[1:]]) == 0
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
     if argv == ["compare"]:
-        assert "[/b] [openmpi] :boom:" in said.out
+        assert "[/b] [openmpi] :boom:" in captured.out
 
 
 def test_a_plan_shows_brackets_in_its_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,14 +251,14 @@ def test_a_plan_shows_brackets_in_its_title(tmp_path: Path, capsys: pytest.Captu
     assert "[/b] [openmpi] :boom:" in capsys.readouterr().out
 
 
-def test_names_on_the_command_line_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_on_the_command_line_cannot_inject_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "no\x1b[2Jwhere"]) != 0
     assert run(["\x1b[2J"]) != 0
     assert "\x1b" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["apply", "none.json"], "error: there is no profile 'none.json'\nhint: `nearmetal tune` writes profiles\n"),
         (
@@ -273,12 +273,12 @@ def test_names_on_the_command_line_command_no_terminal(capsys: pytest.CaptureFix
         ),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_next_step(
-    argv: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_name_gets_an_error_with_the_next_step(
+    argv: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(argv) == 2
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == message
 
 
 def test_a_guest_is_read_up_to_a_limit(
@@ -291,7 +291,7 @@ def test_a_guest_is_read_up_to_a_limit(
     assert f"{guest} has more than 4096 bytes" in capsys.readouterr().err
 
 
-def test_a_run_whose_label_no_file_can_hold_is_refused(hostile: Path, tmp_path: Path) -> None:
+def test_a_run_label_that_no_file_can_have_is_refused(hostile: Path, tmp_path: Path) -> None:
     root = shutil.copytree(hostile, tmp_path / "half")
     rewrite(root / "run.json", lambda raw: raw.update(host_label="half a character: \ud800"))
     assert run(["history", "add", str(tmp_path / "h.duckdb"), str(root)]) == 2
@@ -304,7 +304,7 @@ def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show"]])
-def test_a_reader_that_went_away_ends_it_quietly(attack: Path, verb: list[str]) -> None:
+def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
@@ -315,7 +315,7 @@ def test_a_reader_that_went_away_ends_it_quietly(attack: Path, verb: list[str]) 
 
 
 @pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show"], ["--help"]])
-def test_a_full_disk_on_standard_output_is_an_error_of_one_line(attack: Path, verb: list[str]) -> None:
+def test_a_full_disk_on_stdout_is_a_one_line_error(attack: Path, verb: list[str]) -> None:
     argv = verb if verb == ["--help"] else [verb[0], str(attack), *verb[1:]]
     with Path("/dev/full").open("w") as full:
         ended = _nearmetal(*argv, stdout=full.fileno())
@@ -326,7 +326,7 @@ def test_a_full_disk_on_standard_output_is_an_error_of_one_line(attack: Path, ve
     ]
 
 
-def test_head_takes_what_it_wants(attack: Path) -> None:
+def test_head_gets_the_lines_it_wants(attack: Path) -> None:
     shell = shutil.which("bash")
     if shell is None:
         pytest.skip("there is no bash")
@@ -337,7 +337,7 @@ def test_head_takes_what_it_wants(attack: Path) -> None:
     assert (ended.returncode, ended.stderr, len(ended.stdout.splitlines())) == (0, "", 1)
 
 
-def test_every_console_is_ours() -> None:
+def test_every_console_is_made_by_our_own_function() -> None:
     source = Path(__file__).parents[2] / "src" / "nearmetal"
     own = source / "report" / "terminal.py"
     others = [path for path in source.rglob("*.py") if path != own and "import Console" in path.read_text()]
@@ -346,9 +346,9 @@ def test_every_console_is_ours() -> None:
         assert "from rich.console import" not in path.read_text().split("if TYPE_CHECKING")[0], path
 
 
-def test_plan_shows_iterations_only_where_a_workload_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_iterations_only_for_workloads_that_take_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "lockwood-apps"]) == 0
-    assert "1000" not in (said := capsys.readouterr().out)
-    assert said.count("its own") == 2
+    assert "1000" not in (stdout := capsys.readouterr().out)
+    assert stdout.count("its own") == 2
     assert run(["plan", "aa"]) == 0
     assert "its own" not in capsys.readouterr().out

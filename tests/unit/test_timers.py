@@ -1,4 +1,4 @@
-"""A figure that is a timer's says so."""
+"""A figure that equals a timer is marked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TICK = {"kernel.tick_ns": 4_000_000}
 
 def cell(median_ns: int, operation: str = "latency") -> CellSamples:
     ns = np.full((2, 12), median_ns, np.int64)
-    ns[:, :2] = 7  # the warm-up is no figure
-    ns[1] += 900_000_000  # nor is the rank that answers
+    ns[:, :2] = 7  # the warm-up does not count
+    ns[1] += 900_000_000  # nor does the rank that replies
     flags = np.zeros(ns.shape, np.uint8)
-    ns[0, 2:5], flags[0, 2:5] = 1, 2  # nor what came too late
+    ns[0, 2:5], flags[0, 2:5] = 1, 2  # nor what arrived too late
     return CellSamples(operation, 8, 2, (0,), ns * 0, ns, flags)
 
 
@@ -28,7 +28,7 @@ def cell(median_ns: int, operation: str = "latency") -> CellSamples:
         (8_003_300, {}, ""),
         (8_200_000, TICK, ""),
         (16_000_000, TICK, "4 ticks of the scheduler (4 ms)"),
-        (16_160_000, TICK, "4 ticks of the scheduler (4 ms)"),  # 1 % above, the most
+        (16_160_000, TICK, "4 ticks of the scheduler (4 ms)"),  # 1 % above, the maximum
         (16_160_001, TICK, ""),
         (20_000_000, TICK, ""),
         (40_100_000, {}, "TCP's shortest delay of an acknowledgement"),

@@ -1,4 +1,4 @@
-"""Readers of other programs' output, on recorded files; what they do not know they refuse."""
+"""Parsers of other programs' output, on recorded files; unknown input is refused."""
 
 import json
 import re
@@ -79,11 +79,11 @@ def test_iperf3_udp_has_no_retransmits() -> None:
     assert (report.protocol, report.retransmits) == ("udp", -1)
 
 
-def test_iperf3_udp_is_what_arrived_and_not_what_was_sent() -> None:
-    """Intervals of a sender count datagrams that were lost, too: with half of them lost they say twice the rate."""
+def test_iperf3_udp_counts_what_arrived_not_what_was_sent() -> None:
+    """A sender's intervals include lost datagrams: with half of them lost they give twice the rate."""
     report = json.loads(data("iperf3-3.12-udp.json"))
     report["end"]["sum_received"]["bits_per_second"] = 25e6
-    old = json.loads(data("iperf3-3.12-udp.json"))  # 3.1 has one sum, of what was sent
+    old = json.loads(data("iperf3-3.12-udp.json"))  # 3.1 has a single sum, of what was sent
     old["end"] = {"sum": old["end"]["sum"] | {"lost_packets": 100, "packets": 200, "bits_per_second": 50e6}}
     for one in (report, old):
         (found,) = _imported(json.dumps(one) + "\n")
@@ -101,11 +101,11 @@ def _iperf3_intervals(moved: list[int], seconds: float = 0.1) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("name", ["iperf3-3.12-tcp.json", "iperf3-3.12-udp.json"])
-def test_iperf3_counts_what_its_server_received(name: str) -> None:
-    """A sender fills buffers: of a link of 50 Mbit/s its intervals say 31 to 112, the server's 46 to 50."""
+def test_iperf3_counts_what_the_server_received(name: str) -> None:
+    """A sender fills buffers: on a link of 50 Mbit/s its intervals give 31 to 112, the server's 46 to 50."""
     report = json.loads(data(name))
     report["server_output_json"] = {"intervals": _iperf3_intervals([625_000, 600_000])}
-    report["server_output_json"]["intervals"] += _iperf3_intervals([23_168], 0.0075)  # after the client
+    report["server_output_json"]["intervals"] += _iperf3_intervals([23_168], 0.0075)  # after the client's
     (found,) = _imported(json.dumps(report) + "\n")
     gib_ns = 2**30 * 1e8
     assert found.cells[0].ns.tolist() == [[round(gib_ns / 625_000), round(gib_ns / 600_000)]]
@@ -113,7 +113,7 @@ def test_iperf3_counts_what_its_server_received(name: str) -> None:
     assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, len(report["intervals"]))
 
 
-def test_an_interval_of_iperf3_without_a_byte_lasts_until_the_next_with_some() -> None:
+def test_an_empty_interval_of_iperf3_is_merged_with_the_next_one_with_data() -> None:
     report = json.loads(data("iperf3-3.12-tcp.json"))
     report["intervals"] = _iperf3_intervals([0, 600_000, 0, 0, 900_000, 0])
     cell = _imported(json.dumps(report) + "\n")[0].cells[0]
@@ -122,13 +122,13 @@ def test_an_interval_of_iperf3_without_a_byte_lasts_until_the_next_with_some() -
     assert cell.begin_ns.tolist() == [[0, 200_000_000]]
 
 
-def test_iperf3_both_ways_at_once_are_refused() -> None:
+def test_iperf3_bidirectional_output_is_refused() -> None:
     report = data("iperf3-3.12-tcp.json").replace(b'"reverse":', b'"bidir": 1, "reverse":')
     with pytest.raises(ForeignFileError, match="both directions at once"):
         iperf3.parse(report)
 
 
-def test_iperf3_error_is_told_in_its_words() -> None:
+def test_an_iperf3_error_is_reported_verbatim() -> None:
     with pytest.raises(ForeignFileError, match=r"iperf3 says: .*unable to connect"):
         iperf3.parse(data("iperf3-3.12-error.json"))
 
@@ -144,7 +144,7 @@ def test_sockperf_log_holds_whole_round_trips() -> None:
     assert summary.sent > summary.observations > len(packets.round_trip_ns)
 
 
-def test_sockperf_log_that_was_cut_is_refused() -> None:
+def test_a_truncated_sockperf_log_is_refused() -> None:
     whole = data("sockperf-3.7-full-log-first-200.csv")
     with pytest.raises(ForeignFileError, match="cut"):
         sockperf.parse_full_log(whole[: len(whole) // 2])
@@ -191,12 +191,12 @@ def test_perftest_bandwidth_label_mb_means_mib() -> None:
     text = data("perftest-4.5-ib_send_bw.txt")
     result = perftest.parse(text)
     assert (result.operation, result.unit, result.rows[0].bandwidth) == ("ib_send_bw", "MiB/s", 20.97)
-    # The message rate in the same row, in 10^6 a second, is of the same bandwidth.
+    # The message rate in the same row, in 10^6 per second, gives the same bandwidth.
     rate_mpps = float(text.decode().splitlines()[-2].split()[-1])
     assert rate_mpps * 1e6 * 16384 / (1 << 20) == pytest.approx(20.97, rel=1e-3)
 
 
-def test_perftest_json_of_either_version_says_its_unit_by_its_message_rate() -> None:
+def test_the_unit_of_perftest_json_follows_from_its_message_rate_in_both_versions() -> None:
     latency = perftest.parse_json_report(data("written-perftest-6.2-send_lat.json"))
     assert (latency.operation, latency.unit, latency.rows[0].latency_us) == ("ib_send_lat", "us", 1.06)
     text = data("written-perftest-4.5-write_bw-gbits.json")
@@ -225,7 +225,7 @@ def test_iperf2_takes_the_sum_of_streams_and_what_arrived() -> None:
 
 
 def test_iperf2_intervals_without_their_total_are_refused() -> None:
-    """Of a file that was cut in its third interval the first alone begins at 0."""
+    """In a file truncated in its third interval, only the first begins at 0."""
     whole = data("iperf2-2.1.8-tcp.txt").decode()
     *head, total = whole.rstrip().splitlines()
     intervals = [total.replace("0.0000-1.0857", f"{k}.0000-{k + 1}.0000") for k in range(3)]
@@ -294,7 +294,7 @@ def test_omb_tables(name: str, operation: str, unit: str, rows: list[tuple[int, 
     ],
 )
 def test_omb_forms_of_5_6_and_7(text: str, operation: str, mean: float) -> None:
-    """The heads that these versions print, as outputs that others published have them."""
+    """The headers that these versions print, as in published outputs."""
     table = omb.parse(text.encode())
     assert (table.operation, table.rows[0].figure) == (operation, mean)
 
@@ -306,14 +306,14 @@ LOG = (
 )
 
 
-def test_an_omb_table_ends_where_the_launcher_speaks() -> None:
+def test_an_omb_table_ends_at_output_of_the_launcher() -> None:
     bw, barrier = (found.cells for found in read_foreign(LOG))
     assert [(cell.operation, cell.message_bytes) for cell in (*bw, *barrier)] == [("bw", 8), ("bw", 16), ("barrier", 0)]
     with pytest.raises(ForeignFileError, match="2 lines that name a benchmark"):
         omb.parse(LOG)
 
 
-def test_an_omb_table_with_a_hole_is_refused() -> None:
+def test_an_omb_table_with_a_missing_row_is_refused() -> None:
     with pytest.raises(ForeignFileError, match="a row after other text"):
         read_foreign(LOG.replace(b"16   5.00\n", b"?\n16   5.00\n"))
 
@@ -326,7 +326,7 @@ ONE_LAUNCH = sorted(
 
 
 @pytest.mark.parametrize("name", ONE_LAUNCH)
-def test_a_log_of_three_launches_is_three_times_one(name: str) -> None:
+def test_a_log_of_three_launches_is_read_as_three(name: str) -> None:
     once = read_foreign(data(name))
     thrice = read_foreign(data(name) * 3)
     assert [found.workload for found in thrice] == [found.workload for found in once] * 3
@@ -343,8 +343,8 @@ JSON_LAUNCHES = [
 
 
 @pytest.mark.parametrize("name", ["imb-2021.11.txt", "perftest-4.5-ib_send_bw.txt", *JSON_LAUNCHES])
-def test_a_log_of_two_launches_is_read_whole_with_either_end_of_a_line(name: str) -> None:
-    """A second launch that no reader sees is lost, or its figures count as ones of the first."""
+def test_a_log_of_two_launches_is_read_with_either_kind_of_line_ending(name: str) -> None:
+    """A second launch that goes unnoticed is lost, or its figures count for the first."""
     once = read_foreign(data(name))
     for log in (data(name) * 2, (data(name) * 2).replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data(name) * 2):
         twice = read_foreign(log)
@@ -374,9 +374,11 @@ def test_a_size_twice_in_one_launch_is_refused() -> None:
         read_foreign((block * 2).encode())
 
 
-@pytest.mark.parametrize(("junk", "said"), [(b"", "empty"), (b" \n", "empty"), ("# OSU\n".encode("utf-16"), "UTF-16")])
-def test_a_file_that_is_empty_or_in_another_encoding_says_so(junk: bytes, said: str) -> None:
-    with pytest.raises(ForeignFileError, match=said):
+@pytest.mark.parametrize(
+    ("junk", "message"), [(b"", "empty"), (b" \n", "empty"), ("# OSU\n".encode("utf-16"), "UTF-16")]
+)
+def test_an_empty_file_or_another_encoding_is_reported(junk: bytes, message: str) -> None:
+    with pytest.raises(ForeignFileError, match=message):
         read_foreign(junk)
 
 
@@ -387,7 +389,7 @@ def test_an_omb_table_of_more_rows_than_sizes_is_refused(rows: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["omb", "imb", "mpi4py"])
-def test_an_output_under_the_name_of_no_operation_is_refused(kind: str) -> None:
+def test_output_of_an_unknown_operation_is_refused(kind: str) -> None:
     output = {"omb": "written-omb-7.4-latency-z.txt", "imb": "imb-2021.11.txt", "mpi4py": "mpi4py-4.1.2-pingpong.txt"}[
         kind
     ]
@@ -395,13 +397,13 @@ def test_an_output_under_the_name_of_no_operation_is_refused(kind: str) -> None:
         decode_tools({f"{kind}:bogus:8:0:0": data(output)})
 
 
-def test_omb_failed_validation_is_refused() -> None:
+def test_a_failed_omb_validation_is_refused() -> None:
     text = b"# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)  Validation\n8    1.00    Fail\n"
     with pytest.raises(ForeignFileError, match="validation failed"):
         omb.parse(text)
 
 
-def test_imb_blocks_and_those_without_an_operation() -> None:
+def test_imb_blocks_with_and_without_an_operation() -> None:
     output = imb.parse(data("imb-2021.11.txt"))
     assert output.version.startswith("2021.11")
     older = data("imb-2021.11.txt").replace(b"Intel(R) MPI Benchmarks 2021.11", b"Intel (R) MPI Benchmarks 2018")
@@ -420,7 +422,7 @@ def test_imb_blocks_and_those_without_an_operation() -> None:
 def test_mpi4py_rows_are_half_round_trips() -> None:
     rows = mpi4py.parse(data("mpi4py-4.1.2-pingpong.txt"))
     assert [row.message_bytes for row in rows] == [1 << power for power in range(17)]
-    # The bandwidth beside it is the bytes over this time.
+    # The bandwidth beside it is the number of bytes divided by this time.
     line = data("mpi4py-4.1.2-pingpong.txt").decode().splitlines()[-1]
     assert rows[-1].message_bytes / rows[-1].figure == pytest.approx(float(line.split()[1]), abs=0.01)
 
@@ -475,12 +477,12 @@ READERS: list[Callable[[bytes], object]] = [
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("junk", [b"", b"\xff\xfe", b"hello\n", b"{}", b"[1]", b"\0" * 64])
-def test_every_reader_refuses_what_is_not_its_own(reader: Callable[[bytes], object], junk: bytes) -> None:
+def test_every_reader_refuses_output_of_other_programs(reader: Callable[[bytes], object], junk: bytes) -> None:
     with pytest.raises(ForeignFileError):
         reader(junk)
 
 
-# ---------------------------------------------------------------- what an import says that it is
+# ---------------------------------------------------------------- the labels of imports
 
 
 RATE = "Multiple Bandwidth / Message Rate"
@@ -504,7 +506,7 @@ def test_omb_columns_with_one_blank_between_them(title: str, head: str, row: str
     assert [cell.operation for cell in found.cells] == [operation]
 
 
-def test_omb_of_several_datatypes_is_a_table_each() -> None:
+def test_omb_with_several_datatypes_gives_a_table_each() -> None:
     head = "# OSU MPI Latency Test v7.4\n"
     table = "# Datatype: {}.\n# Size         Avg Latency(us)\n8  {}.00\n\n"
     tables = table.format("MPI_CHAR", 1) + table.format("MPI_INT", 2)
@@ -523,7 +525,7 @@ def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
         _imported(f"{head}             3.05                Fail\n")
 
 
-def test_a_mean_that_was_printed_as_zero_is_left_aside_and_named() -> None:
+def test_a_mean_printed_as_zero_is_skipped_and_reported() -> None:
     (found,) = _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n8  1.00\n")
     assert [cell.message_bytes for cell in found.cells] == [8]
     assert "left out, because 0.00 was printed: 1 B" in found.lacks
@@ -531,7 +533,7 @@ def test_a_mean_that_was_printed_as_zero_is_left_aside_and_named() -> None:
         _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n")
 
 
-def test_lines_with_the_number_of_a_rank_are_read() -> None:
+def test_lines_prefixed_with_a_rank_number_are_read() -> None:
     text = "# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1.00\n"
     numbered = "".join(f" 0: {line}\n" for line in text.splitlines())
     assert _imported(numbered)[0].cells[0].ns[0, 0] == _imported(text)[0].cells[0].ns[0, 0]
@@ -545,10 +547,10 @@ def test_netperf_and_qperf_are_adopted() -> None:
     assert [one.cells[0].operation for one in tests] == ["tcp_stream", "udp_stream", "udp_one_way"]
 
 
-def test_udp_is_not_called_tcp() -> None:
-    said = (DATA / "sockperf-3.7-pp.txt").read_bytes()
-    assert _imported(said)[0].cells[0].operation == "tcp_round_trip"
-    assert _imported(said.replace(b"# TCP", b"# UDP"))[0].cells[0].operation == "udp_round_trip"
+def test_udp_is_not_labelled_tcp() -> None:
+    text = (DATA / "sockperf-3.7-pp.txt").read_bytes()
+    assert _imported(text)[0].cells[0].operation == "tcp_round_trip"
+    assert _imported(text.replace(b"# TCP", b"# UDP"))[0].cells[0].operation == "udp_round_trip"
     log = (DATA / "sockperf-3.7-full-log-first-200.csv").read_bytes()
     (found,) = _imported(log)
     assert found.cells[0].operation == "round_trip"
@@ -561,7 +563,7 @@ def test_a_mean_over_ranks_is_not_the_slowest_rank() -> None:
     assert shown_for(WorkloadOrder("w", "engine", {}, (0, 1)), "allreduce", 8).name == "time, slowest rank"
 
 
-def test_the_events_of_iperf3_are_its_report() -> None:
+def test_the_event_stream_of_iperf3_gives_the_same_report() -> None:
     report = json.loads(data("iperf3-3.12-tcp.json"))
     events = [("start", report["start"]), *(("interval", one) for one in report["intervals"]), ("end", report["end"])]
     lines = [json.dumps({"event": event, "data": of}, separators=(",", ":")) for event, of in events]
@@ -575,7 +577,9 @@ def test_the_events_of_iperf3_are_its_report() -> None:
 
 
 def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
-    """A port carries twice as much both ways at once, and a window of one message is another measurement than 64."""
+    """A port carries twice as much in both directions at once, and a window of 1 message measures something else than
+    one of 64.
+    """
     one_way = data("perftest-4.5-ib_send_bw.txt")
     both = one_way.replace(b"Send BW Test", b"Send Bidirectional BW Test")
     assert [_imported(text)[0].workload for text in (one_way, both)] == ["ib-send-bw", "ib-send-bw-both-ways"]
@@ -598,18 +602,18 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     assert [_imported(text)[0].workload for text in (rate, one)] == ["omb-message_rate", "omb-message_rate-window1"]
 
 
-def test_requests_of_netperf_counted_in_bits_are_no_stream() -> None:
+def test_netperf_request_rates_in_bits_do_not_count_as_a_stream() -> None:
     text = data("netperf-2.7.0-tcp_rr.txt").replace(b"Trans/s", b"10^6bits/s")
     with pytest.raises(ForeignFileError, match=r"requests are counted in '10.6bits/s': leave out -f"):
         netperf.parse(text)
 
 
-def test_a_latency_of_0_is_none() -> None:
+def test_a_latency_of_0_is_refused() -> None:
     with pytest.raises(ForeignFileError, match="its latency is 0"):
         sockperf.parse_summary(data("sockperf-3.7-pp.txt").replace(b"Latency is 17.326", b"Latency is 0.000"))
 
 
-def test_sizes_that_imb_had_no_memory_or_time_for_are_named() -> None:
+def test_sizes_skipped_by_imb_for_memory_or_time_are_named() -> None:
     block = "# Benchmarking PingPong\n# #processes = 2\n#bytes #repetitions t[usec] Mbytes/sec\n8 100 0.25 32.6\n"
     reason = ' time-out.; Time limit (secs_per_sample * msg_sizes_list_len) is over; use "-time X"'
     (found,) = _imported(f"{block}   2097152{reason}\n\n# All processes entering MPI_Finalize\n")
@@ -617,7 +621,7 @@ def test_sizes_that_imb_had_no_memory_or_time_for_are_named() -> None:
     assert "IMB ran out of memory or time at 2 MiB" in found.lacks
 
 
-def test_imports_of_several_block_sizes_are_not_compared_in_silence() -> None:
+def test_imports_with_different_block_sizes_are_not_silently_compared() -> None:
     small = re.sub(rb'"blksize":\s*131072', b'"blksize": 8192', data("iperf3-3.12-tcp.json"))
     assert _imported(small)[0].workload == "iperf3-8192-byte-blocks"
     assert "datagrams have 32768 bytes" in str(_imported(data("iperf3-3.12-udp.json"))[0].lacks)

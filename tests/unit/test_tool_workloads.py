@@ -1,4 +1,4 @@
-"""Studies that ask foreign programs for what they do not have; the crew; rates and figures."""
+"""Studies that need features foreign programs lack; the crew; rates and figures."""
 
 import ast
 import contextlib
@@ -29,7 +29,7 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "message"),
     [
         (asked("nuttcp", second=1), "no option 'second'"),
         (asked("nuttcp", (0, 1, 2)), "pairs of ranks, not 3"),
@@ -59,12 +59,12 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
         (asked("command", argv=["x"], needs="lmp"), "is a list"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:
+def test_impossible_workloads_are_refused_before_anything_starts(workload: WorkloadOrder, message: str) -> None:
     kind = find_workload(workload.kind)
     assert isinstance(kind, CheckedWorkload)
     with pytest.raises(BadInputError) as raised:
         kind.check(workload)
-    assert said in f"{raised.value.message} {raised.value.hint}"
+    assert message in f"{raised.value.message} {raised.value.hint}"
 
 
 def test_crew_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
@@ -81,9 +81,13 @@ def test_crew_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFix
     bad = crew.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
     hangs = crew.Command("", ("sleep", "1234"), "out")
     lacks = crew.Command("", ("/no/such/program",), "out")
-    for command, said in ((bad, "broken"), (hangs, "did not end within 0.5 s"), (lacks, "No such file or directory")):
+    for command, message in (
+        (bad, "broken"),
+        (hangs, "did not end within 0.5 s"),
+        (lacks, "No such file or directory"),
+    ):
         assert crew_run.main(["no-agent", str(tmp_path), "0.5" if command is hangs else "600", command.to_json()]) == 1
-        assert said in capfd.readouterr().err
+        assert message in capfd.readouterr().err
     assert not (tmp_path / crew.LOG).exists()
 
 
@@ -94,8 +98,8 @@ def test_the_crew_needs_no_newer_python_and_nothing_of_this_package() -> None:
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
 
 
-def test_a_crew_that_is_told_to_end_leaves_none_of_its_programs(tmp_path: Path) -> None:
-    """The guardian on a far machine tells it where the connection is gone."""
+def test_a_terminated_crew_leaves_none_of_its_programs(tmp_path: Path) -> None:
+    """The guardian on a far machine terminates it when the connection is lost."""
     waits = crew.Command("", ("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1234"), "out")
     argv = [sys.executable, crew_run.__file__, "no-agent", str(tmp_path), "600", waits.to_json()]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as started:
@@ -110,7 +114,7 @@ def test_a_crew_that_is_told_to_end_leaves_none_of_its_programs(tmp_path: Path) 
         time.sleep(0.02)
 
 
-def test_a_crew_that_is_told_to_end_while_it_starts_a_program_ends_that_too(tmp_path: Path) -> None:
+def test_a_crew_terminated_while_starting_a_program_ends_that_too(tmp_path: Path) -> None:
     waits = crew.Command("", ("sleep", "1234"), "out")
     program = (
         "import os, signal, subprocess, sys, time\n"
@@ -130,7 +134,7 @@ def test_a_crew_that_is_told_to_end_while_it_starts_a_program_ends_that_too(tmp_
     pid = int(ended.stdout)
     deadline = time.monotonic() + 600
     try:
-        while process_name(pid) == "sleep":  # it dies after the signal, not with it
+        while process_name(pid) == "sleep":  # it dies after the signal, not at the same moment
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
@@ -158,14 +162,14 @@ def test_jain_index() -> None:
     assert jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
 
 
-def test_runs_of_pairs_add_up_run_by_run() -> None:
-    def said(mbit: float) -> bytes:
+def test_rates_of_pairs_add_up_run_by_run() -> None:
+    def output_at(mbit: float) -> bytes:
         return (
             f"megabytes=1.0 real_seconds=0.10 rate_Mbps={mbit:.4f} tx_cpu=1 rx_cpu=1 retrans=0 rtt_ms=0.10\n".encode()
         )
 
     rates = {(0, 0): 100.0, (1, 0): 300.0, (0, 1): 200.0, (1, 1): 200.0}
-    files = {str(OutputName("nuttcp", "tcp_stream", 0, run, pair)): said(rates[run, pair]) for run, pair in rates}
+    files = {str(OutputName("nuttcp", "tcp_stream", 0, run, pair)): output_at(rates[run, pair]) for run, pair in rates}
     cells = {cell.operation: cell.ns[0] for cell in decode_tools(files)}
     shown = {name: [UNITS["Mbit/s"].scale / ns for ns in found] for name, found in cells.items()}
     assert shown["tcp_stream.pair1"] == pytest.approx([100, 300])
@@ -173,7 +177,7 @@ def test_runs_of_pairs_add_up_run_by_run() -> None:
     assert shown["tcp_stream.total"] == pytest.approx([300, 500])
 
 
-def test_a_rate_of_nothing_is_no_figure() -> None:
+def test_a_rate_of_zero_is_not_a_figure() -> None:
     with pytest.raises(ForeignFileError):
         UNITS["MB/s"].to_ns(0)
 

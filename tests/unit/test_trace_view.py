@@ -1,4 +1,4 @@
-"""What a trace shows, and how a launch line is taken apart, on small traces made by hand."""
+"""Views of a trace and parsing of launch lines, on small hand-made traces."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ring(command: str = "ring") -> Trace:
     return Trace(tuple(ring_rank(rank, command=command) for rank in range(RANKS)), source="here")
 
 
-def test_messages_go_to_world_ranks() -> None:
+def test_messages_are_shown_between_world_ranks() -> None:
     view = view_trace(ring())
     sent = {(pair.source, pair.destination): (pair.messages, pair.total_bytes) for pair in view.pairs}
     assert sent == {
@@ -75,7 +75,7 @@ def test_messages_go_to_world_ranks() -> None:
     assert (view.messages, view.message_bytes) == (4004, 256_012)
 
 
-def test_time_leaves_init_out() -> None:
+def test_times_exclude_init() -> None:
     first = view_trace(ring()).ranks[0]
     assert (first.compute_ns, first.mpi_ns, first.profiler_ns) == (390_000, 600_010, 1000)
 
@@ -91,7 +91,7 @@ def test_operations_are_sorted_by_time() -> None:
     assert [row.name for row in view_trace(ring()).collectives] == ["Allreduce"]
 
 
-def test_sizes_fall_into_powers_of_two() -> None:
+def test_sizes_are_grouped_by_powers_of_two() -> None:
     bins = [(one.up_to_bytes, one.messages) for one in view_trace(ring()).sizes]
     assert bins == [(4, 4), (8, 0), (16, 0), (32, 0), (64, 4000)]
 
@@ -116,11 +116,11 @@ def test_placements_are_read_from_host_lists_and_rankfiles(text: str, tmp_path: 
     assert read_placement(file, RANKS).nodes == ("a", "a", "b", "b")
 
 
-@pytest.mark.parametrize(("text", "said"), [("a\nb\n", "places 2 ranks"), ("rank 0=a\nrank 0=b\n", "twice")])
-def test_placements_that_do_not_fit_are_refused(text: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "message"), [("a\nb\n", "places 2 ranks"), ("rank 0=a\nrank 0=b\n", "twice")])
+def test_placements_that_do_not_fit_are_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "placement"
     file.write_text(text)
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=message):
         read_placement(file, RANKS)
     with pytest.raises(BadInputError, match="cannot read"):
         read_placement(tmp_path / "nothing", RANKS)
@@ -138,7 +138,7 @@ def test_shades_span_four_decades() -> None:
     assert [shade(value, 1e6, 10) for value in (0, 1, 1e2, 1e4, 1e6)] == [0, 1, 1, 5, 9]
 
 
-def test_text_names_what_matters() -> None:
+def test_the_text_shows_the_main_figures() -> None:
     text = as_text(view_trace(ring()))
     assert "Time: 39.0 % compute, 60.0 % in MPI" in text
     assert "       0 |..@@" in text
@@ -147,13 +147,13 @@ def test_text_names_what_matters() -> None:
 
 def test_the_processors_of_a_trace_are_shown() -> None:
     about = {"processor": "AMD EPYC", "processors": "1", "gaps": "elapsed"}
-    told = as_text(view_trace(Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))))
-    assert "\nOn AMD EPYC\n" in told
-    assert "note: 2 ranks of a node had fewer processors" in told
+    text = as_text(view_trace(Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))))
+    assert "\nOn AMD EPYC\n" in text
+    assert "note: 2 ranks of a node had fewer processors" in text
     assert "\nOn " not in as_text(view_trace(ring()))
 
 
-def test_what_the_figures_lack_is_told() -> None:
+def test_missing_parts_of_the_figures_are_reported() -> None:
     about = {"unsupported": "7", "unsupported_calls": "Put 4,Win_fence 2,Cancel 1,?x 3"}
     lacking = Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))
     assert "28 calls seen but not recorded (MPI_Put, MPI_Win_fence, MPI_Cancel)" in as_text(view_trace(lacking))
@@ -191,7 +191,7 @@ def launch(name: str, *rest: str) -> LaunchLine:
 VARIABLES = {"A": "1", "B": "x y"}
 
 
-def test_open_mpi_gets_variables_in_every_part() -> None:
+def test_open_mpi_gets_variables_for_every_app_context() -> None:
     mpi = Mpi("openmpi", "5.0.1", "/opt/mpi/bin/mpirun")
     line = launch("mpirun", "-n", "2", "./a", ":", "-n", "1", "./b")
     given = ("-x", "A=1", "-x", "B=x y")
@@ -208,7 +208,7 @@ def test_mpich_and_slurm_get_variables_once() -> None:
     assert traced_command(launch("srun", "./a"), mpich, VARIABLES) == ("srun", "--export=ALL,A=1,B=x y", "./a")
 
 
-def test_a_line_without_a_launcher_is_refused() -> None:
+def test_a_command_without_a_launcher_is_refused() -> None:
     with pytest.raises(BadInputError, match="not with an MPI launcher") as caught:
         understand(["./program"])
     assert "mpirun -n 1 ./program" in caught.value.hint
@@ -236,8 +236,8 @@ def test_executables_name_their_libraries(tmp_path: Path) -> None:
     assert read_executable(damaged) is None
 
 
-def test_a_library_name_without_an_end_is_cut(tmp_path: Path) -> None:
-    """Thousands of entries may point into one text: each was read to the end of the file."""
+def test_an_unterminated_library_name_is_truncated(tmp_path: Path) -> None:
+    """Thousands of entries may point into one string: each was read to the end of the file."""
     kept = Path(__file__).parents[1] / "data/fuzz/executable/shared"
     place = tmp_path / "endless"
     place.write_bytes(kept.read_bytes().replace(b"\x01\0\0\0\0\0\0\0\x0e", b"\x01\0\0\0\0\0\0\0\xe0") + b"x" * 10_000)

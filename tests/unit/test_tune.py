@@ -1,4 +1,4 @@
-"""The search: its parts on small spaces with known truth."""
+"""The search: its parts on small spaces with a known optimum."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ class TestSpace:
 
 
 class TestObjective:
-    def test_rates_count_the_other_way_round(self) -> None:
+    def test_rates_are_maximised(self) -> None:
         assert LATENCY.better("osu_bw/bandwidth") is Better.LARGER
         costs = LATENCY.log_costs({"latency": 2.0, "bandwidth": 2.0}, {"latency": 1.0, "bandwidth": 1.0})
         assert costs["latency"] == pytest.approx(math.log(2))
         assert costs["bandwidth"] == pytest.approx(-math.log(2))
         assert LATENCY.cost(costs) == pytest.approx(0.0)
 
-    def test_weights_go_by_the_first_pattern(self) -> None:
+    def test_weights_follow_the_first_matching_pattern(self) -> None:
         objective = Objective({"*p99": 3.0, "*median": 1.0})
         assert objective.aim({"a/p99": 0.1, "a/median": -0.1, "irq": 9.0}) == pytest.approx(0.05)
 
-    def test_a_broken_limit_costs_and_is_named(self) -> None:
+    def test_a_violated_limit_is_penalised_and_named(self) -> None:
         objective = Objective({"a": 1.0}, limits=(CellLimit("*", 0.02),))
         assert objective.cost({"a": -0.1, "b": 0.0}) == pytest.approx(-0.1)
         assert objective.cost({"a": -0.1, "b": 0.1}) > 0.2
@@ -98,10 +98,10 @@ class TestFront:
         costs = {fast: (0.1, 0.9), slow: (0.9, 0.1), both: (0.5, 0.5), bad: (0.6, 0.6), same: (0.5, 0.5)}
         assert pareto_front(costs) == (fast, slow, both)
 
-    def test_less_than_one_step_is_no_reason(self) -> None:
+    def test_an_improvement_below_one_step_does_not_count(self) -> None:
         assert pareto_front({(0,): (0.0, 0.0), (1,): (-0.004, 0.2), (2,): (-0.3, 0.2)}, worth=0.01) == ((0,), (2,))
 
-    def test_workloads_that_disagree_are_both_on_it(self) -> None:
+    def test_workloads_that_disagree_are_both_on_the_front(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             off = setting.get("nic.gro") == "off"
             yield "latency/latency/8 B/mean", 100.0 * (0.8 if off else 1.0)
@@ -145,7 +145,7 @@ class TestEveryMethod:
         assert any("link went down" in note.reason for note in found.notes)
 
 
-def test_a_value_that_alone_can_be_at_fault_is_not_asked_for_again() -> None:
+def test_a_value_that_must_be_at_fault_is_not_tried_again() -> None:
     tally = Tally(SPACE.points)
     usecs, gro, both = ({"nic.rx-usecs": "0"}, {"nic.gro": "off"}, {"nic.rx-usecs": "0", "nic.gro": "off"})
     tally.tell({SPACE.point(both): None})
@@ -165,7 +165,7 @@ class TestRace:
         swept = search(_laboratory(), Grid(SPACE, blocks=5, seed=1), max_trials=500)
         assert raced.trials < swept.trials
 
-    def test_hopeless_trials_are_cut(self) -> None:
+    def test_hopeless_settings_are_dropped(self) -> None:
         laboratory, hopeless = _laboratory(), SPACE.point({"nic.rx-usecs": "50"})
         (whole,) = laboratory.block(0, (hopeless,), hopeless_above=0.1)
         (cut,) = laboratory.block(1, (hopeless,), hopeless_above=0.1)
@@ -174,15 +174,15 @@ class TestRace:
         assert cut.cost is not None
         assert cut.cost > 0.1
 
-    def test_model_learns_what_it_has_not_seen(self) -> None:
+    def test_the_model_predicts_settings_it_has_not_seen(self) -> None:
         seen = [p for p in SPACE.points if p not in {BEST, SPACE.present}]
         truth = {p: sum(EFFECT[k].get(v, 0.0) for k, v in SPACE.setting(p).items()) for p in SPACE.points}
         posterior = Model(SPACE).posterior([(i, point, truth[point]) for i, point in enumerate(seen)])
         assert posterior.mean[SPACE.points.index(BEST)] == pytest.approx(truth[BEST], abs=0.04)
         assert posterior.mean[SPACE.points.index(SPACE.present)] == pytest.approx(0.0, abs=1e-9)
 
-    def test_a_hiccup_of_the_present_setting_moves_no_belief(self) -> None:
-        """One launch 1.6 times as slow makes all five others of its block look fast."""
+    def test_an_outlier_of_the_present_setting_does_not_mislead_the_model(self) -> None:
+        """One launch that is 1.6 times as slow makes the other five of its block look fast."""
 
         def believed(hiccup: float) -> FloatArray:
             rng = np.random.default_rng(1)
@@ -196,8 +196,8 @@ class TestRace:
 
         assert np.abs(believed(0.5) - believed(0.0)).max() < 0.01
 
-    def test_contenders_that_wander_seldom_cost_the_best_its_place(self) -> None:
-        """Each wanders for itself (AR 0.7, sd 3 %); the best is 1 % better. Student's t would drop it in 15 %."""
+    def test_drifting_contenders_rarely_displace_the_best(self) -> None:
+        """Each drifts independently (AR 0.7, sd 3 %); the best is 1 % better. Student's t would drop it in 15 %."""
         plan, dropped, races = RacePlan(), 0, 150
         for seed in range(races):
             own = np.random.default_rng(seed).normal(0.0, 0.03, (plan.contenders + 1, plan.race_blocks))
@@ -218,7 +218,7 @@ class TestRace:
         last = search(laboratory, race, max_trials=500).notes
         assert "50" not in {SPACE.setting(note.point).get("nic.rx-usecs") for note in last}
 
-    def test_one_hiccup_of_the_present_setting_costs_one_trial(self) -> None:
+    def test_one_failure_of_the_present_setting_costs_one_trial(self) -> None:
         laboratory = _laboratory()
         inner, hiccups = laboratory.measure, [TrialError("the launch did not end")]
 
@@ -231,7 +231,7 @@ class TestRace:
         found = search(laboratory, OneAtATime(SPACE, blocks=3, seed=1), max_trials=500)
         assert SPACE.setting(found.winner) == SPACE.setting(BEST)
 
-    def test_present_failing_ends_the_search(self) -> None:
+    def test_a_present_setting_that_always_fails_ends_the_search(self) -> None:
         def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
             raise TrialError("no MPI")
 
@@ -262,7 +262,7 @@ class TestConfirmation:
         assert made.trials == 3 * made.blocks
 
     @pytest.mark.parametrize(("failures", "recommended"), [(1, True), (2, False)])
-    def test_one_failure_of_the_winner_is_left_out_and_said(self, failures: int, recommended: bool) -> None:
+    def test_one_failure_of_the_winner_is_left_out_and_reported(self, failures: int, recommended: bool) -> None:
         laboratory = _laboratory()
         inner, left = laboratory.measure, [TrialError("the launch did not end\nlast words")] * failures
 
@@ -276,7 +276,7 @@ class TestConfirmation:
         assert made.recommended is recommended
         assert "the winner failed: the launch did not end" in made.reason
 
-    def test_present_setting_needs_no_proof(self) -> None:
+    def test_the_present_setting_needs_no_confirmation(self) -> None:
         made = confirm(_laboratory(), SPACE.present, first_block=0)
         assert not made.recommended
         assert made.trials == 0
@@ -286,8 +286,12 @@ class TestConfirmation:
         [
             (0.10, 0.001, "better, but beyond its limit in irq"),
             (0.01, 0.001, ""),
-            (0.0, 0.05, "better, but not shown to keep its limit in irq"),  # the estimate keeps it, the interval not
-            (0.03, 0.05, "better, but not shown to keep its limit in irq"),  # nor is it shown to break it
+            (
+                0.0,
+                0.05,
+                "better, but not shown to keep its limit in irq",
+            ),  # the estimate meets it, the interval does not
+            (0.03, 0.05, "better, but not shown to keep its limit in irq"),  # nor is it shown to violate it
         ],
     )
     def test_limits_are_judged_by_the_ends_of_intervals(self, more: float, noise: float, reason: str) -> None:
@@ -303,7 +307,7 @@ class TestConfirmation:
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")
 
-    def test_a_tail_that_pays_for_the_mean_is_named_though_nobody_limits_it(self) -> None:
+    def test_a_tail_that_gets_worse_for_a_better_mean_is_named_without_a_limit(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             yield "ping/latency/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
             yield "ping/latency/8/p99", (100.0 + 45.0 * bool(setting)) * (1 + block / 900)
@@ -329,7 +333,7 @@ def _surface_file(place: Path, **changes: object) -> Path:
 
 
 class TestSurface:
-    def test_is_read_in_the_order_of_the_space(self, tmp_path: Path) -> None:
+    def test_settings_are_read_in_the_order_of_the_space(self, tmp_path: Path) -> None:
         recording = read_recording(_surface_file(tmp_path / "s.json"))
         here: Point = recording.space.point({"b": "z"})
         assert np.exp(recording.log_figures[0, recording.space.points.index(here), 0]) == pytest.approx(1500)
@@ -354,9 +358,9 @@ class TestSurface:
         figures = (1000 + noise).tolist()
         surface = Surface.of(read_recording(_surface_file(tmp_path / "s.json", order=order, figures_ns=figures)))
         simulated, again = (Simulation(surface, np.random.default_rng(4)) for _ in range(2))
-        told = [simulated.trial(surface.space.present)["l"] for _ in range(36)]
-        assert told[:18] == told[18:], "it starts over at the end of the recording"
-        assert told[:3] == [again.trial(surface.space.present)["l"] for _ in range(3)]
+        values = [simulated.trial(surface.space.present)["l"] for _ in range(36)]
+        assert values[:18] == values[18:], "it starts over at the end of the recording"
+        assert values[:3] == [again.trial(surface.space.present)["l"] for _ in range(3)]
         first = surface.residuals[0] * surface.spread[surface.space.points.index(surface.space.point({"b": "z"}))]
         assert surface.in_order
         assert np.isfinite(first).all()
@@ -366,14 +370,14 @@ class TestSurface:
             read_recording(_surface_file(tmp_path / "s.json", order=[[0, 1, 2, 3, 4, 4]] * 3))
 
 
-def test_optuna_samplers_speak_the_same_interface() -> None:
+def test_optuna_samplers_have_the_same_interface() -> None:
     pytest.importorskip("optuna", reason="the extra `tune` is not installed")
     found = search(_laboratory(), Sampler(SPACE, trials=25, seed=1), max_trials=500)
     assert found.trials <= 2 * 25
     assert SPACE.setting(found.winner).get("nic.rx-usecs") == "0"
 
 
-def test_effects_are_told_knob_by_knob() -> None:
+def test_effects_are_reported_per_knob() -> None:
     found = search(_laboratory(0.001), Grid(SPACE, blocks=2, seed=1), max_trials=500)
     made = explain(SPACE, found.notes, LATENCY)
     first = made.effects[0]

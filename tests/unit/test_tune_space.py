@@ -1,4 +1,4 @@
-"""The space of a study: what a path lacks, refuses and has already is out of it before the search."""
+"""The space of a study: values that are missing, refused or already set are excluded before the search."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _facts(place: Path, asked: dict[str, list[Scalar]], **second: str) -> dict[s
     other = {**nic, **{key.replace("_", "-"): value for key, value in second.items()}}
     machine = KnobMachine.make(place, {"eth1": nic, "eth2": other}, FILES)
     facts = look(machine, ENDS, asked)
-    assert machine.writes == [], "looking writes nothing"
+    assert machine.writes == [], "reading must not write"
     return facts
 
 
-def test_what_is_not_there_refused_or_set_already_is_left_out_and_named(tmp_path: Path) -> None:
+def test_missing_refused_and_already_set_values_are_left_out_and_named(tmp_path: Path) -> None:
     asked: dict[str, list[Scalar]] = {
         "nic.rx-usecs": ["16", "50", "9000"],
         "nic.gro": ["on", "off"],
@@ -48,13 +48,13 @@ def test_what_is_not_there_refused_or_set_already_is_left_out_and_named(tmp_path
         "host.busy_read": ("0", "50"),
         "mpi.progress": (AS_FOUND, "yielding"),
     }
-    said = "\n".join(made.left_out)
-    assert "nic.rx-usecs = 9000: nic.rx-usecs 9000 is not among 0 to 8160" in said
-    assert "nic.lro is not there: eth1: the driver holds it fixed" in said
-    assert "nic.mtu is 1500 already" in said
+    reasons = "\n".join(made.left_out)
+    assert "nic.rx-usecs = 9000: nic.rx-usecs 9000 is not among 0 to 8160" in reasons
+    assert "nic.lro is not there: eth1: the driver holds it fixed" in reasons
+    assert "nic.mtu is 1500 already" in reasons
 
 
-def test_settings_that_a_driver_does_not_take_are_no_points(tmp_path: Path) -> None:
+def test_settings_that_a_driver_rejects_are_not_in_the_space(tmp_path: Path) -> None:
     asked: dict[str, list[Scalar]] = {
         "nic.adaptive-rx": ["on"],
         "nic.rx-usecs": ["0", "50"],
@@ -63,24 +63,24 @@ def test_settings_that_a_driver_does_not_take_are_no_points(tmp_path: Path) -> N
     space = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked)).space
     settings = [space.setting(point) for point in space.points]
     assert {"nic.rx-usecs": "50", "nic.rx-frames": "1"} in settings
-    assert {"nic.rx-usecs": "0", "nic.rx-frames": "0"} not in settings, "no interrupt would come"
+    assert {"nic.rx-usecs": "0", "nic.rx-frames": "0"} not in settings, "no interrupt would fire"
     assert {"nic.adaptive-rx": "on", "nic.rx-usecs": "50"} not in settings, "iavf refuses usecs while adaptive is on"
     assert {"nic.adaptive-rx": "on", "nic.rx-frames": "1"} in settings
 
 
-def test_ends_that_differ_keep_what_was_found(tmp_path: Path) -> None:
+def test_ends_that_differ_keep_their_present_values(tmp_path: Path) -> None:
     asked: dict[str, list[Scalar]] = {"nic.rx-usecs": ["16", "50"]}
     (axis,) = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked, rx_usecs="50")).space.axes
     assert axis.values == (AS_FOUND, "16", "50")
 
 
-def test_a_host_that_tells_nothing_keeps_the_whole_space() -> None:
+def test_a_host_without_facts_keeps_the_whole_space() -> None:
     made = narrowed(TuneSpec(knobs={"nic.rx-usecs": [0, 10], "nic.gro": ["off"]}), {})
     assert [axis.values for axis in made.space.axes] == [(AS_FOUND, "0", "10"), (AS_FOUND, "off")]
     assert made.left_out == ()
 
 
-def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+def test_an_empty_space_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     asked: dict[str, list[Scalar]] = {"nic.lro": ["on"], "nic.gro": ["on"]}
     with pytest.raises(BadInputError, match=r"nic.lro is not there.*; nic.gro is on already"):
         narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked))

@@ -1,4 +1,4 @@
-"""Types stand with the other imports, save where a type alone would load a module (CONTRIBUTING.md)."""
+"""Types are imported with everything else, unless only a type would load a module (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_ours(module: str) -> bool:
 
 @functools.cache
 def read(path: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Return what a file imports as it is loaded, and what for its types alone."""
+    """Return what a file imports when loaded, and what only for types."""
     body = ast.parse(path.read_text()).body
     guards = [one for one in body if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
     return frozenset(named(body)), frozenset().union(*(named(one.body) for one in guards))
@@ -50,6 +50,6 @@ def loaded_with(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", GUARDED, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_what_is_loaded_anyway_is_imported_plainly(path: Path) -> None:
+def test_modules_loaded_anyway_are_imported_normally(path: Path) -> None:
     ours = {name for name in read(path)[1] if not any(other.startswith(f"{name}.") for other in read(path)[1])}
     assert sorted(ours & (loaded_with(path) | {"collections.abc", "pathlib", "typing"})) == []

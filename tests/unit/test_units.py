@@ -44,7 +44,7 @@ def test_decimal_size_units_are_refused() -> None:
         (3_723_400_000_000, "3723 s"),
     ],
 )
-def test_durations_are_shown_with_a_fitting_unit(ns: int, text: str) -> None:
+def test_durations_are_shown_in_a_suitable_unit(ns: int, text: str) -> None:
     assert format_duration(ns) == text
 
 
@@ -61,5 +61,5 @@ def test_durations_are_shown_with_a_fitting_unit(ns: int, text: str) -> None:
         (7200.0, "2 h"),
     ],
 )
-def test_a_wait_is_not_told_finer_than_people_plan(seconds: float, text: str) -> None:
+def test_waiting_times_are_rounded_sensibly(seconds: float, text: str) -> None:
     assert format_wait(seconds * 1e9) == text

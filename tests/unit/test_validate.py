@@ -1,4 +1,4 @@
-"""`predict --validate`: what a run measured of a program, beside what was predicted of it."""
+"""`predict --validate`: a program's measured times beside the predicted ones."""
 
 from __future__ import annotations
 
@@ -86,21 +86,21 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def one_message(rank: int) -> RankTrace:
-    """Return the trace of a rank of two, of which the first sends the other a byte."""
+    """Return the trace of one of two ranks; the first sends the second a byte."""
     calls = (Call(CallKind.SEND, peer=1, message_bytes=1), Call(CallKind.RECV, peer=0, message_bytes=1))
     return made_rank(rank, 2, calls[rank : rank + 1])
 
 
-def said(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     result = CliRunner().invoke(predict, list(argv), catch_exceptions=False, standalone_mode=False)
     if result.exception is not None:
         raise result.exception
     return result.stdout
 
 
-def test_the_launches_of_a_run_are_held_against_predictions(truth: Path) -> None:
+def test_the_launches_of_a_run_are_compared_with_predictions(truth: Path) -> None:
     argv = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--validate", str(truth / "run"))
-    cases = {case["path"]: case for case in json.loads(said(*argv, "--replicas", "2", "--format", "json"))}
+    cases = {case["path"]: case for case in json.loads(output_of(*argv, "--replicas", "2", "--format", "json"))}
     assert set(cases) == {"veth", "bridge"}
     assert len(cases["veth"]["launches_ns"]) == 6  # the baseline's two labels are one path
     for name, us in (("veth", 10), ("bridge", 5)):
@@ -109,23 +109,23 @@ def test_the_launches_of_a_run_are_held_against_predictions(truth: Path) -> None
         assert case["measured_ns"] == np.median(case["launches_ns"])
         assert case["error"] == pytest.approx(us * 1000 / case["measured_ns"] - 1)
     assert cases["bridge"]["oracle_error"] is None  # of three launches
-    told = " ".join(said(*argv, "--replicas", "2").split())
-    assert "Median absolute error" in told
-    assert "A case has 3 launches; below 20 oracle and order are mostly noise." in told
+    output = " ".join(output_of(*argv, "--replicas", "2").split())
+    assert "Median absolute error" in output
+    assert "A case has 3 launches; below 20 oracle and order are mostly noise." in output
 
 
-def test_what_cannot_be_compared_is_told(truth: Path) -> None:
+def test_incomparable_launches_are_reported(truth: Path) -> None:
     on = ("--on", str(truth / "model.json"), "--validate", str(truth / "run"))
     with pytest.raises(BadInputError, match="the trace has 3 ranks, the measured launches 2"):
-        said(str(truth / "3.toml"), *on)
+        output_of(str(truth / "3.toml"), *on)
     with pytest.raises(BadInputError, match="no measured case has a path"):
-        said(str(truth / "2.toml"), *on, "--path", "tap")
+        output_of(str(truth / "2.toml"), *on, "--path", "tap")
     with pytest.raises(BadInputError, match="1 workloads that are programs, not 'latency'") as error:
-        said(str(truth / "2.toml"), *on, "--workload", "latency")
+        output_of(str(truth / "2.toml"), *on, "--workload", "latency")
     assert error.value.hint == "name one with --workload: app"
 
 
-def test_a_program_may_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path) -> None:
+def test_a_program_can_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path) -> None:
     there = RunDir.open(truth / "run")
     record = next(one for one in there.trials() if one.order.workload.label == "app")
     order = replace(record.order, workload=replace(record.order.workload, label="traced", options={"trace": True}))
@@ -133,18 +133,18 @@ def test_a_program_may_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path
     with RunDir.create(tmp_path / "run", there.info, there.study_text()) as run:
         run.append(order, replace(record.outcome, files=files), (), attempt=1, started_utc=record.started_utc)
     on = ("--on", str(truth / "model.json"), "--path", "veth", "--replicas", "1")
-    (case,) = json.loads(said(f"{tmp_path / 'run'}:traced", *on, "--format", "json"))
+    (case,) = json.loads(output_of(f"{tmp_path / 'run'}:traced", *on, "--format", "json"))
     assert case["quantiles"][0]["ns"] == 10_000
     with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
-        said(f"{tmp_path / 'run'}:app", *on)
+        output_of(f"{tmp_path / 'run'}:app", *on)
     assert error.value.hint == "it has traces of traced"
     with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
-        said(f"{truth / 'run'}:app", *on)
+        output_of(f"{truth / 'run'}:app", *on)
     assert "trace = true" in str(error.value.hint)
 
 
-def test_one_part_at_a_time_is_as_it_was_measured(truth: Path, tmp_path: Path) -> None:
-    """Of veth the launches left traces, of every path there is ping-pong: each replaces its part, and only that."""
+def test_parts_are_replaced_one_at_a_time_by_their_measurement(truth: Path, tmp_path: Path) -> None:
+    """Launches over veth left traces, and every path has ping-pong: each replaces only its own part."""
     study = parse_study(STUDY.replace("sizes = [8]", "sizes = [8, 1024]"), "truth")
     left = {f"mpi/{rank_file_name(rank)}": encode_rank(one_message(rank)) for rank in range(2)}
     host = FakeHost(study.host.options)
@@ -157,7 +157,7 @@ def test_one_part_at_a_time_is_as_it_was_measured(truth: Path, tmp_path: Path) -
             run.append(order, outcome, samples, attempt=1, started_utc="2026-11-22T00:00:00Z")
     argv = (str(truth / "twice.toml"), "--on", str(truth / "model.json"), "--validate", str(tmp_path / "run"))
     (truth / "twice.toml").write_text(PATTERN.format(ranks=2).replace("steps = 1", "steps = 2"))
-    cases = {case["path"]: case for case in json.loads(said(*argv, "--replicas", "1", "--format", "json"))}
+    cases = {case["path"]: case for case in json.loads(output_of(*argv, "--replicas", "1", "--format", "json"))}
     own = fit_run(RunDir.open(tmp_path / "run"))
     for name, latency_us in (("veth", 10), ("bridge", 5)):
         case = cases[name]
@@ -166,9 +166,9 @@ def test_one_part_at_a_time_is_as_it_was_measured(truth: Path, tmp_path: Path) -
         one_way_ns = own.find(name).machine.inter.segment(8).one_way_ps(8) / 1000
         assert predicted.pop("messages") == pytest.approx(2 * one_way_ns, rel=0.5)
         assert predicted == pytest.approx({"computing": latency_us * 1000} if name == "veth" else {})
-    told = " ".join(said(*argv, "--replicas", "1").split())
-    assert "computing: the error with traces of the measured launches themselves." in told
-    assert "messages: the error with paths fitted from the run of the launches." in told
+    output = " ".join(output_of(*argv, "--replicas", "1").split())
+    assert "computing: the error with traces of the measured launches themselves." in output
+    assert "messages: the error with paths fitted from the run of the launches." in output
 
 
 def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
     ]
 
 
-def test_the_timed_part_lies_between_the_marks_of_any_version() -> None:
+def test_the_timed_part_is_between_the_marks_of_any_version() -> None:
     for begin, end in ((1001, 1002), (3, 4)):
         rows = [(0, begin, 100), (0, end, 300), (0, begin, 400), (0, end, 900), (1, begin, 50), (1, end, 350)]
         rows += [(1, begin, 420), (1, end, 800), (1, 7, 5)]
@@ -199,19 +199,19 @@ def test_the_timed_part_lies_between_the_marks_of_any_version() -> None:
         [(0, 3, 1), (0, 4, 5), (0, 3, 7)],
     ],
 )
-def test_levels_that_a_program_gives_another_meaning_are_no_iterations(rows: list[tuple[int, int, int]]) -> None:
-    """They ended in a traceback, or in iterations of less than no time."""
+def test_pcontrol_levels_with_another_meaning_are_not_iterations(rows: list[tuple[int, int, int]]) -> None:
+    """They ended in a traceback, or in iterations of negative duration."""
     marks = np.array(rows)
     found = replace(simulate(ping(8), MACHINE, Placement.block(2, 1)), marks=(marks,))
     assert p99_iteration_ns(found) is None
     with pytest.raises(BadInputError, match="does not mark iterations"):
         timed_part_ns(marks)
-    beside = np.array([(0, 1001, 0), (0, 1002, 5000), (1, 7, 1)])  # a rank with another level alone
+    beside = np.array([(0, 1001, 0), (0, 1002, 5000), (1, 7, 1)])  # a rank that uses only another level
     assert p99_iteration_ns(replace(found, marks=(beside,))) == 5
 
 
-def test_the_p99_is_the_middle_that_the_errors_of_cases_are_to() -> None:
-    """One slow replay of eight: pooled, its iterations were the p99 of all, 1.6 times that middle."""
+def test_the_p99_is_the_same_median_that_case_errors_refer_to() -> None:
+    """One of eight replays is slow: with pooling its iterations were the p99 of all, 1.6 times that median."""
     begins = np.arange(20) * 10_000_000
     marks = tuple(
         np.array([row for at in begins for row in ((0, 1001, at), (0, 1002, at + 1000 * ns))])
@@ -224,13 +224,13 @@ def test_the_p99_is_the_middle_that_the_errors_of_cases_are_to() -> None:
     assert p99_iteration_ns(replace(found, marks=())) is None
 
 
-def test_an_oracle_knows_no_more_than_launches_agree() -> None:
+def test_an_oracle_is_no_better_than_the_agreement_of_launches() -> None:
     assert oracle_error(np.full(20, 5.0)) == 0
     assert oracle_error(np.random.default_rng(1).normal(100, 10, 40)) == pytest.approx(0.027, abs=0.012)
     assert math.isnan(oracle_error(np.full(3, 5.0)))
 
 
-def test_only_pairs_that_measurement_tells_apart_have_an_order() -> None:
+def test_only_pairs_that_measurements_distinguish_are_ordered() -> None:
     def case(predicted: float, *measured: float) -> Validated:
         launches = MeasuredLaunches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
         return Validated(launches, predicted, None, "own cores", 0.0)
@@ -252,37 +252,37 @@ def test_only_pairs_that_measurement_tells_apart_have_an_order() -> None:
         ("--vms-per-host", "2"),
     ],
 )
-def test_an_option_that_validation_would_not_use_is_refused(truth: Path, argv: tuple[str, ...]) -> None:
+def test_an_option_that_validation_ignores_is_refused(truth: Path, argv: tuple[str, ...]) -> None:
     on = (str(truth / "2.toml"), "--on", str(truth / "model.json"))
     with pytest.raises(BadInputError, match=f"{argv[0]} has no effect with --validate"):
-        said(*on, "--validate", str(truth / "run"), *argv)
+        output_of(*on, "--validate", str(truth / "run"), *argv)
     with pytest.raises(BadInputError, match="--workload has no effect without --validate"):
-        said(*on, "--workload", "app")
+        output_of(*on, "--workload", "app")
     with pytest.raises(BadInputError, match="--eager has no effect on"):
-        said(*on, "--eager", "4 KiB")
+        output_of(*on, "--eager", "4 KiB")
 
 
-def test_launches_unlike_what_is_predicted_are_told(truth: Path) -> None:
+def test_launches_unlike_the_predicted_ones_are_reported(truth: Path) -> None:
     (launches, *_) = measured_launches(RunDir.open(truth / "run"))
     assert (launches.path, launches.command, launches.wall) == ("bridge", ("app",), True)
     path = replace(machine("bridge", 5), host="lab", mpi="mpich 4.0", knobs="nic.rx-usecs = 3")
     schedule = replace(schedule_from_trace(Trace((one_message(0), one_message(1)))), command=("other", "4"))
-    told = [doubt.said for doubt in doubts_of_launches([schedule], path, launches)]
-    assert told[:3] == [
+    doubts = [doubt.said for doubt in doubts_of_launches([schedule], path, launches)]
+    assert doubts[:3] == [
         "the paths were measured on the host lab, the launches on the host fake",
         f"the paths were measured with mpich 4.0, the launches with {dict(launches.conditions)['with']}",
         "the paths were measured under the setting nic.rx-usecs = 3, the launches under the setting as found",
     ]
-    assert told[3] == "the trace is of 'other 4', the launches are of 'app'"
-    assert "wall clock" in told[4]
+    assert doubts[3] == "the trace is of 'other 4', the launches are of 'app'"
+    assert "wall clock" in doubts[4]
     same = replace(path, conditions=launches.conditions)
-    for command in ((), ("app",), ("app", "8")):  # of a pattern, and of an application with its class left out
-        told = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
-        assert len(told) == 1
+    for command in ((), ("app",), ("app", "8")):  # for a pattern, and for an application without its class
+        doubts = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
+        assert len(doubts) == 1
 
 
-def test_launches_of_a_run_that_a_changed_machine_continued_are_told(truth: Path, tmp_path: Path) -> None:
-    """Whichever launch is the last: it stood for all of them, and hid the change where it was like the paths."""
+def test_launches_of_a_run_continued_on_a_changed_machine_are_reported(truth: Path, tmp_path: Path) -> None:
+    """The last launch represented all of them, and hid the change if it matched the paths."""
     root = tmp_path / "run"
     shutil.copytree(truth / "run", root)
     records = sorted((root / "trials").glob("*.json"))
@@ -294,11 +294,11 @@ def test_launches_of_a_run_that_a_changed_machine_continued_are_told(truth: Path
     schedule = schedule_from_trace(Trace((one_message(0), one_message(1))))
     for kernel in kernels:
         named = replace(machine("bridge", 5), conditions=(("with kernel", kernel),))
-        told = [doubt.said for doubt in doubts_of_launches([schedule], named, launches)]
-        assert told[0] == f"the launches ran with kernel {' and '.join(kernels)}: their times are mixed"
+        doubts = [doubt.said for doubt in doubts_of_launches([schedule], named, launches)]
+        assert doubts[0] == f"the launches ran with kernel {' and '.join(kernels)}: their times are mixed"
 
 
-def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_one_name_with_other_options_are_reported(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir.open(truth / "run")
     (launches, *_) = measured_launches(run)
     facts = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0, "cpu.model": "EPYC"}
@@ -308,11 +308,11 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
     named = replace(
         machine("bridge", 5), conditions=(("over", other["over"]), ("with", dict(launches.conditions)["with"]))
     )
-    (told,) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)[:-1]
-    assert told.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
+    (doubt,) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)[:-1]
+    assert doubt.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
     assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
     assert other["on a processor"] == "EPYC"
-    run.info = replace(run.info, host_kind="lab")  # an instruction a nanosecond, but each model has its own
+    run.info = replace(run.info, host_kind="lab")  # one instruction per nanosecond, but each model has its own
     in_lab = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
     assert in_lab["on a processor"] == "an emulated EPYC"
 
@@ -326,8 +326,10 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
         ("an emulated EPYC", "EPYC", True),
     ],
 )
-def test_processors_of_the_lab_differ_by_their_model(*, truth: Path, paths: str, launches: str, differ: bool) -> None:
-    """The kernel of `base` copied 64 KiB in 100 us more than that of `kvm`, without a word from `predict`."""
+def test_lab_processors_are_distinguished_by_their_model(
+    *, truth: Path, paths: str, launches: str, differ: bool
+) -> None:
+    """The kernel of `base` took 100 us more to copy 64 KiB than that of `kvm`, and `predict` did not report it."""
     (measured, *_) = measured_launches(RunDir.open(truth / "run"))
     measured = replace(measured, conditions=(("on a processor", launches),), wall=False)
     named = replace(machine("bridge", 5), conditions=(("on a processor", paths),))
@@ -335,7 +337,7 @@ def test_processors_of_the_lab_differ_by_their_model(*, truth: Path, paths: str,
     assert [one.said for one in found] == [f"the paths were measured on {paths}, the launches on {launches}"] * differ
 
 
-def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_cannot_be_compared_with_predicted_times(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir.open(truth / "run")
     records = [
         replace(one, order=replace(one.order, workload=replace(one.order.workload, options=options)))
@@ -347,37 +349,41 @@ def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch:
         measured_launches(run)
 
 
-def test_a_path_inside_a_node_is_held_against_ranks_of_one_node() -> None:
+def test_a_path_inside_a_node_is_compared_with_ranks_of_one_node() -> None:
     inside = MeasuredLaunches("shm", "as-found", "polling", (0, 1), False, np.array([1.0]))
     assert inside.placed(replace(machine("shm", 1), kind="shm")).hosts == 1
     assert inside.placed(machine("veth", 1)).hosts == 2
 
 
-def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: Path) -> None:
-    """Each launch by itself, and the next prediction of their class takes its interval from them."""
+def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: Path) -> None:
+    """Each launch is a case; the next prediction of their class takes its interval from them."""
     on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")
     kept = tmp_path / "mine.validation.json"
     with pytest.raises(BadInputError, match=r"does not end in \.validation\.json"):
-        said(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(tmp_path / "x.prediction.json"))
-    said(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(kept))
+        output_of(
+            *on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(tmp_path / "x.prediction.json")
+        )
+    output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(kept))
     file = read(kept, ValidationFile)
     launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
     assert {(one.path, one.setting, one.progress): list(one.launches_ns) for one in file.cases} == launches
     many = replace(file, cases=file.cases * 10)
     save(kept, ValidationFile, file.program, file.model, cases=many.cases)
-    rows = {row["path"]: row for row in json.loads(said(*on, "--errors", str(kept), "--format", "json"))}
+    rows = {row["path"]: row for row in json.loads(output_of(*on, "--errors", str(kept), "--format", "json"))}
     row = rows["veth"]
     logs = sorted(math.log(np.median(one.launches_ns) / one.predicted_ns) for one in many.cases)
     assert row["validated"]["cases"] == len(many.cases)
     assert row["validated"]["factors"] == pytest.approx([math.exp(logs[0]), math.exp(logs[-1])])
-    assert rows["tap"]["validated"]["cases"] == 30  # a class without cases of one's own has those that ship
+    assert rows["tap"]["validated"]["cases"] == 30  # a class without the user's own cases uses the shipped ones
     save(kept, ValidationFile, file.program, file.model, cases=file.cases)
-    few = " ".join(said(*on, "--errors", str(kept), "--decide").split())
+    few = " ".join(output_of(*on, "--errors", str(kept), "--decide").split())
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
-    assert "of validated pairs of paths (own cores) were 0.83 to 1.13 times" in few  # of the pairs that ship
+    assert "of validated pairs of paths (own cores) were 0.83 to 1.13 times" in few  # from the shipped pairs
     ratios = {case.path: math.exp(case.error) for case in file.cases}
     with pytest.raises(BadInputError, match=r"hold the same case of bridge / .*, which would then count twice"):
-        said(*on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth")  # they made an interval of one case
+        output_of(
+            *on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth"
+        )  # they gave an interval from one case
     argv: list[str] = []
     for times in range(1, 21):
         other = tmp_path / f"{times}.validation.json"
@@ -391,15 +397,15 @@ def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: P
             for one in file.cases
         )
         save(other, ValidationFile, file.program, file.model, cases=tuple(cases))
-    table = said(*on, *argv, "--decide", "--baseline", "veth")
+    table = output_of(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())
     kept.write_text(kept.read_text().replace('"version": 1', '"version": 2'))
     with pytest.raises(ForeignFileError, match="not a file of this kind in version 1"):
-        said(*on, "--errors", str(kept))
+        output_of(*on, "--errors", str(kept))
 
 
-def test_the_p99_of_each_launch_makes_the_errors_of_its_class(truth: Path, tmp_path: Path) -> None:
+def test_the_p99_of_each_launch_counts_for_the_errors_of_its_class(truth: Path, tmp_path: Path) -> None:
     there = RunDir.open(truth / "run")
     record = next(one for one in there.trials() if one.order.workload.label == "app")
     work = replace(record.order.workload, label="ep", kind="application", options={"operation": "ep", "class": "S"})
@@ -414,9 +420,9 @@ def test_the_p99_of_each_launch_makes_the_errors_of_its_class(truth: Path, tmp_p
         run.append(order, replace(record.outcome, files={}), cells, attempt=1, started_utc=record.started_utc)
     (launches,) = measured_launches(RunDir.open(tmp_path / "run"))
     assert launches.p99_ns == pytest.approx((np.quantile(ns[1], 0.99),))
-    told = {"setting": "a", "progress": "polling", "nodes": (0, 1), "path": "vf", "predicted_ns": 1.0}
+    entry = {"setting": "a", "progress": "polling", "nodes": (0, 1), "path": "vf", "predicted_ns": 1.0}
     case = CaseJson(
-        case_class="guest", launches_ns=(1.0, 2.0, 9.0), predicted_p99_ns=2.0, p99_ns=(4.0, 1.0), **told
+        case_class="guest", launches_ns=(1.0, 2.0, 9.0), predicted_p99_ns=2.0, p99_ns=(4.0, 1.0), **entry
     )  # fmt: skip
     file = ValidationFile(
         format="nearmetal-validation", version=1, nearmetal_version="", created_utc="", program="", model="",

@@ -1,6 +1,6 @@
-"""Collectives of blocks that may differ, from what the profiler records of them to the messages that are replayed.
+"""Vector collectives, from the profiler's records of them to the replayed messages.
 
-The figures are those that Open MPI 5.0.11 counts itself (its monitoring component) for 12 ranks, whatever they send.
+The expected figures were counted by Open MPI 5.0.11 itself (its monitoring component) for 12 ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOTED = (CallKind.GATHER, CallKind.SCATTER)
 
 
 def recorded(kind: CallKind, each: int, rank: int, dims: tuple[int, ...] = ()) -> Call:
-    """Return a call of equal blocks as the profiler records it: list a what is sent, list b what is received."""
+    """Return a call with equal blocks as the profiler records it: list a for sends, list b for receives."""
     peers = 2 * len(dims) or RANKS
     whole = Call(kind, CallFlag.VECTOR, comm=2 if dims else 0, message_bytes=peers * each)
     if kind in ROOTED:
@@ -50,10 +50,10 @@ def traced(kind: CallKind, each: int, *, listed: bool = True, dims: tuple[int, .
 
 
 def sent(schedule: Schedule) -> tuple[int, int]:
-    """Return messages and bytes of a replay, which are those that the traffic tells."""
+    """Return messages and bytes of a replay, which must match the traffic matrix."""
     found = simulate(schedule, MACHINE, Placement.block(schedule.ranks, 1), threads=1)
-    told = messages_of(schedule, MACHINE)
-    assert (int(told.count.sum()), int((told.message_bytes * told.count).sum())) == (
+    counted = messages_of(schedule, MACHINE)
+    assert (int(counted.count.sum()), int((counted.message_bytes * counted.count).sum())) == (
         found.messages,
         found.message_bytes,
     )
@@ -75,7 +75,7 @@ def sent(schedule: Schedule) -> tuple[int, int]:
     ],
 )
 @pytest.mark.parametrize("listed", [True, False])
-def test_what_is_sent_is_what_open_mpi_counts(
+def test_messages_match_the_counts_of_open_mpi(
     kind: CallKind, each: int, counted: tuple[int, int], listed: bool
 ) -> None:
     assert sent(traced(kind, each, listed=listed)) == counted
@@ -93,7 +93,7 @@ def test_what_is_sent_is_what_open_mpi_counts(
         (Collective.REDUCE_SCATTER, 16, 300_000, (64, 72_000_000)),
     ],
 )
-def test_blocks_alike_go_as_open_mpi_counts(
+def test_equal_blocks_match_the_counts_of_open_mpi(
     collective: Collective, ranks: int, each: int, counted: tuple[int, int]
 ) -> None:
     op = Op(OpKind.COLLECTIVE, collective=collective, message_bytes=each, peer=0)
@@ -103,12 +103,12 @@ def test_blocks_alike_go_as_open_mpi_counts(
 
 @pytest.mark.parametrize("kind", [CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL])
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_neighbour_gets_what_is_for_it(kind: CallKind, listed: bool) -> None:
-    """Each got what was for all of them, and no traffic told of them."""
+def test_a_neighbour_gets_only_its_own_blocks(kind: CallKind, listed: bool) -> None:
+    """Each got the blocks of all, and the traffic did not show them."""
     assert sent(traced(kind, 100, listed=listed, dims=(3, 4))) == (48, 4800)
 
 
-def test_blocks_that_differ_go_as_they_are() -> None:
+def test_different_blocks_are_sent_with_their_sizes() -> None:
     schedule = traced(CallKind.ALLGATHER, 8192)
     sizes = tuple(1000 * rank + 4096 for rank in range(RANKS))
     uneven = [
@@ -118,8 +118,8 @@ def test_blocks_that_differ_go_as_they_are() -> None:
     assert sent(replace(schedule, programs=tuple(uneven))) == (48, (RANKS - 1) * sum(sizes))
 
 
-def test_a_measured_allgather_is_none_of_blocks_that_differ() -> None:
-    """Without lists, as in a trace of very many distinct calls, it took the time of one of equal blocks."""
+def test_a_measured_allgather_does_not_stand_for_different_blocks() -> None:
+    """Without lists, as in a trace of very many distinct calls, it took the time of equal blocks."""
     took = Distribution((0.0,), (9 * US,))
     measured = MeasuredCollective("allgather", tuple(range(RANKS)), ((1, took), (1 << 20, took)))
     schedule = traced(CallKind.ALLGATHER, 100, listed=False)

@@ -1,4 +1,4 @@
-"""The wire's Python side: how it is built, what it asks of an emulator, and what it is told."""
+"""The wire's Python side: its build, its requirements on an emulator, and its arguments."""
 
 import dataclasses
 import subprocess
@@ -16,7 +16,7 @@ def library() -> Path:
     return wire.build()
 
 
-def test_it_builds_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_builds_without_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert native.build(dataclasses.replace(wire.RECIPE, extra_flags=(*wire.RECIPE.extra_flags, "-Werror"))).exists()
 
@@ -49,23 +49,25 @@ def test_an_unknown_version_is_refused(library: Path) -> None:
         wire.check(Path("/bin/true"), "12.0.1", library)
 
 
-def test_what_is_no_program_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "script").write_text("#!/bin/sh\n")
     with pytest.raises(ForeignFileError, match="script is not a 64-bit ELF file"):
         wire.symbols(tmp_path / "script")
 
 
-def test_the_argument_names_both_networks_and_escapes_commas() -> None:
+def test_the_plugin_argument_has_both_networks_and_escaped_commas() -> None:
     place = wire.WirePlace("/proc/1/fd/3", node=1, nodes=2)
     link = wire.Link(delay_ns=1500, rate_mbps=1000, queue_bytes=9000, loss_ppm=5)
-    said = wire.plugin_argument(Path("/a,b/wire.so"), place, seed=7, counts=Path("c"), trace=Path("t"), measured=link)
-    assert said == (
+    argument = wire.plugin_argument(
+        Path("/a,b/wire.so"), place, seed=7, counts=Path("c"), trace=Path("t"), measured=link
+    )
+    assert argument == (
         "file=/a,,b/wire.so,shm=/proc/1/fd/3,node=1,nodes=2,seed=7,stat=c,trace=t,"
         "delay=1500,rate=1000,queue=9000,loss=5,delay1=2000,rate1=0,queue1=1048576,loss1=0"
     )
 
 
-def test_shared_memory_has_no_name_and_goes_with_its_owner() -> None:
+def test_shared_memory_is_anonymous_and_ends_with_its_owner() -> None:
     with wire.shared_memory() as path:
         Path(path).write_bytes(b"x")
         assert str(Path(path).readlink()).startswith("/memfd:")

@@ -73,12 +73,12 @@ FACTS: dict[str, Scalar] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a run: `cost[path]` times a base duration, `spread` between blocks, what fails, what differs.
+    """How to make a run: a base duration times `cost[path]`, the `spread` between blocks, what fails and what differs.
 
-    `again` is what the baseline costs more under its second name, `boots` what each path but it costs more in the boot
-    that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long. `busy` are the
-    blocks in which other programs use a third of the processors, `hours[k]` is what all costs more on occasion k.
-    `idle` is the quantile of the durations up to which each takes no time. `pause_h` hours passed within block 2.
+    `again` is the extra cost of the baseline under its second name, `boots` the extra cost of every other path in each
+    boot. On the paths in `stalls`, 3 % of the iterations take 1.45 times as long. In the blocks in `busy`, other
+    programs use a third of the processors. `hours[k]` is the extra cost of everything on occasion k. Durations below
+    their quantile `idle` are 0. Block 2 is interrupted for `pause_h` hours.
     """
 
     study: str = STUDY
@@ -113,7 +113,7 @@ def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
 
 
 def _append(run: RunDir, order: Order, recipe: Recipe) -> None:
-    moment = crc32(run.root.name.encode()) % 10**6  # no trial of one run begins with that of another
+    moment = crc32(run.root.name.encode()) % 10**6  # trials of two runs never start at the same time
     for attempt in (1, 2):
         hour = 9 + recipe.pause_h * ((order.block, order.trial % 4) > (2, 1))
         minute = f"2026-11-21T{hour:02d}:{order.block:02d}:{order.trial % 60:02d}.{moment:06d}+00:00"
@@ -170,7 +170,7 @@ def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     return _samples(str(options["operation"]), warmup, iterations, seed, cost, recipe.spread, stalls, recipe.idle)
 
 
-@lru_cache(maxsize=600)  # a few runs of tests that differ in little: their figures are worked out once
+@lru_cache(maxsize=600)  # many runs of the tests share cells: compute each cell's samples once
 def _samples(
     operation: str,
     warmup: int,

@@ -1,4 +1,4 @@
-"""Advice names only what the run gives a reason for."""
+"""Advice is given only where the run has evidence for it."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def trial(run: RunDir, counters: dict[str, int], facts: dict[str, object]) -> Tr
     return replace(one, order=order, outcome=outcome)
 
 
-def test_ranks_that_share_a_processor_are_not_told_to_poll(run: RunDir) -> None:
+def test_ranks_that_share_a_processor_are_not_advised_to_poll(run: RunDir) -> None:
     text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "blocking")
     study, one = parse_study(text, "s"), trial(run, {"sched.context_switches": 4000}, {})
     assert [found.remedy for found in advise(study, [one])] == ["polling ranks, where each has a core to itself"]
     assert advise(parse_study(text + "placement = [0, 1, 0, 1]\n", "s"), [one]) == []
 
 
-def test_a_run_without_a_reason_gets_no_advice(run: RunDir) -> None:
+def test_a_run_without_evidence_gets_no_advice(run: RunDir) -> None:
     assert remedies(run, {"irq.24.eth0": 2000, "cpu.user": 1000, "sched.context_switches": 9000}) == []
 
 
@@ -119,13 +119,13 @@ def test_each_remedy_follows_from_its_evidence(
         ({}, {}, {"kind": "e1000"}),
     ],
 )
-def test_weak_evidence_says_nothing(
+def test_weak_evidence_gives_no_advice(
     run: RunDir, counters: dict[str, int], facts: dict[str, object], asked: dict[str, str]
 ) -> None:
     assert remedies(run, counters, facts, **asked) == []
 
 
-def test_a_path_without_a_card_gets_no_advice_on_cards(run: RunDir) -> None:
+def test_a_path_without_a_nic_gets_no_advice_on_nics(run: RunDir) -> None:
     counters, cable = {"irq.24.eth0": 1000, "link.n0.eth0.rx_dropped": 7}, {"n0.eth0.kind": "veth"}
     assert remedies(run, counters, host="local") == []
     assert remedies(run, counters, cable, host="ssh") == []
@@ -142,7 +142,7 @@ def test_a_path_without_a_card_gets_no_advice_on_cards(run: RunDir) -> None:
         ({"kvm.exits": 5000}, "vhost", "polling", "guest-vf"),
     ],
 )
-def test_each_command_that_changes_the_study_makes_one_that_parses(
+def test_each_command_that_changes_the_study_yields_one_that_parses(
     run: RunDir, tmp_path: Path, counters: dict[str, int], kind: str, progress: str, file: str
 ) -> None:
     text = STUDY.replace("KIND", kind).replace("HOST", "lab").replace("PROGRESS", progress)
@@ -162,34 +162,32 @@ def test_each_command_that_changes_the_study_makes_one_that_parses(
     assert tried[file]
 
 
-def test_a_recipe_that_the_run_has_is_looked_up_in_it(run: RunDir) -> None:
+def test_a_path_that_the_run_already_has_is_compared_instead_of_added(run: RunDir) -> None:
     text = STUDY.replace("KIND", "virtio").replace("HOST", "lab").replace("PROGRESS", "polling")
     study = parse_study(text.replace("[[workload]]", '[[path]]\nname = "vhost"\n[[workload]]'), "s")
     (found,) = advise(study, [trial(run, {"kvm.exits": 5000}, {})])
     assert found.attempt == "it is the path `vhost` of this run: nearmetal compare RUN/"
 
 
-def test_a_setting_that_the_run_shows_to_be_faster_comes_with_its_profile(
+def test_a_setting_shown_to_be_faster_comes_with_its_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unarchive(OLDER_RUN, tmp_path / "example")
     assert nearmetal(["advise", str(tmp_path / "example")]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("1. vf: try setting `tuned`: nic.rx-usecs = 0\n")
-    assert "faster than `default` in 4 of 4 cells of this run" in told
-    command = told.partition("how: ")[2].partition(" && ")[0]
+    stdout = capsys.readouterr().out
+    assert stdout.startswith("1. vf: try setting `tuned`: nic.rx-usecs = 0\n")
+    assert "faster than `default` in 4 of 4 cells of this run" in stdout
+    command = stdout.partition("how: ")[2].partition(" && ")[0]
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     assert Profile.read(tmp_path / "tuned.json").setting == {"nic.rx-usecs": "0"}
 
 
-def test_a_next_step_in_the_lab_tells_the_time_that_one_waits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_next_step_in_the_lab_gives_the_wall_clock_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unarchive(OLDER_RUN, tmp_path / "example")
     assert nearmetal(["compare", str(tmp_path / "example")]) == 0
-    said = capsys.readouterr().out
-    assert "Figures from an emulated machine" in said, "what the lab's label said when this run was recorded reads on"
-    steps = [line for line in said.splitlines() if line.startswith("next for")]
+    stdout = capsys.readouterr().out
+    assert "Figures from an emulated machine" in stdout, "the lab's label is kept as it was recorded"
+    steps = [line for line in stdout.splitlines() if line.startswith("next for")]
     assert any(re.search(r"more blocks, about \d+ (min|h)", line) for line in steps), steps
 
 
@@ -221,12 +219,12 @@ def test_the_verb_ends_with_the_next_step(run: RunDir, capsys: pytest.CaptureFix
     assert "next: change a copy of" in capsys.readouterr().out
 
 
-def test_a_run_without_a_valid_trial_is_no_run_without_a_reason(
+def test_a_run_without_a_valid_trial_is_not_reported_as_healthy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = make_run(tmp_path / "run", Recipe(blocks=3, fails=lambda order, attempt: True))
     assert nearmetal(["advise", str(made.root)]) == 2
-    said = capsys.readouterr()
-    assert "none of the " in said.err
-    assert f"hint: all reasons: nearmetal show {made.root}" in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert "none of the " in captured.err
+    assert f"hint: all reasons: nearmetal show {made.root}" in captured.err
+    assert captured.out == ""

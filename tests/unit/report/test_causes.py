@@ -1,4 +1,4 @@
-"""Why launches fall into modes: on a run recorded in the lab, and with its evidence taken away or changed."""
+"""Why launches fall into modes: on a run recorded in the lab, and with parts of its evidence removed or changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 @pytest.fixture(scope="module")
-def seen(recorded: RunDir) -> View:
+def shown(recorded: RunDir) -> View:
     return build_view(recorded)
 
 
@@ -50,44 +50,44 @@ def counted(record: TrialRecord, **counters: int) -> TrialRecord:
     return replace(record, outcome=replace(record.outcome, counters=record.outcome.counters | changed))
 
 
-def default(seen: View) -> Cell:
-    return next(c for c in seen.cells if (c.group.workload, c.group.setting) == ("latency", "default"))
+def default(shown: View) -> Cell:
+    return next(c for c in shown.cells if (c.group.workload, c.group.setting) == ("latency", "default"))
 
 
-def test_alternation_is_traced_to_interrupt_moderation(seen: View) -> None:
-    assert seen.causes == (
+def test_alternation_is_traced_to_interrupt_moderation(shown: View) -> None:
+    assert shown.causes == (
         ALTERNATE + "interrupt moderation sets the pace: 6.7 device interrupts per iteration at nic.rx-usecs = 3; with "
         "nic.rx-usecs = 0 (tuned) no such modes and 8.7 interrupts; with random pauses (latency-random) "
         "no such modes and 9.3 interrupts",
     )
 
 
-def test_a_setting_is_told_as_it_was_asked_for_and_as_the_driver_reads_it(recorded: RunDir, seen: View) -> None:
+def test_a_setting_is_reported_as_requested_and_as_the_driver_reads_it_back(recorded: RunDir, shown: View) -> None:
     records = [
         replace(r, outcome=replace(r.outcome, facts=r.outcome.facts | {"knob.nic.rx-usecs": "1"}))
         if r.order.setting == "tuned"
         else r
         for r in recorded.trials()
     ]
-    (said,) = causes(seen.cells, records)
-    assert "at nic.rx-usecs = 3; with nic.rx-usecs = 0 (tuned, reads back as 1) no such modes" in said
+    (cause,) = causes(shown.cells, records)
+    assert "at nic.rx-usecs = 3; with nic.rx-usecs = 0 (tuned, reads back as 1) no such modes" in cause
 
 
-def test_the_pace_decides_what_moderation_costs(seen: View) -> None:
+def test_the_pace_decides_what_moderation_costs(shown: View) -> None:
     """The figures of the table in docs/reference/engine.md."""
-    assert gains(seen) == [
+    assert gains(shown) == [
         "tuned against default, latency over native: 1.84 times as fast.",
         "tuned against default, latency-random over native: 1.13 times as fast.",
     ]
-    native = {(c.group.workload, c.group.setting): c.of("native") for c in seen.cells}
-    told = {
+    native = {(c.group.workload, c.group.setting): c.of("native") for c in shown.cells}
+    figures = {
         key: [
             f"{value:.1f}" if (value := one.levels[metric].value) else "refused" for metric in (HEADLINE, Metric.MEDIAN)
         ]
         for key, one in native.items()
         if one
     }
-    assert told == {
+    assert figures == {
         ("latency", "default"): ["66.5", "refused"],
         ("latency", "tuned"): ["36.2", "35.6"],
         ("latency-random", "default"): ["40.7", "35.2"],
@@ -95,69 +95,69 @@ def test_the_pace_decides_what_moderation_costs(seen: View) -> None:
     }
 
 
-def test_a_refused_median_is_told_with_its_cell_and_once(seen: View) -> None:
-    notes = [tables.levels(seen, group, Metric.MEDIAN).note for group in seen.groups]
+def test_a_refused_median_is_reported_once_with_its_cell(shown: View) -> None:
+    notes = [tables.levels(shown, group, Metric.MEDIAN).note for group in shown.groups]
     assert [note.count("the median") for note in notes] == [1, 0, 0, 0]
     assert notes[0].startswith("median refused: ")
 
 
-def test_a_refusal_of_some_cells_names_them(seen: View) -> None:
-    known = seen.cells[0].of("native")
+def test_a_refusal_of_some_cells_names_them(shown: View) -> None:
+    known = shown.cells[0].of("native")
     assert known is not None
     fine = replace(known, path="vf", levels={**known.levels, Metric.MEDIAN: known.levels[HEADLINE]})
-    cells = tuple(replace(one, paths=(*one.paths, fine)) for one in seen.cells)
-    paths = (*seen.paths, replace(seen.paths[0], label="vf"))
-    note = tables.levels(replace(seen, cells=cells, paths=paths), seen.groups[0], Metric.MEDIAN).note
+    cells = tuple(replace(one, paths=(*one.paths, fine)) for one in shown.cells)
+    paths = (*shown.paths, replace(shown.paths[0], label="vf"))
+    note = tables.levels(replace(shown, cells=cells, paths=paths), shown.groups[0], Metric.MEDIAN).note
     assert note.startswith("median refused: 8 B native: the median")
 
 
-def test_every_form_of_a_report_says_so(seen: View) -> None:
+def test_every_report_format_gives_the_cause(shown: View) -> None:
     for draw in (as_table.render, as_table.answer):
         text = io.StringIO()
-        draw(seen, Console(file=text, width=80, color_system=None))
+        draw(shown, Console(file=text, width=80, color_system=None))
         assert "interrupt moderation sets the pace" in " ".join(text.getvalue().split())
         assert max(map(len, text.getvalue().splitlines())) <= 80
-    for written in (as_markdown.render(seen), as_html.render(seen), as_json.render(seen)):
+    for written in (as_markdown.render(shown), as_html.render(shown), as_json.render(shown)):
         assert "interrupt moderation sets the pace" in written
 
 
-def test_without_a_cell_to_compare_with_the_timer_is_not_named(recorded: RunDir, seen: View) -> None:
-    assert causes([default(seen)], recorded.trials()) == (ALTERNATE + "no counter shows whose",)
+def test_without_a_cell_to_compare_with_no_timer_is_named(recorded: RunDir, shown: View) -> None:
+    assert causes([default(shown)], recorded.trials()) == (ALTERNATE + "no counter shows whose",)
 
 
-def test_without_interrupts_of_a_device_the_timer_is_not_named(recorded: RunDir, seen: View) -> None:
+def test_without_device_interrupts_no_timer_is_named(recorded: RunDir, shown: View) -> None:
     silent = [
         replace(one, outcome=replace(one.outcome, counters={"sched.context_switches": 9})) for one in recorded.trials()
     ]
-    assert causes(seen.cells, silent) == (ALTERNATE + "no counter shows whose",)
+    assert causes(shown.cells, silent) == (ALTERNATE + "no counter shows whose",)
 
 
 @pytest.mark.parametrize("workload", ["latency", "latency-random"])
-def test_a_workload_of_other_ranks_is_no_evidence(recorded: RunDir, seen: View, workload: str) -> None:
+def test_a_workload_with_other_placement_is_no_evidence(recorded: RunDir, shown: View, workload: str) -> None:
     def placed_otherwise(record: TrialRecord) -> TrialRecord:
         order = record.order
         if order.workload.label != workload or (order.setting == "default" and workload == "latency"):
             return record
         return replace(record, order=replace(order, workload=replace(order.workload, placement=(0, 0, 1, 1))))
 
-    (said,) = causes(seen.cells, [placed_otherwise(record) for record in recorded.trials()])
-    assert ("(tuned)" in said, "(latency-random)" in said) == (workload != "latency", workload == "latency")
+    (cause,) = causes(shown.cells, [placed_otherwise(record) for record in recorded.trials()])
+    assert ("(tuned)" in cause, "(latency-random)" in cause) == (workload != "latency", workload == "latency")
 
 
 @pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
-def test_modes_as_far_apart_as_the_moderation_timer_name_it(
-    recorded: RunDir, seen: View, usecs: int, *, named: bool
+def test_modes_one_moderation_timer_apart_name_the_timer(
+    recorded: RunDir, shown: View, usecs: int, *, named: bool
 ) -> None:
     records = [
         replace(r, outcome=replace(r.outcome, facts={**r.outcome.facts, "knob.nic.rx-usecs": str(usecs)}))
         for r in recorded.trials()
     ]
-    (said,) = causes([default(seen)], records)
-    assert said.endswith("the modes are 124 us apart, the value of nic.rx-usecs") == named
+    (cause,) = causes([default(shown)], records)
+    assert cause.endswith("the modes are 124 us apart, the value of nic.rx-usecs") == named
 
 
 @pytest.mark.parametrize(
-    ("counter", "follows", "said"),
+    ("counter", "follows", "message"),
     [
         ("sched__context_switches", 1, "ranks that sleep and are woken"),
         ("sched__migrations", 1, "the scheduler moves ranks; pin them"),
@@ -170,12 +170,12 @@ def test_modes_as_far_apart_as_the_moderation_timer_name_it(
         ("sched__migrations", 0, ""),
     ],
 )
-def test_modes_that_come_with_a_counter_have_its_cause(
-    recorded: RunDir, seen: View, counter: str, follows: int, said: str
+def test_modes_that_correlate_with_a_counter_get_its_cause(
+    recorded: RunDir, shown: View, counter: str, follows: int, message: str
 ) -> None:
-    """Eight launches, more and more of whose iterations fall into a slow mode."""
+    """Eight launches with a growing share of iterations in a slow mode."""
     rng = np.random.default_rng(1)
-    cell = default(seen)
+    cell = default(shown)
     own = next(one for one in cell.paths if one.path == "native")
     record = next(r for r in recorded.trials() if r.order.trial == own.trials[0].trial)
     trials, records = [], []
@@ -188,10 +188,10 @@ def test_modes_that_come_with_a_counter_have_its_cause(
         records.append(counted(moved, **{counter: 1000 + 100 * rank}))
     path = replace(own, trials=tuple(trials))
     found = causes([replace(cell, paths=(path,))], records)
-    assert [one.rpartition(": ")[2] for one in found] == ([said] if said else [])
+    assert [one.rpartition(": ")[2] for one in found] == ([message] if message else [])
 
 
-def test_rank_correlation_is_spearmans() -> None:
+def test_rank_correlation_is_spearman() -> None:
     rng = np.random.default_rng(2)
     for n in (6, 9, 20):
         first = rng.normal(size=n)

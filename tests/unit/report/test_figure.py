@@ -1,4 +1,4 @@
-"""Charts for papers: SVG that other programs can read, pgfplots, and the data that both show."""
+"""Charts for papers: SVG that other programs can read, pgfplots, and the data behind both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _plot(*argv: object) -> Result:
 
 @pytest.mark.parametrize(("argv", "width"), [([], "3.5in"), (["--wide"], "7in")])
 @pytest.mark.parametrize("what", ["cost", "p99"])
-def test_a_chart_is_an_svg_of_a_papers_column(
+def test_a_chart_is_an_svg_as_wide_as_a_papers_column(
     root: Path, tmp_path: Path, what: str, argv: list[str], width: str
 ) -> None:
     assert _plot(root, what, "-o", tmp_path / "fig.svg", *argv).exit_code == 0
@@ -49,7 +49,7 @@ def test_a_chart_is_an_svg_of_a_papers_column(
     assert {use.get("href", "")[1:] for use in drawn.iter(f"{SVG}use")} <= {one.get("id") for one in drawn.iter()}
 
 
-def test_the_data_beside_a_chart_are_the_reports_figures(root: Path, tmp_path: Path) -> None:
+def test_a_charts_data_file_has_the_reports_figures(root: Path, tmp_path: Path) -> None:
 
     view = build_view(RunDir.open(root))
     for what in ("cost", "median"):
@@ -67,7 +67,7 @@ def test_the_data_beside_a_chart_are_the_reports_figures(root: Path, tmp_path: P
         assert len(rows) == 3 * (4 if what == "cost" else 5)
 
 
-def test_pgfplots_get_every_point_with_its_interval(root: Path, tmp_path: Path) -> None:
+def test_pgfplots_output_has_every_point_with_its_interval(root: Path, tmp_path: Path) -> None:
     _plot(root, "mean", "-o", tmp_path / "fig.tex")
     text = (tmp_path / "fig.tex").read_text()
     rows = list(csv.DictReader((tmp_path / "fig.csv").read_text().splitlines()))
@@ -77,14 +77,14 @@ def test_pgfplots_get_every_point_with_its_interval(root: Path, tmp_path: Path) 
     assert all(f"{float(row['value']):.6g}" in text for row in rows)
 
 
-def test_names_cannot_become_tex(tmp_path: Path) -> None:
+def test_names_cannot_inject_tex(tmp_path: Path) -> None:
     study = STUDY.replace('"tap"', '"a_b"\nkind = "tap"')
     made = make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost={**Recipe().cost, "a_b": 2.0}))
     _plot(made.root, "mean", "-o", tmp_path / "fig.tex")
     assert "\\addlegendentry{a\\_b}" in (tmp_path / "fig.tex").read_text()
 
 
-def test_several_charts_that_fit_are_named(tmp_path: Path) -> None:
+def test_an_ambiguous_request_lists_the_matching_charts(tmp_path: Path) -> None:
     study = STUDY.replace("[trials]", '[[workload]]\nname = "bw"\nsizes = [8]\n[trials]')
     made = make_run(tmp_path / "run", Recipe(study=study, blocks=3))
     with pytest.raises(BadInputError, match="2 charts fit") as refused:
@@ -95,7 +95,7 @@ def test_several_charts_that_fit_are_named(tmp_path: Path) -> None:
     assert _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "bw").exit_code == 0
 
 
-def test_an_operation_of_a_workload_with_several_can_be_drawn(tmp_path: Path) -> None:
+def test_one_operation_of_a_workload_can_be_drawn(tmp_path: Path) -> None:
     figures = Path(__file__).parents[2] / "data" / "tools" / "hpcc-1.5.0-hpccoutf.txt"
     assert nearmetal(["import", f"native={figures}", "--out", str(tmp_path / "run")]) == 0
     with pytest.raises(BadInputError, match="charts fit") as refused:
@@ -105,7 +105,7 @@ def test_an_operation_of_a_workload_with_several_can_be_drawn(tmp_path: Path) ->
     assert _plot(tmp_path / "run", "mean", "-o", tmp_path / "fig.svg", *one).exit_code == 0
 
 
-def test_a_figure_that_nothing_has_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_chart_without_data_is_refused_with_the_reason(tmp_path: Path) -> None:
     few = make_run(tmp_path / "few", Recipe(blocks=3, iterations=100))
     with pytest.raises(BadInputError, match=r"no p99 of latency: n = 100 cannot support it; .* needs n >= 368"):
         _plot(few.root, "p99", "-o", tmp_path / "fig.svg")
@@ -114,7 +114,7 @@ def test_a_figure_that_nothing_has_is_refused_with_the_reason(tmp_path: Path) ->
         _plot(lost.root, "cost", "-o", tmp_path / "fig.svg")
 
 
-def test_a_format_that_is_not_written_is_refused_with_a_way(root: Path, tmp_path: Path) -> None:
+def test_an_unsupported_format_is_refused_with_the_supported_ones(root: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"none of \.svg, \.pdf, \.png, \.tex"):
         _plot(root, "cost", "-o", tmp_path / "fig.eps")
     assert not list(tmp_path.iterdir())
@@ -136,7 +136,7 @@ def test_pdf_and_png_have_the_size_of_the_column(root: Path, tmp_path: Path) -> 
     assert (tmp_path / "fig.csv").exists()
 
 
-def test_without_cairosvg_pdf_is_refused_with_what_makes_it(
+def test_without_cairosvg_pdf_is_refused_with_what_to_install(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cairosvg", None)

@@ -37,7 +37,7 @@ def _terminal(view: View, width: int = 80, *, brief: bool = False) -> str:
 @pytest.mark.parametrize(
     ("name", "render"), [("terminal.txt", _terminal), ("report.md", as_markdown.render), ("report.csv", as_csv.render)]
 )
-def test_the_report_is_the_one_on_file(view: View, name: str, render: object) -> None:
+def test_the_report_matches_the_golden_files(view: View, name: str, render: object) -> None:
     assert callable(render)
     assert render(view) == (GOLDEN / name).read_text(encoding="utf-8")
 
@@ -52,8 +52,8 @@ def test_the_terminal_report_keeps_to_80_columns_and_needs_no_colour(view: View)
 
 
 def test_facts_keep_their_labels_and_shorten_their_values(view: View) -> None:
-    said = "silent: 42899 interrupts/s and vector under 10843 packets/s: too little load to tell"
-    fact = FactRow("knob.effect.nic.rx-usecs.n0/eth0", "", (said, None, None, None, said))
+    note = "silent: 42899 interrupts/s and vector under 10843 packets/s: too little load to tell"
+    fact = FactRow("knob.effect.nic.rx-usecs.n0/eth0", "", (note, None, None, None, note))
     lines = _terminal(replace(view, facts=(fact,))).splitlines()
     rows = [line.split() for line in lines if line.startswith("knob.effect")]
     assert rows[0] == [fact.name, "silent:", "42899", "interr...", "-", "-", "-"]
@@ -61,7 +61,7 @@ def test_facts_keep_their_labels_and_shorten_their_values(view: View) -> None:
     assert sum(line.startswith("Values that end in '...'") for line in lines) == 1
 
 
-def test_many_paths_are_parted_into_tables_that_fit(tmp_path: Path) -> None:
+def test_many_paths_are_split_into_tables_that_fit(tmp_path: Path) -> None:
     extra = "".join(f'[[path]]\nname = "path-number-{k}"\nkind = "veth"\n' for k in range(6))
     study = STUDY.replace("[[workload]]", f"{extra}[[workload]]")
     names = ["veth", "bridge", "macvlan", "tap", "shm", *(f"path-number-{k}" for k in range(6))]
@@ -78,7 +78,7 @@ def test_the_brief_report_holds_levels_and_verdicts_only(view: View) -> None:
     assert "latency: p99" not in text
 
 
-def test_a_refused_percentile_is_nowhere_a_number(tmp_path: Path) -> None:
+def test_a_refused_percentile_is_never_shown_as_a_number(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, iterations=100)))
     assert "cannot support it" in _terminal(view)
     rows = list(csv.DictReader(io.StringIO(as_csv.render(view))))
@@ -97,7 +97,7 @@ def test_csv_holds_unrounded_figures_of_every_path_and_cell(view: View) -> None:
         assert row["verdict"] == (str(one.comparison.verdict) if one.comparison else "")
 
 
-def test_every_format_counts_blocks_as_blocks_and_occasions_as_occasions(tmp_path: Path) -> None:
+def test_every_format_distinguishes_blocks_from_occasions(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=24, hours=(1.0, 1.02, 0.98))))
     rows = [row for row in csv.DictReader(io.StringIO(as_csv.render(view))) if row["verdict"]]
     assert {(row["blocks_compared"], row["occasions_compared"]) for row in rows} == {("24", "3")}
@@ -125,7 +125,7 @@ def test_every_key_of_the_json_report_is_documented(view: View) -> None:
     assert f"`report_format` is {as_json.report(view).report_format}" in page
 
 
-def test_markdown_of_a_hostile_title_stays_text(tmp_path: Path) -> None:
+def test_a_hostile_title_stays_text_in_markdown(tmp_path: Path) -> None:
     title = "a | b <script>alert(1)</script> # `c` [x](http://example.org)"
     study = STUDY.replace("Software data paths of this machine", title)
     text = as_markdown.render(build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3))))
@@ -151,7 +151,7 @@ def test_figures_have_four_significant_digits(value: float, text: str) -> None:
         (0.00865, 28.9, "0.00865..28.9"),
     ],
 )
-def test_intervals_show_digits_that_mean_something(low: float, high: float, text: str) -> None:
+def test_intervals_show_only_significant_digits(low: float, high: float, text: str) -> None:
     assert words.span(low, high) == text
 
 
@@ -174,23 +174,23 @@ def _answer(view: View, lines: int = 40) -> list[str]:
 def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
     lines = _answer(view)
     assert len(lines) <= 40
-    said = " ".join(lines)
+    text = " ".join(lines)
     for one in view.verdicts:
-        assert f"{one.path}: {one.verdict}, {words.reach(one)} times veth ({one.reason})." in said
-    assert lines[1].startswith(f"{view.verdicts[0].path}: "), "before anything else, a sentence on each path"
+        assert f"{one.path}: {one.verdict}, {words.reach(one)} times veth ({one.reason})." in text
+    assert lines[1].startswith(f"{view.verdicts[0].path}: "), "one sentence per path comes first"
     assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
 
 
-def test_the_answer_of_a_study_with_one_path_is_its_figures(tmp_path: Path) -> None:
+def test_a_study_with_one_path_is_answered_by_its_figures(tmp_path: Path) -> None:
     alone = STUDY.partition('[[path]]\nname = "bridge"')[0] + STUDY[STUDY.index("[[workload]]") :]
     view = build_view(make_run(tmp_path / "run", Recipe(study=alone, blocks=3)))
-    said = " ".join(_answer(view))
-    assert "latency, latency (half a round trip): 8 B: " in said
+    text = " ".join(_answer(view))
+    assert "latency, latency (half a round trip): 8 B: " in text
     for cell in view.cells:
-        assert f"{words.size(cell)}: {words.level(cell.paths[0].levels[Metric.MEDIAN])} us (median)" in said
+        assert f"{words.size(cell)}: {words.level(cell.paths[0].levels[Metric.MEDIAN])} us (median)" in text
 
 
-def test_the_answer_fits_a_screen_where_names_are_broken_into_lines(tmp_path: Path) -> None:
+def test_the_answer_fits_a_screen_when_names_wrap(tmp_path: Path) -> None:
     names = [f"{number}-{'n' * 37}" for number in range(6)]
     extra = "".join(f'[[path]]\nname = "{name}"\nkind = "veth"\n' for name in names)
     study = STUDY.replace("[[workload]]", f"{extra}[[workload]]").replace(
@@ -202,12 +202,10 @@ def test_the_answer_fits_a_screen_where_names_are_broken_into_lines(tmp_path: Pa
         drawn = _answer(view, lines)
         assert len(drawn) <= lines
         assert re.fullmatch(r"\d+ (more not shown, all of smaller cost|ratios not shown)\.", drawn[-1])
-    assert drawn[-1].endswith("ratios not shown."), (
-        "there is no table, and nothing that costs more than what is left out"
-    )
+    assert drawn[-1].endswith("ratios not shown."), "nothing left out costs more than what is shown"
 
 
-def test_a_cell_without_a_size_has_its_name_alone(view: View) -> None:
+def test_a_cell_without_a_size_shows_only_its_name(view: View) -> None:
     cell = replace(view.cells[0], message_bytes=0)
     other = replace(cell, group=replace(cell.group, workload="barrier"))
     table, _ = tables.shortest(replace(view, cells=(other, *view.cells)), 40)
@@ -215,37 +213,37 @@ def test_a_cell_without_a_size_has_its_name_alone(view: View) -> None:
     assert table.rows[len(other.paths) - 1][0].endswith(", 8 B")
 
 
-def test_a_run_with_failures_still_answers_in_forty_lines(tmp_path: Path) -> None:
+def test_a_run_with_failures_is_answered_in_forty_lines(tmp_path: Path) -> None:
     one, other = Recipe(blocks=5, fails=lambda order, _: order.path.label in {"tap", "shm"}), Recipe(blocks=5)
     lines = _answer(build_view(make_run(tmp_path / "failed", one)))
     assert len(lines) <= 40
-    said = " ".join(lines)
-    assert "tap: undecided (not compared in 3 of 3 cells)." in said
-    assert "launches of latency over tap failed, 5 trials lost: " in said
-    assert "nearmetal show RUN --trial" in said
+    text = " ".join(lines)
+    assert "tap: undecided (not compared in 3 of 3 cells)." in text
+    assert "launches of latency over tap failed, 5 trials lost: " in text
+    assert "nearmetal show RUN --trial" in text
     assert "failed" not in " ".join(_answer(build_view(make_run(tmp_path / "good", other))))
 
 
 @pytest.mark.parametrize("lines", [16, 20, 24])
-def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines: int) -> None:
-    said = _answer(view, lines)
-    cells = [line.split() for line in said if line.startswith(("8 B ", "1 KiB ", "64 KiB "))]
+def test_the_cheapest_rows_are_left_out_first_and_counted(view: View, lines: int) -> None:
+    answer = _answer(view, lines)
+    cells = [line.split() for line in answer if line.startswith(("8 B ", "1 KiB ", "64 KiB "))]
     shown = [round(float(cell[3]), 3) for cell in cells]
     every = [one.comparison.headline.ratio for cell in view.cells for one in cell.paths if one.comparison]
-    assert len(said) <= lines
+    assert len(answer) <= lines
     assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]
     left_out = len(every) - len(shown)
-    assert said[-1] == (
+    assert answer[-1] == (
         f"{left_out} more not shown, all of smaller cost." if shown else f"{left_out} ratios not shown."
     )
 
 
-def test_columns_are_mapped_only_to_those_of_a_published_table(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_can_be_mapped_only_to_a_published_table(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["compare", str(run.root), "--map", "x=tap"]) == 2
     assert "--map has no effect without --published" in capsys.readouterr().err
 
 
-def test_figures_that_are_too_short_for_the_clock_are_said_to_be(
+def test_figures_too_short_for_the_clock_are_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     study = STUDY.replace('name = "latency"', 'name = "bw"')
@@ -258,7 +256,7 @@ def test_figures_that_are_too_short_for_the_clock_are_said_to_be(
     assert not [one for one in recwarn if one.category is RuntimeWarning]
 
 
-def test_latex_tables_are_whole_and_no_name_commands_tex(tmp_path: Path) -> None:
+def test_latex_tables_are_complete_and_names_cannot_inject_tex(tmp_path: Path) -> None:
     text = as_latex.render(build_view(make_run(tmp_path / "run", Recipe(study=STUDY, blocks=3))))
     assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\bottomrule") >= 4
     for line in text.splitlines():
@@ -282,7 +280,7 @@ def test_every_key_of_plan_and_show_is_in_the_schema(
 
 
 def keys(value: object, free: set[str]) -> set[str]:
-    """Return every key of a JSON value but what is below the free ones."""
+    """Return every key of a JSON value, except below the free ones."""
     if isinstance(value, dict):
         below = [keys(one, free) for key, one in value.items() if key not in free]
         return set(value).union(*below)
@@ -297,6 +295,6 @@ def test_run_prints_its_report_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     assert "report.html" in printed.err
 
 
-def test_a_json_record_is_not_made_of_what_lacks_one_of_its_fields() -> None:
+def test_a_json_record_needs_all_of_its_fields() -> None:
     with pytest.raises(AttributeError, match="label"):
         schema.made(schema.HostJson, object(), kind="fake")

@@ -33,7 +33,7 @@ ATTACK = "</title><script>alert('x')</script>\\\"><img src=x onerror=alert(1)>&a
 
 
 class _Page(HTMLParser):
-    """Collects elements and complains about tags that are not closed in order."""
+    """Collects elements and rejects tags that are not closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_a_five_path_study_stays_below_a_megabyte(view: View) -> None:
     assert len(as_html.render(view).encode()) < 1_000_000
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(page: _Page) -> None:
+def test_the_page_loads_nothing_and_runs_no_script(page: _Page) -> None:
     assert not {"script", "iframe", "object", "embed", "img"} & {tag for tag, _ in page.elements}
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
     assert all(target == "data:," or target.startswith("#") for target in page.values("href"))
@@ -76,14 +76,14 @@ def test_the_page_asks_for_nothing_and_runs_nothing(page: _Page) -> None:
     assert not page.values("style")
 
 
-def test_links_labels_and_marks_point_at_what_exists(page: _Page) -> None:
+def test_links_labels_and_markers_have_existing_targets(page: _Page) -> None:
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     assert {target.removeprefix("#") for target in page.values("href") if target.startswith("#")} <= set(ids)
     assert set(page.values("for")) <= set(ids)
 
 
-def test_the_policy_allows_this_style_sheet_and_nothing_else(view: View) -> None:
+def test_the_csp_allows_only_this_style_sheet(view: View) -> None:
     text = as_html.render(view)
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
     assert style
@@ -93,7 +93,7 @@ def test_the_policy_allows_this_style_sheet_and_nothing_else(view: View) -> None
     assert "@import" not in style[1]
 
 
-def test_the_verdict_comes_first_and_the_honesty_label_before_it(view: View) -> None:
+def test_the_verdict_comes_first_right_after_the_host_label(view: View) -> None:
     text = as_html.render(view)
     label, verdicts = text.index("no wire and no NIC hardware"), text.index('id="verdicts"')
     assert label < verdicts < text.index('id="group-0"') < text.index('id="evidence"') < text.index('id="repeat"')
@@ -107,13 +107,13 @@ def _charts(page: _Page) -> list[dict[str, str | None]]:
     ]
 
 
-def test_every_chart_speaks_to_a_screen_reader(page: _Page) -> None:
+def test_every_chart_has_a_text_for_screen_readers(page: _Page) -> None:
     charts = _charts(page)
     assert len(charts) == 1 + 2 + 3 * 3
     assert all(chart["role"] in {"img", "group"} and chart["aria-label"] for chart in charts)
 
 
-def test_the_first_chart_holds_every_cell_and_leads_to_it(view: View) -> None:
+def test_the_first_chart_shows_and_links_every_cell(view: View) -> None:
     text = as_html.render(view)
     first = text[text.index('class="chart wide"') :].partition("</svg>")[0]
     assert re.findall(r'href="#(cell-\d+-\d+)"', first) == ["cell-0-8", "cell-0-1024", "cell-0-65536"]
@@ -142,7 +142,7 @@ def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
     assert titles == [("latency", 3), ("barrier, allreduce", 2)]
 
 
-def test_settings_of_few_sizes_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
+def test_settings_with_few_sizes_are_drawn_side_by_side_on_one_scale(tmp_path: Path) -> None:
     two = '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]'
     study = STUDY.replace("[trials]", two)
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5, setting_cost={"tuned": 0.25})))
@@ -155,7 +155,7 @@ def test_settings_of_few_sizes_stand_side_by_side_on_one_scale(tmp_path: Path) -
     sizes = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*>(?:8 B|1 KiB|64 KiB)<', drawn)]
     assert sizes[1] < float(names[1][0]) - 100 < sizes[4] == float(names[1][0])
     page = as_html.render(view)
-    assert '<th scope="row">tap<small>latency 1 KiB</small></th>' in page, "a row says which size it is of"
+    assert '<th scope="row">tap<small>latency 1 KiB</small></th>' in page, "a row names its size"
     many = study.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [1, 2, 4, 8, 16, 32, 64, 128]")
     apart = overview.panels(build_view(make_run(tmp_path / "many", Recipe(study=many, blocks=3)), distributions=False))
     assert [title for title, _ in apart] == ["latency, setting plain", "latency, setting tuned"]
@@ -176,7 +176,7 @@ def test_two_modes_are_drawn_as_two(view: View) -> None:
     assert "modes 20.00 (70%) and 45.00 (30%)" in drawn[1]
 
 
-def test_text_of_a_study_cannot_become_markup(tmp_path: Path) -> None:
+def test_text_of_a_study_cannot_inject_markup(tmp_path: Path) -> None:
     study = STUDY.replace('"Software data paths of this machine"', f"'''{ATTACK}'''")
     recipe = Recipe(study=study, blocks=3, facts=lambda order: {f"x.{ATTACK}": f"{order.path.label}{ATTACK}"})
     text = as_html.render(build_view(make_run(tmp_path / "run", recipe)))
@@ -204,7 +204,7 @@ def test_a_path_that_was_never_compared_has_no_range(tmp_path: Path) -> None:
     assert "<p>Not compared in 3 of 3 cells.</p>" in text
 
 
-def test_long_names_that_begin_alike_are_told_apart_beside_a_chart(tmp_path: Path) -> None:
+def test_long_names_with_a_common_prefix_stay_distinct_beside_a_chart(tmp_path: Path) -> None:
     names = [f"guest-with-a-virtual-function-{number}" for number in range(3)]
     study = STUDY.replace(
         "[[workload]]", "".join(f'[[path]]\nname = "{one}"\nkind = "veth"\n' for one in names) + "[[workload]]"
@@ -224,15 +224,15 @@ def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mostly", [0.97, 1.0])
-def test_iterations_that_take_no_time_are_drawn_all_the_same(tmp_path: Path, mostly: float) -> None:
-    """As those of a program that hardly communicates: nearly all, or all, take 0 ns."""
+def test_iterations_that_take_no_time_are_still_drawn(tmp_path: Path, mostly: float) -> None:
+    """As in a program that hardly communicates: all or nearly all iterations take 0 ns."""
     run = make_run(tmp_path / "run", Recipe(blocks=3, idle=mostly))
     page = _Page(as_html.render(build_view(run)))
     assert "share of iterations at or below" in page.text
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 7])
-def test_very_short_trials_are_drawn_all_the_same(tmp_path: Path, iterations: int) -> None:
+def test_very_short_trials_are_still_drawn(tmp_path: Path, iterations: int) -> None:
     study = STUDY.replace('name = "latency"', 'name = "step"\nkind = "application"')
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, iterations=iterations)))
     page = _Page(as_html.render(view))
@@ -241,7 +241,7 @@ def test_very_short_trials_are_drawn_all_the_same(tmp_path: Path, iterations: in
 
 
 @given(st.text(), st.text())
-def test_elements_give_back_the_text_they_were_given(text: str, attribute: str) -> None:
+def test_element_text_round_trips(text: str, attribute: str) -> None:
     kept = [visible(one) for one in (text, attribute)]
     page = _Page(element("p", kept[0], title=kept[1]))
     assert "".join(page.text) == kept[0]
@@ -256,7 +256,7 @@ POSITIVE = st.floats(min_value=1e-3, max_value=1e9)
 
 
 @given(POSITIVE, POSITIVE, st.sampled_from([linear, logarithmic]))
-def test_scales_hold_both_ends_and_keep_ticks_inside(a: float, b: float, make: object) -> None:
+def test_scales_cover_both_ends_and_keep_ticks_inside(a: float, b: float, make: object) -> None:
     assert callable(make)
     low, high = sorted((a, b))
     scale = make(low, high, 0.0, 100.0, str)
@@ -265,7 +265,7 @@ def test_scales_hold_both_ends_and_keep_ticks_inside(a: float, b: float, make: o
 
 
 @given(st.floats(0.001, 1.0), st.floats(1.0, 1000.0), st.floats(0.001, 0.5))
-def test_the_ratio_scale_is_even_both_ways_and_shows_the_margin(low: float, high: float, margin: float) -> None:
+def test_the_ratio_scale_is_symmetric_and_shows_the_margin(low: float, high: float, margin: float) -> None:
     scale = ratios(low, high, margin, 0.0, 100.0)
     edge = 1 + margin
     assert scale(1) - scale(1 / edge) == pytest.approx(scale(edge) - scale(1), abs=1e-6)
@@ -275,7 +275,7 @@ def test_the_ratio_scale_is_even_both_ways_and_shows_the_margin(low: float, high
 
 
 @given(POSITIVE, st.floats(1e-8, 200.0))
-def test_a_log_axis_has_three_honest_ticks_at_least(low: float, decades: float) -> None:
+def test_a_log_axis_has_at_least_three_exact_ticks(low: float, decades: float) -> None:
     scale = logarithmic(low, low * 10.0**decades, 288.0, 34.0)
     at = [scale(value) for value, _ in scale.ticks]
     assert len(at) >= 3
@@ -284,19 +284,19 @@ def test_a_log_axis_has_three_honest_ticks_at_least(low: float, decades: float) 
 
 
 @given(st.floats(1e-4, 1.0), st.floats(1.0, 1e4), st.floats(1e-3, 0.5))
-def test_a_ratio_axis_has_three_honest_ticks_at_least(low: float, high: float, margin: float) -> None:
+def test_a_ratio_axis_has_at_least_three_exact_ticks(low: float, high: float, margin: float) -> None:
     ticks = ratios(low, high, margin, 288.0, 34.0).ticks
     assert len(ticks) >= 3
     assert all(float(label.replace(",", "")) == pytest.approx(value) for value, label in ticks)
 
 
-def test_a_narrow_range_is_labelled_in_its_own_digits() -> None:
+def test_a_narrow_range_is_labelled_with_enough_digits() -> None:
     assert [label for _, label in logarithmic(35.0, 38.0, 288.0, 34.0).ticks] == ["35", "36", "37", "38"]
     assert [label for _, label in linear(0.0, 5e3, 288.0, 34.0).ticks][-1] == "5,000"
 
 
 @given(st.lists(st.floats(0.0, 300.0), min_size=1, max_size=10))
-def test_labels_never_touch(wanted: list[float]) -> None:
+def test_labels_never_overlap(wanted: list[float]) -> None:
     placed = sorted(spread_apart(wanted, 15.0, 0.0, 300.0))
     assert all(b - a >= 15.0 - 1e-6 for a, b in itertools.pairwise(placed))
     assert placed[-1] <= 300.0
@@ -308,7 +308,7 @@ def test_a_run_with_too_few_blocks_is_drawn_without_intervals(tmp_path: Path) ->
     assert "undecided" in text
 
 
-def test_a_rate_as_uncertain_as_it_is_large_has_a_chart(view: View) -> None:
+def test_a_rate_as_uncertain_as_it_is_large_is_drawn(view: View) -> None:
     cell = view.cells[0]
     wild = tuple(
         replace(one, trials=tuple(replace(t, summary=replace(t.summary, sd_ns=1e15)) for t in one.trials))
@@ -319,7 +319,7 @@ def test_a_rate_as_uncertain_as_it_is_large_has_a_chart(view: View) -> None:
     assert "nan" not in str(drawn)
 
 
-def test_a_matrix_has_its_rows_below_each_other_and_names_where_they_fit() -> None:
+def test_a_matrix_stacks_its_rows_and_names_them_where_names_fit() -> None:
     names = [f"node{number}" for number in range(32)]
     drawn = charts.heat_map("pairs", names, [(2, 7, 0.25, "node2 to node7")], "red")
     square = re.search(r'<rect x="([\d.]+)" y="([\d.]+)" width="17.5" height="17.5" fill="red"[^>]*="0.25">', drawn)

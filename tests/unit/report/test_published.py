@@ -1,4 +1,4 @@
-"""Ours beside published tables: order, direction, crossovers; and every shipped table is whole."""
+"""Our figures beside published tables: order, direction, crossovers; and every shipped table is complete."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def test_every_shipped_table_can_be_read(name: str) -> None:
         assert set(pair) <= {one.name for one in table.columns}
 
 
-def test_the_figures_are_those_of_the_paper() -> None:
+def test_the_figures_match_the_paper() -> None:
     third = load(published_named("musleh-table3")).values
     assert (third["native_rx88"][64], third["vm_rx1"][16384]) == (5.05, 14.2)
     assert load(published_named("nasa-nuttcp")).values["sw_virt"][0] == pytest.approx(145.93, abs=0.1)
@@ -89,9 +89,9 @@ Compared = Callable[..., str]
 
 @pytest.fixture
 def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compared:
-    """Return what sets the run of a study, made at first, beside a published table, and says what that says."""
+    """Return a function that makes a study's run once, compares it with a published table, and gives the output."""
 
-    def said(table: str, *more: str, study: str = STUDY, status: int = 0) -> str:
+    def compare(table: str, *more: str, study: str = STUDY, status: int = 0) -> str:
         if not (tmp_path / "s.toml").exists():
             (tmp_path / "s.toml").write_text(study)
             assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
@@ -100,50 +100,50 @@ def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compared:
         printed = capsys.readouterr()
         return printed.err if status else printed.out
 
-    return said
+    return compare
 
 
-def test_a_run_beside_a_table(compared: Compared) -> None:
-    said = compared("musleh-table3")
-    assert "the fake host" in said
-    assert "vm_rx88 / native_rx88" in said
-    assert "not judged" in said
-    assert "same in " in said
-    assert "not measured in" in said
-    # The two native columns differ by chance here, so that the published order of them is neither found nor refuted.
-    orders = [line for line in said.splitlines() if line.startswith(("64 B", "128 B")) and " < " in line]
+def test_a_run_is_compared_with_a_table(compared: Compared) -> None:
+    output = compared("musleh-table3")
+    assert "the fake host" in output
+    assert "vm_rx88 / native_rx88" in output
+    assert "not judged" in output
+    assert "same in " in output
+    assert "not measured in" in output
+    # The two native columns differ only by chance here, so their published order is neither confirmed nor refuted.
+    orders = [line for line in output.splitlines() if line.startswith(("64 B", "128 B")) and " < " in line]
     assert len(orders) == 2
     assert all(line.rstrip().endswith("undecided") for line in orders)
-    assert "nowhere (64 B to 128 B)" in said, "a crossover between sizes that were not measured is not denied"
-    assert max(map(len, said.splitlines())) <= 80
+    assert "nowhere (64 B to 128 B)" in output, "a crossover between unmeasured sizes is not ruled out"
+    assert max(map(len, output.splitlines())) <= 80
 
 
-def test_an_order_of_equal_published_figures_is_not_that_of_unequal_ones(compared: Compared) -> None:
+def test_equal_published_figures_are_not_ordered(compared: Compared) -> None:
     study = STUDY.replace('name = "latency", sizes = [64, 128]', 'name = "allgather", sizes = [128]')
-    said = compared("musleh-table4", "--map", "native_rx88=vf/moderated", study=study)
-    (order,) = [line for line in said.splitlines() if line.startswith("128 B") and " < " in line]
+    output = compared("musleh-table4", "--map", "native_rx88=vf/moderated", study=study)
+    (order,) = [line for line in output.splitlines() if line.startswith("128 B") and " < " in line]
     assert "native_rx88 < native_rx1  native_rx1 < native_rx88" in order
-    assert order.rstrip().endswith("different"), "3.60 and 3.67 us are one figure, 16 and 10 are not"
+    assert order.rstrip().endswith("different"), "3.60 and 3.67 us count as equal, 16 and 10 do not"
 
 
-def test_a_p_value_below_what_is_printed_stays_below(compared: Compared) -> None:
+def test_a_p_value_below_the_printed_digits_is_shown_as_below(compared: Compared) -> None:
     ours = 'name = "allgather-4", operation = "allgather", ranks = 2, sizes = [128]'
-    said = compared("musleh-table5", study=STUDY.replace('name = "latency", sizes = [64, 128]', ours))
-    (row,) = [line for line in said.splitlines() if line.startswith("n4_ppn2   128 B")]
+    output = compared("musleh-table5", study=STUDY.replace('name = "latency", sizes = [64, 128]', ours))
+    (row,) = [line for line in output.splitlines() if line.startswith("n4_ppn2   128 B")]
     assert row.split()[3:5] == ["<", "0.001"]
 
 
-def test_a_run_beside_ratios_that_a_text_states(compared: Compared) -> None:
-    said = compared("lockwood-latency", study=STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
-    (small,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 64 B " in line]
-    (large,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 1 KiB " in line]
+def test_a_run_is_compared_with_ratios_stated_in_a_papers_text(compared: Compared) -> None:
+    output = compared("lockwood-latency", study=STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
+    (small,) = [line for line in output.splitlines() if line.startswith("sriov / native") and " 64 B " in line]
+    (large,) = [line for line in output.splitlines() if line.startswith("sriov / native") and " 1 KiB " in line]
     assert "1.300" in small
-    assert small.rstrip().endswith("same"), "made-up 1.6 is slower, as the text says"
+    assert small.rstrip().endswith("same"), "the made-up 1.6 is slower, as in the text"
     assert "< 1.100" in large
     assert large.rstrip().endswith("different"), "1.6 is beyond the text's 10 %"
-    assert "3000" not in said, "the text says nothing of that size by name"
-    assert "Ours under the setting moderated; another: --map" in " ".join(said.split()), (
-        "the study has two, and the text none"
+    assert "3000" not in output, "the text does not mention that size"
+    assert "Ours under the setting moderated; another: --map" in " ".join(output.split()), (
+        "the study has two, the text has none"
     )
     named = ["--map", "native=native/immediate", "--map", "sriov=vf/immediate"]
     assert "Ours under" not in compared("lockwood-latency", *named)
@@ -159,26 +159,26 @@ def test_a_run_beside_ratios_that_a_text_states(compared: Compared) -> None:
         (">", (0.7, 1.5, 0.9, 1.2), "undecided"),
     ],
 )
-def test_a_bound_is_kept_by_the_whole_interval(bound: str, ours: tuple[float, ...], agrees: str) -> None:
+def test_a_bound_holds_only_for_the_whole_interval(bound: str, ours: tuple[float, ...], agrees: str) -> None:
     assert published.agreement(1.0, ratio(*ours), bound) == agrees  # type: ignore[arg-type]
 
 
-def test_a_run_beside_a_table_for_other_programs(compared: Compared) -> None:
-    said = {form: compared("musleh-table3", "--format", form) for form in ("json", "csv", "markdown")}
-    whole = json.loads(said["json"])
+def test_a_comparison_with_a_table_is_written_for_other_programs(compared: Compared) -> None:
+    outputs = {form: compared("musleh-table3", "--format", form) for form in ("json", "csv", "markdown")}
+    whole = json.loads(outputs["json"])
     assert whole["published"] == "musleh-table3"
-    rows = list(csv.DictReader(said["csv"].splitlines()))
+    rows = list(csv.DictReader(outputs["csv"].splitlines()))
     assert len(rows) == len(whole["rows"])
     judged = [row for row in rows if row["reference"] and row["ours"]]
     assert judged
     for row in judged:
         assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
         assert row["direction"] in {published.SAME, published.OTHER, published.OPEN}
-    assert "| vm_rx88 / native_rx88 |" in said["markdown"].replace("\\_", "_")
+    assert "| vm_rx88 / native_rx88 |" in outputs["markdown"].replace("\\_", "_")
 
 
-def test_every_effect_of_a_column_is_in_the_files_for_other_programs(compared: Compared) -> None:
-    """The function is set against both the bare port and the bridge."""
+def test_machine_readable_formats_have_every_effect_of_a_column(compared: Compared) -> None:
+    """The virtual function is compared with both the bare port and the bridge."""
     study = """
 name = "three"
 baseline = "native"
@@ -199,7 +199,7 @@ trials = { min_blocks = 4, max_blocks = 4 }
         assert row["ratio"] == pytest.approx(figures[row["column"]] / figures[row["reference"]])
 
 
-def test_settings_on_both_sides_of_a_second_are_in_one_unit(tmp_path: Path) -> None:
+def test_settings_on_both_sides_of_a_second_share_one_unit(tmp_path: Path) -> None:
     """CG takes 1.01 s under one setting and 0.99 s under the other: a ratio of 0.98, not of 990 ms to 1.01 s."""
     text = """
 name = "npb"
@@ -225,8 +225,8 @@ trials = { min_blocks = 5, max_blocks = 5 }
     assert found.units == dict.fromkeys(("cg_default", "cg_window"), view.cells[0].shown.unit)
 
 
-def beside_lockwood(root: Path, recipe: Recipe) -> list[RatioEstimate]:
-    """Return our ratios of vf to veth, of a run of the synthetic study whose bridge is called vf."""
+def ratios_beside_lockwood(root: Path, recipe: Recipe) -> list[RatioEstimate]:
+    """Return our ratios of vf to veth, from a run of the synthetic study whose bridge is named vf."""
     study = recipe.study.replace('name = "bridge"', 'name = "vf"\nkind = "veth"').replace('"1 KiB"', "1024")
     view = build_view(make_run(root, replace(recipe, study=study, cost={**COST, "vf": 1.12})))
     named = {"native": ("veth", ""), "sriov": ("vf", "")}
@@ -239,42 +239,42 @@ def beside_lockwood(root: Path, recipe: Recipe) -> list[RatioEstimate]:
 FIXED = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 8")
 
 
-def test_over_occasions_directions_are_judged_by_what_another_one_gives(tmp_path: Path) -> None:
-    """The intervals beside a published table are those of the report, not narrower ones over the blocks of all."""
-    ours = beside_lockwood(tmp_path / "run", Recipe(study=FIXED, blocks=24, hours=(1.0, 3.0, 2.0)))
+def test_directions_over_occasions_use_the_interval_for_another_occasion(tmp_path: Path) -> None:
+    """Intervals beside a published table are those of the report, not narrower ones over all occasions' blocks."""
+    ours = ratios_beside_lockwood(tmp_path / "run", Recipe(study=FIXED, blocks=24, hours=(1.0, 3.0, 2.0)))
     assert all(one.method is IntervalMethod.ANOTHER and (one.n, one.launches) == (3, 24) for one in ours)
 
 
 def test_boots_that_differ_widen_the_intervals_beside_a_table(tmp_path: Path) -> None:
-    for one in beside_lockwood(tmp_path / "run", Recipe(study=FIXED, boots=(0.8, 1.0, 1.3))):
+    for one in ratios_beside_lockwood(tmp_path / "run", Recipe(study=FIXED, boots=(0.8, 1.0, 1.3))):
         assert one.interval
         assert one.evidence
         assert "boots of the machine differ" in one.evidence.wider
-        assert one.interval.contains(1), "the next boot may be on either side"
+        assert one.interval.contains(1), "the next boot may fall on either side"
 
 
 def test_a_baseline_that_differs_from_itself_widens_the_intervals_beside_a_table(tmp_path: Path) -> None:
-    for one in beside_lockwood(tmp_path / "run", Recipe(study=FIXED, again=1.2, spread=0.001)):
+    for one in ratios_beside_lockwood(tmp_path / "run", Recipe(study=FIXED, again=1.2, spread=0.001)):
         assert one.interval
         assert one.evidence
         assert one.evidence.offset == pytest.approx(math.log(1.2), abs=0.02)
         assert one.ratio == pytest.approx(1.12 / math.sqrt(1.2), rel=0.05), "both launches of the baseline count"
 
 
-def test_a_run_that_stops_early_is_set_beside_a_table_by_its_repeated_intervals(tmp_path: Path) -> None:
-    ours = beside_lockwood(tmp_path / "run", Recipe(blocks=6))
+def test_a_run_that_stops_early_is_compared_by_its_repeated_intervals(tmp_path: Path) -> None:
+    ours = ratios_beside_lockwood(tmp_path / "run", Recipe(blocks=6))
     assert all(one.method is IntervalMethod.REPEATED for one in ours)
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("vff", "'vff', no path of this run"), ("vf/immidiate", "'immidiate', no setting")]
+    ("target", "message"), [("vff", "'vff', no path of this run"), ("vf/immidiate", "'immidiate', no setting")]
 )
-def test_a_column_mapped_to_what_the_run_has_not_is_refused(compared: Compared, target: str, said: str) -> None:
-    assert said in (asked := compared("musleh-table3", "--map", f"vm_rx1={target}", status=2))
+def test_mapping_a_column_to_something_the_run_lacks_is_refused(compared: Compared, target: str, message: str) -> None:
+    assert message in (asked := compared("musleh-table3", "--map", f"vm_rx1={target}", status=2))
     assert "vf" in asked or "immediate" in asked.partition("hint")[2]
 
 
-def test_a_run_without_anything_of_a_table_says_what_it_needs(compared: Compared) -> None:
-    said = compared("nanos-table1", status=2) + compared("nonsense", status=2)
-    assert "--map" in said
-    assert "musleh-table3" in said
+def test_a_run_without_any_column_of_a_table_reports_what_it_needs(compared: Compared) -> None:
+    stderr = compared("nanos-table1", status=2) + compared("nonsense", status=2)
+    assert "--map" in stderr
+    assert "musleh-table3" in stderr

@@ -1,4 +1,4 @@
-"""What writing a report loads: the store, the statistics and the renderers, and nothing that measures."""
+"""Writing a report loads the store, the statistics and the renderers, and nothing that measures."""
 
 from __future__ import annotations
 

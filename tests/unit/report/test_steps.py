@@ -39,7 +39,7 @@ def test_a_settled_report_has_no_next_step(view: View) -> None:
     assert open_cells(view).rows == ()
 
 
-def test_launches_that_are_missing_are_counted_and_timed(tmp_path: Path) -> None:
+def test_missing_launches_are_counted_and_timed(tmp_path: Path) -> None:
     study = STUDY.replace('rarest_mode = "35 %"\n', "")
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, cost=SAME)))
     assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
@@ -53,8 +53,8 @@ def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None
     assert "next for tap, latency, 8 B, 1 KiB and 64 KiB: at least 368 iterations per launch" in next_steps(view)
 
 
-def test_steps_name_the_sizes_they_are_for(view: View) -> None:
-    """Of many sizes the ends and their number, of many operations the first few."""
+def test_steps_name_the_sizes_they_apply_to(view: View) -> None:
+    """Many sizes are shortened to the first, the last and their number, many operations to the first few."""
     first = view.cells[0]
     cells = [replace(first, message_bytes=2**power) for power in range(6)]
     assert cell_title(view, *cells[:2]) == "latency, 1 B and 2 B"
@@ -73,7 +73,7 @@ def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
-def test_the_blocks_asked_for_do_settle_it(gap: float, blocks: int) -> None:
+def test_the_blocks_asked_for_are_enough(gap: float, blocks: int) -> None:
     rng = np.random.default_rng(5)
 
     def pair(count: int) -> BlockFigures:
@@ -90,7 +90,7 @@ def test_the_blocks_asked_for_do_settle_it(gap: float, blocks: int) -> None:
     assert half <= 1.25 * abs(abs(np.log(gap)) - np.log(1.05))
 
 
-def test_an_estimate_on_the_margin_is_settled_by_no_number_of_blocks() -> None:
+def test_no_number_of_blocks_settles_an_estimate_on_the_margin() -> None:
     noise = np.array([-0.02, 0.02, -0.01, 0.01, 0.0, 0.0])
     on = estimate_ratio(BlockFigures(1.05 * np.exp(noise), np.ones(6)), rng=np.random.default_rng(1))
     assert blocks_to_settle(on) is None
@@ -100,7 +100,7 @@ def test_an_estimate_on_the_margin_is_settled_by_no_number_of_blocks() -> None:
     ("gap", "spread", "more"), [(1.0, 0.015, 2), (1.0, 0.018, 4), (1.1, 0.016, 3), (1.0, 0.03, None)]
 )
 def test_a_run_of_several_occasions_asks_for_occasions(gap: float, spread: float, more: int | None) -> None:
-    """What another occasion may give has a spread of its own: with 3 % no number of them shows less than 5 %."""
+    """Occasions have a spread of their own: with one of 3 %, no number of them shows less than 5 %."""
 
     def found(count: int) -> RatioEstimate:
         noise = np.linspace(-1.0, 1.0, count)
@@ -118,8 +118,8 @@ def test_a_run_of_several_occasions_asks_for_occasions(gap: float, spread: float
         assert settled == (more is not None and count >= 3 + more)
 
 
-def test_what_the_baseline_differs_from_itself_shrinks_with_no_block() -> None:
-    """Of a half-width of 6 % the 4 % that twins differ by stay: what would be 27 blocks are none."""
+def test_more_blocks_do_not_shrink_the_difference_of_the_baseline_from_itself() -> None:
+    """Twins differ by 4 %, which remains in a half-width of 6 %: instead of 27 blocks, none are asked for."""
     noise = np.array([-0.03, 0.03, -0.02, 0.02, 0.01, -0.01, 0.0, 0.0])
     pair = BlockFigures(1.012 * np.exp(noise), np.ones(8))
     alone = estimate_ratio(pair, rng=np.random.default_rng(1))
@@ -139,23 +139,23 @@ def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Pat
     )
     text = io.StringIO()
     as_table.answer(view, Console(file=text, width=80, color_system=None))
-    said = " ".join(text.getvalue().split())
-    assert "next for bridge, latency, 8 B and 1 KiB: pin ranks and interrupts; or set a margin of 33 %" in said
-    assert f"steps not shown: {len(next_steps(view)) - 3}." in said
+    line = " ".join(text.getvalue().split())
+    assert "next for bridge, latency, 8 B and 1 KiB: pin ranks and interrupts; or set a margin of 33 %" in line
+    assert f"steps not shown: {len(next_steps(view)) - 3}." in line
     assert text.getvalue().count("\n") <= 40
 
 
-def test_on_a_busy_machine_quiet_comes_before_more_blocks(tmp_path: Path) -> None:
+def test_on_a_busy_machine_quiet_is_advised_before_more_blocks(tmp_path: Path) -> None:
     recipe = Recipe(cost=SAME, spread=0.08, busy=4)
     assert not any("quieter" in step for step in steps(build_view(make_run(tmp_path / "half", recipe))))
     view = build_view(make_run(tmp_path / "most", replace(recipe, busy=5)))
     assert "measure on a quieter machine; else 53 more blocks, about 8 min" in steps(view)
     assert {step for step in steps(view) if not step.startswith("measure on a quieter machine")} == {
         "2 more blocks, about 18 s"
-    }, "launches that are missing are missing anywhere"
+    }, "missing launches are needed on any machine"
 
 
-def test_launches_that_keep_to_one_of_two_modes_are_told_and_need_no_more_of_them(tmp_path: Path) -> None:
+def test_launches_that_stay_in_one_of_two_modes_are_reported_and_need_no_more_launches(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(cost=SAME, boots=(1.0, 1.0, 2.0))))
     assert view.causes[0] == (
         "latency 8 B over bridge, setting as-found: 2 of 8 launches have means of 42.5 to 42.6 us, the others of 21.2 "
@@ -166,8 +166,8 @@ def test_launches_that_keep_to_one_of_two_modes_are_told_and_need_no_more_of_the
     assert all(step.startswith(first) for step in steps(view))
 
 
-def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothing(tmp_path: Path) -> None:
-    """Student's interval of two values spans sixty decades then: no axis has ticks for it."""
+def test_occasions_that_differ_a_thousandfold_are_drawn_and_reported_as_inconclusive(tmp_path: Path) -> None:
+    """Student's interval of two such values spans sixty decades: no axis has ticks for it."""
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=16, hours=(1.0, 1000.0))))
     assert view.occasions == 2
     assert "unbounded" in as_html.render(view)
@@ -177,7 +177,7 @@ def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothin
     assert "0.000000" not in text.getvalue()
 
 
-def test_launches_are_given_as_the_fewest_where_cells_differ(tmp_path: Path) -> None:
+def test_where_cells_differ_the_fewest_launches_are_reported(tmp_path: Path) -> None:
     def fails(order: Order, attempt: int) -> bool:
         return order.path.label == "tap" and order.block == 3
 
@@ -189,7 +189,7 @@ def test_launches_are_given_as_the_fewest_where_cells_differ(tmp_path: Path) -> 
     assert launches_sentence(view).startswith(" The weakest near-metal cell rests on 7 launches, which cannot rule out")
 
 
-def test_missing_launches_of_a_run_of_several_occasions_come_with_occasions(tmp_path: Path) -> None:
+def test_missing_launches_over_several_occasions_are_counted_by_occasion(tmp_path: Path) -> None:
     """Each occasion has all the blocks that the study plans."""
     study = (
         ONE_SIZE.replace('rarest_mode = "35 %"\n', "").replace("= 5", "= 3").replace("max_blocks = 8", "max_blocks = 3")
@@ -202,7 +202,7 @@ def test_missing_launches_of_a_run_of_several_occasions_come_with_occasions(tmp_
     assert found["tap"] == "1 more occasion: not enough for an interval yet"
 
 
-def test_random_pauses_are_offered_to_workloads_that_take_them(tmp_path: Path) -> None:
+def test_random_pauses_are_advised_only_for_workloads_that_take_them(tmp_path: Path) -> None:
     recipe = Recipe(cost=SAME, boots=(1.0, 1.0, 2.0))
     for name, line, offered in (
         ("engine", "", True),
@@ -220,31 +220,31 @@ def test_near_metal_over_occasions_rests_on_all_their_launches(tmp_path: Path) -
     recipe = Recipe(study=study, blocks=24, spread=0.0005, hours=(1.0, 1.001, 1.0005), cost=SAME)
     view = build_view(make_run(tmp_path / "run", recipe))
     assert view.occasions == 3
-    said = "near-metal rests on 24 launches, which cannot rule out a slow mode rarer than 12 %."  # 1 - 0.05^(1/24)
-    assert launches_sentence(view).strip() == said
+    expected = "near-metal rests on 24 launches, which cannot rule out a slow mode rarer than 12 %."  # 1 - 0.05^(1/24)
+    assert launches_sentence(view).strip() == expected
     view = build_view(make_run(tmp_path / "slow", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
     assert launches_sentence(view).startswith(" Ratios rest on 24 launches of each path: a mode in fewer than 12 %")
 
 
 def test_a_gate_over_occasions_asks_for_occasions(tmp_path: Path) -> None:
-    """More blocks of the same occasions would not narrow an interval that is made of one figure an occasion."""
+    """More blocks of the same occasions would not narrow an interval that is made of one figure per occasion."""
     study = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8")
     base = Recipe(study=study, blocks=24, hours=(1.0, 1.02, 0.98))
     make_run(tmp_path / "base", base)
     later = make_run(tmp_path / "run", replace(base, hours=(1.03, 0.99, 1.0), seed=8))
     gate = judge_runs(later, RunDir.open(tmp_path / "base"))
-    said = [one.reason for one in gate.judged if "would settle it" in one.reason]
-    assert said
-    assert all(re.search(r"about \d+ occasions in each run", reason) for reason in said)
+    reasons = [one.reason for one in gate.judged if "would settle it" in one.reason]
+    assert reasons
+    assert all(re.search(r"about \d+ occasions in each run", reason) for reason in reasons)
 
 
-def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
+def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     study = STUDY.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
     recipe = Recipe(study=study, setting_cost={"tuned": 0.25})
     view = build_view(make_run(tmp_path / "run", recipe))
-    said = gains(view)
-    assert len(said) == 5
-    for one in said:
+    sentences = gains(view)
+    assert len(sentences) == 5
+    for one in sentences:
         found = re.fullmatch(r"tuned against plain, latency over \w+: ([\d.]+)(?: to ([\d.]+))? times as fast\.", one)
         assert found, one
         assert 3.9 < float(found[1]) < 4.1
@@ -257,7 +257,7 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert max(map(len, text.getvalue().splitlines())) <= 80
     short = io.StringIO()
     as_table.answer(view, Console(file=short, width=80, color_system=None))
-    assert said[0] in short.getvalue(), "the short answer begins with it"
+    assert sentences[0] in short.getvalue(), "the short answer begins with it"
     assert "gains of settings not shown: 2." in short.getvalue()
     one_size = study.replace('[8, "1 KiB", "64 KiB"]', "[8]")
     same = build_view(make_run(tmp_path / "same", Recipe(study=one_size)))
@@ -266,7 +266,7 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert gains(few)[0] == "tuned against plain, latency over veth: no difference is shown in 3 cells."
 
 
-def test_blocks_of_a_clock_of_their_own_are_timed_by_ours(tmp_path: Path) -> None:
+def test_blocks_on_a_virtual_clock_are_timed_by_the_wall_clock(tmp_path: Path) -> None:
     recipe = Recipe(study=STUDY.replace('rarest_mode = "35 %"\n', ""), cost=SAME, facts=lambda _: {VIRTUAL_TIME: True})
     view = build_view(make_run(tmp_path / "run", recipe))
-    assert steps(view) == {"6 more blocks, about 7 min"}  # one begins 66 s after the other
+    assert steps(view) == {"6 more blocks, about 7 min"}  # each begins 66 s after the last

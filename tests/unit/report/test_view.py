@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir
 
 
-def test_each_path_gets_the_verdict_that_its_cost_deserves(view: View) -> None:
+def test_each_path_gets_the_verdict_of_its_cost(view: View) -> None:
     assert {one.path: one.verdict for one in view.verdicts} == {
         "bridge": Verdict.SLOWER,
         "macvlan": Verdict.NEAR_METAL,
@@ -36,12 +36,12 @@ def test_each_path_gets_the_verdict_that_its_cost_deserves(view: View) -> None:
     }
 
 
-def test_ratios_are_those_the_samples_were_made_with(view: View) -> None:
+def test_ratios_match_the_ones_the_samples_were_made_with(view: View) -> None:
     assert len(list(view.compared())) == 12
     for _, one, comparison in view.compared():
         interval = comparison.headline.interval
         assert interval is not None
-        # Corrected for nothing and asked 12 times: a little beyond the interval must be allowed for.
+        # 12 uncorrected comparisons: allow for values slightly outside the interval.
         assert interval.low * 0.99 < COST[one.path] < interval.high * 1.01
 
 
@@ -71,7 +71,7 @@ def test_a_rate_is_larger_when_the_duration_is_shorter_and_its_interval_stays_in
 @pytest.mark.parametrize(
     ("ns", "unit", "value"), [(2.5e3, "us", 2.5), (2.5e6, "ms", 2.5), (9e10, "s", 90), (5, "us", 0.005)]
 )
-def test_a_workload_of_another_kind_is_shown_as_time_in_a_unit_that_fits(ns: float, unit: str, value: float) -> None:
+def test_a_workload_of_another_kind_is_shown_as_time_in_a_suitable_unit(ns: float, unit: str, value: float) -> None:
     shown = shown_for(WorkloadOrder("nbody", "application"), "step", 0, typical_ns=ns)
     assert (shown.unit, shown.value(ns)) == (unit, pytest.approx(value))
 
@@ -113,9 +113,9 @@ def _interval(view: View, path: str) -> Interval:
 def test_a_baseline_that_differs_from_itself_widens_every_interval(tmp_path: Path) -> None:
     plain, biased = (build_view(make_run(tmp_path / f"{more}", Recipe(again=more))) for more in (1.0, 1.03))
     assert "the two differ" not in noise_sentence(plain)
-    said = noise_sentence(biased)
-    assert "In 3 of them the two differ by up to 3" in said
-    assert "drift, or an effect of the order" in said
+    sentence = noise_sentence(biased)
+    assert "In 3 of them the two differ by up to 3" in sentence
+    assert "drift, or an effect of the order" in sentence
     before, after = _interval(plain, "tap"), _interval(biased, "tap")
     assert math.log(after.high / after.low) > math.log(before.high / before.low) + 0.05
     assert all(cell.noise is not None and cell.noise.false_alarm for cell in biased.cells)
@@ -134,7 +134,7 @@ def test_boots_that_differ_widen_the_intervals(tmp_path: Path) -> None:
     assert after.high - after.low > 2 * (before.high - before.low)
 
 
-def test_a_slower_tail_says_by_how_much(tmp_path: Path) -> None:
+def test_a_slower_tail_is_reported_with_its_size(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(stalls=frozenset({"macvlan"}))))
     (verdict,) = (one for one in view.verdicts if one.path == "macvlan")
     assert verdict.verdict is Verdict.SLOWER_TAIL
@@ -151,7 +151,7 @@ def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:
     assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
 
 
-def test_a_path_that_never_came_up_is_undecided_and_says_so(tmp_path: Path) -> None:
+def test_a_path_that_never_came_up_is_undecided_with_the_reason(tmp_path: Path) -> None:
     def fails(order: Order, attempt: int) -> bool:
         return order.path.label == "tap" and attempt <= 2
 
@@ -175,7 +175,7 @@ def test_failures_of_one_kind_share_a_row_that_shows_the_first_line(tmp_path: Pa
     assert table.rows[1][-1].endswith("...")
 
 
-def test_a_second_attempt_stands_for_its_block(tmp_path: Path) -> None:
+def test_a_second_attempt_counts_for_its_block(tmp_path: Path) -> None:
     def fails(order: Order, attempt: int) -> bool:
         return order.path.label == "bridge" and attempt == 1 and order.block == 0
 
@@ -184,7 +184,7 @@ def test_a_second_attempt_stands_for_its_block(tmp_path: Path) -> None:
     assert len(view.cells[0].of("bridge").trials) == 5  # type: ignore[union-attr]
 
 
-def test_mixed_kernels_are_refused_unless_asked_for(tmp_path: Path) -> None:
+def test_mixed_kernels_are_refused_unless_allowed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", Recipe(blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block // 3}"}))
     with pytest.raises(BadInputError, match=r"kernel\.release: 6\.0 \| 6\.1"):
         build_view(run)
@@ -199,13 +199,13 @@ def test_another_nic_on_the_same_path_is_refused(tmp_path: Path) -> None:
         build_view(make_run(tmp_path / "run", Recipe(blocks=5, facts=facts)))
 
 
-def test_a_missing_version_is_a_disagreement(tmp_path: Path) -> None:
+def test_a_missing_version_counts_as_a_difference(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", Recipe(blocks=5, facts=lambda o: {"extra.version": "2"} if o.block else {}))
     with pytest.raises(BadInputError, match="not recorded"):
         build_view(run)
 
 
-def test_a_run_without_a_valid_trial_says_why(tmp_path: Path) -> None:
+def test_a_run_without_a_valid_trial_gives_the_reason(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", Recipe(blocks=3, fails=lambda order, attempt: True))
     with pytest.raises(BadInputError, match=r"none of the 36 trials .* did not end within 30 s"):
         build_view(run)
@@ -217,7 +217,7 @@ def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> No
     view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
     assert len(view.groups) == 2
     assert {(one.setting, one.reference) for one in view.settings} == {("b", "a")}
-    assert len(view.settings) == 5 * 2, "the second name of the baseline is no path of its own"
+    assert len(view.settings) == 5 * 2, "the baseline's second name does not count as a path"
     assert {one.comparison.verdict for one in view.settings} == {Verdict.NEAR_METAL}
 
 
@@ -247,7 +247,7 @@ def test_the_cells_of_a_program_share_its_iterations(run: RunDir) -> None:
     assert per_iteration(replace(record, cells=cells), r"sched\.context_switches") == switches / 6
 
 
-def test_all_interrupts_are_those_of_the_kernels_own_sum(run: RunDir, view: View) -> None:
+def test_the_total_of_interrupts_is_the_kernels_own_sum(run: RunDir, view: View) -> None:
     """`intr` of /proc/stat is the sum of /proc/interrupts without TLB."""
     record = next(one for one in run.trials() if one.valid)
     counted = {"irq.24.eth0": 2, "irq.LOC": 10, "irq.CAL": 5, "irq.TLB": 4, "tool.iterations": 1}
@@ -256,8 +256,8 @@ def test_all_interrupts_are_those_of_the_kernels_own_sum(run: RunDir, view: View
     assert 17 in rows["all interrupts"]
 
 
-def test_what_changed_during_the_run_keeps_all_its_values(tmp_path: Path) -> None:
-    """It changed on every path alike, so no table of differences has it: the last trial's stood for the run."""
+def test_facts_that_changed_during_the_run_keep_all_their_values(tmp_path: Path) -> None:
+    """They change on every path alike, so no table of differences has them; only the last trial's value was shown."""
     clocks = ["tsc", "tsc", "hpet", "tsc"]
     recipe = Recipe(blocks=4, facts=lambda order: {"kernel.clocksource": clocks[order.block]})
     known = dict(build_view(make_run(tmp_path / "run", recipe)).provenance)
@@ -265,18 +265,18 @@ def test_what_changed_during_the_run_keeps_all_its_values(tmp_path: Path) -> Non
     assert known["cpu.count"] == 2
 
 
-def test_the_view_is_the_same_every_time(run: RunDir, view: View) -> None:
+def test_the_view_is_deterministic(run: RunDir, view: View) -> None:
     assert as_json.render(build_view(run)) == as_json.render(view)
 
 
-def test_a_study_of_the_baseline_alone_still_states_its_noise(tmp_path: Path) -> None:
+def test_a_study_of_only_the_baseline_still_reports_its_noise(tmp_path: Path) -> None:
     study = STUDY[: STUDY.index('[[path]]\nname = "bridge"')] + STUDY[STUDY.index("[[workload]]") :]
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)))
     assert view.verdicts == ()
     assert view.noise_floor is not None
 
 
-def test_a_run_that_was_interrupted_in_its_first_blocks_decides_nothing(tmp_path: Path) -> None:
+def test_a_run_interrupted_in_its_first_blocks_decides_nothing(tmp_path: Path) -> None:
     def fails(order: Order, attempt: int) -> bool:
         return order.block == 1 and order.path.label == "shm"
 
@@ -289,11 +289,11 @@ def test_a_run_that_was_interrupted_in_its_first_blocks_decides_nothing(tmp_path
     assert shm.comparison.headline.n == 1
 
 
-def test_a_block_that_was_interrupted_for_hours_is_told(tmp_path: Path) -> None:
-    """Its two halves are of two hours, so its ratios are not of paths alone."""
+def test_a_block_that_was_interrupted_for_hours_is_reported(tmp_path: Path) -> None:
+    """Its two halves ran hours apart, so its ratios do not depend on the paths alone."""
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, pause_h=6)), distributions=False)
-    (said,) = view.cautions
-    assert said.startswith("launches of 1 of 5 blocks began up to 6 h apart")
+    (caution,) = view.cautions
+    assert caution.startswith("launches of 1 of 5 blocks began up to 6 h apart")
     whole = build_view(make_run(tmp_path / "whole", Recipe(blocks=5)), distributions=False)
     assert whole.cautions == ()
     lab = Recipe(blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})

@@ -1,4 +1,4 @@
-"""Waterfalls as text and HTML, how a traced trial is kept, and what a launch is wrapped in to be traced."""
+"""Waterfalls as text and HTML, how a traced trial is stored, and how a launch is traced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ name = "default"
 
 
 def _run(root: Path, plain: dict[str, Scalar]) -> RunDir:
-    """A run with one traced trial and one untraced of the same samples, under its own options."""
+    """A run with one traced trial and one untraced trial of the same samples, each under its own options."""
     info = RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01T00:00:00+00:00")
     made = RunDir.create(root, info, STUDY)
     files = read_bundle(GOLDEN)
@@ -81,7 +81,7 @@ def test_a_traced_trial_keeps_its_trace_and_gives_a_waterfall(run: RunDir, one: 
     assert sum(one.parts_ns.values()) == pytest.approx(one.mean_ns)
 
 
-def test_means_leave_out_what_comparisons_leave_out(one: Waterfall) -> None:
+def test_means_exclude_what_comparisons_exclude(one: Waterfall) -> None:
     trips = list(one.trips) * 7
     ordered = np.sort([trip.measured_ns for trip in trips])
     means = [np.mean([trip.measured_ns for trip in found]) for found in (trips, trimmed(trips))]
@@ -90,13 +90,13 @@ def test_means_leave_out_what_comparisons_leave_out(one: Waterfall) -> None:
     assert one.mean_ns == pytest.approx(one.untraced_ns, rel=0.05)  # the same samples, traced and not
 
 
-def test_an_untraced_workload_of_another_pace_is_no_reference(tmp_path: Path) -> None:
+def test_an_untraced_workload_with_another_pace_is_no_reference(tmp_path: Path) -> None:
     (found,) = waterfalls(_run(tmp_path / "run", {"pace_us": 500}))
     assert found.untraced_ns is None
 
 
 def _two(one: Waterfall) -> list[Waterfall]:
-    """Return the waterfall, and one of another path that waits half as long for its interrupts."""
+    """Return the waterfall, and that of another path that waits half as long for its interrupts."""
     trips = [
         replace(
             trip,
@@ -108,7 +108,7 @@ def _two(one: Waterfall) -> list[Waterfall]:
     return [replace(one, path="native", trips=tuple(quick), kept=tuple(quick), untraced_ns=None), one]
 
 
-def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
+def test_the_text_begins_with_the_answer_and_fits_a_screen(one: Waterfall) -> None:
     lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 40
@@ -126,7 +126,7 @@ def test_a_narrow_terminal_loses_nothing(one: Waterfall, columns: int) -> None:
     assert set(re.findall(figures, whole)) <= set(re.findall(figures, text))
 
 
-def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
+def test_bars_share_one_axis_with_its_unit(one: Waterfall) -> None:
     lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
     ruler, ticks, native, vf = lines[4:8]
     assert ruler.endswith(" us")
@@ -155,16 +155,16 @@ def test_many_lanes_and_sizes_stay_on_one_screen(one: Waterfall) -> None:
     assert "Also traced, see --size and --workload: 128 B (traced)." in lines
 
 
-def test_parts_that_miss_the_measured_time_are_said(one: Waterfall) -> None:
+def test_parts_that_do_not_add_up_to_the_measured_time_are_reported(one: Waterfall) -> None:
     trips = tuple(replace(trip, measured_ns=2 * trip.measured_ns) for trip in one.trips)
     (_, lanes), *_ = waterfall.by_size([replace(one, trips=trips)], "native")
     assert "CAUTION: the parts of vf, default miss the measured time by" in waterfall.sentences(lanes)[-1]
 
 
-def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
-    said = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
-    assert "Most of vf, default, is" not in said
-    assert "moderation wait" in said
+def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir) -> None:
+    output = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
+    assert "Most of vf, default, is" not in output
+    assert "moderation wait" in output
     for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
         with pytest.raises(BadInputError, match="no traced trial of that path") as refused:
             CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
@@ -172,8 +172,8 @@ def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
 
 
 def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
-    said = CliRunner().invoke(command, [str(run.root), "--size", "64", "--format", "json"], catch_exceptions=False)
-    whole = json.loads(said.output)
+    result = CliRunner().invoke(command, [str(run.root), "--size", "64", "--format", "json"], catch_exceptions=False)
+    whole = json.loads(result.output)
     (lane,) = whole["lanes"]
     assert (whole["baseline"], lane["path"], lane["message_bytes"], lane["round_trips"]) == ("vf", "vf", 64, 30)
     assert sum(lane["parts_ns"].values()) == pytest.approx(one.mean_ns) == lane["mean_ns"]
@@ -193,7 +193,7 @@ def test_a_damaged_trace_is_refused(run: RunDir) -> None:
         waterfalls(run)
 
 
-def test_a_bundle_is_the_same_bytes_every_time(tmp_path: Path) -> None:
+def test_a_bundle_is_reproducible_to_the_byte(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_bundle(tmp_path / name, {"y": b"2", "x": b"1"})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -201,7 +201,7 @@ def test_a_bundle_is_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 
 class _Shell:
-    """Answers what the collector asks, and notes it."""
+    """Answers the collector's commands and records them."""
 
     scratch = agent = ""
 
@@ -212,16 +212,16 @@ class _Shell:
     def run(self, argv: list[str], *, check: bool = True, node: str = HYPERVISOR, timeout_s: float = 1.0) -> Finished:
         del check, node, timeout_s
         self.asked.append(argv[4] if argv[0] == "sh" else argv[0])
-        said = {"ls": b"cpu0\ncpu1\n", "dd": b"pages"}.get(argv[0], b"layouts" if "formats" in argv else b"")
+        output = {"ls": b"cpu0\ncpu1\n", "dd": b"pages"}.get(argv[0], b"layouts" if "formats" in argv else b"")
         status = 1 if "start" in argv and not self.works else 0
-        return Finished(tuple(argv), status, said, b"no tracefs" if status else b"", 1)
+        return Finished(tuple(argv), status, output, b"no tracefs" if status else b"", 1)
 
 
 def _order(option: object) -> Order:
     return Order(0, 0, PathOrder("vf", "vf"), WorkloadOrder("traced", "engine", {"waterfall": option}))  # type: ignore[dict-item]
 
 
-def test_a_launch_is_traced_and_everything_put_back() -> None:
+def test_a_launch_is_traced_and_tracing_is_reset() -> None:
     shell = _Shell(works=True)
     with tracing.recorded(shell, _order(option=True)) as files:  # type: ignore[arg-type]
         assert shell.asked == ["start"]
@@ -236,7 +236,7 @@ def test_a_launch_is_not_traced_unless_asked() -> None:
     assert (files, shell.asked) == ({}, [])
 
 
-def test_a_kernel_that_cannot_be_traced_says_so_and_is_put_back() -> None:
+def test_a_kernel_that_cannot_be_traced_is_reported_and_reset() -> None:
     shell = _Shell(works=False)
     with pytest.raises(UnavailableError, match="no tracefs"), tracing.recorded(shell, _order(option=True)):  # type: ignore[arg-type]
         pass
@@ -245,7 +245,7 @@ def test_a_kernel_that_cannot_be_traced_says_so_and_is_put_back() -> None:
         pass
 
 
-def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_are_read_only_with_a_trace(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     summary = RunDir.summary
 
@@ -264,7 +264,7 @@ def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: p
 
 
 @pytest.mark.parametrize(("height", "shorter"), [(27, 3), (24, 6), (10, 6)])
-def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall, height: int, shorter: int) -> None:
+def test_the_shortest_parts_are_merged_on_a_low_screen(one: Waterfall, height: int, shorter: int) -> None:
     lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
     text = waterfall.as_text(lanes, "native", "a test", height)
     assert height < 24 or len(text.splitlines()) < height
