@@ -1,4 +1,4 @@
-"""A file that an engine wrote once, read for ever."""
+"""Files once written by an engine must stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace file of version 1 is read for ever, and written the same way."""
+"""Trace files of version 1 must stay readable, and are still written the same way."""
 
 from __future__ import annotations
 

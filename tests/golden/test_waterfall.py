@@ -1,4 +1,4 @@
-"""A trace recorded in the lab (a VF with default moderation, 64 B, the last 30 of 120 round trips) cut into parts."""
+"""A trace recorded in the lab (a VF with default moderation, 64 B, the last 30 of 120 round trips), cut into parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_parts_add_up_to_what_the_engine_measured(files: dict[str, bytes], w
         assert trip.residue < 0.05
 
 
-def test_moderation_is_most_of_a_message_on_a_virtual_function(files: dict[str, bytes], windows: list[Window]) -> None:
+def test_moderation_dominates_a_message_on_a_virtual_function(files: dict[str, bytes], windows: list[Window]) -> None:
     trips = round_trips(read_trace(files), windows, message_bytes=64, shaped_wire=False)
     mean = sum(trip.measured_ns for trip in trips) / (2 * len(trips))
     assert mean_ns(trips, "moderation wait") > 0.6 * mean
@@ -49,14 +49,14 @@ def test_moderation_is_most_of_a_message_on_a_virtual_function(files: dict[str, 
     }
 
 
-def test_a_lost_event_leaves_time_without_a_name(files: dict[str, bytes], windows: list[Window]) -> None:
+def test_a_lost_event_leaves_unattributed_time(files: dict[str, bytes], windows: list[Window]) -> None:
     lost = [e for e in read_trace(files) if e.name != "tcp/tcp_rcv_space_adjust"]
     trips = round_trips(lost, windows, message_bytes=64, shaped_wire=False)
     assert all(trip.part_ns("unattributed") > 0 for trip in trips)
     assert max(trip.residue for trip in trips) > 0.05
 
 
-def test_a_shaped_wire_takes_the_time_of_its_queueing_discipline(
+def test_a_shaped_wire_includes_the_time_of_its_queueing_discipline(
     files: dict[str, bytes], windows: list[Window]
 ) -> None:
     events = read_trace(files)
@@ -74,14 +74,14 @@ def test_a_trace_of_something_else_shows_no_messages(files: dict[str, bytes]) ->
         round_trips(events, nothing, message_bytes=64, shaped_wire=False)
 
 
-def test_a_trace_that_was_cut_is_refused(files: dict[str, bytes]) -> None:
+def test_a_truncated_trace_is_refused(files: dict[str, bytes]) -> None:
     with pytest.raises(ForeignFileError, match="whole pages"):
         read_trace({**files, "trace/cpu0": files["trace/cpu0"][:-1]})
     with pytest.raises(ForeignFileError, match="no trace"):
         read_trace({"samples": files["samples"]})
 
 
-def test_a_page_cannot_claim_more_than_it_has(files: dict[str, bytes]) -> None:
+def test_a_page_that_claims_more_than_it_has_is_refused(files: dict[str, bytes]) -> None:
     page = bytearray(files["trace/cpu0"][:PAGE_BYTES])
     page[8:16] = (PAGE_BYTES).to_bytes(8, "little")
     with pytest.raises(ForeignFileError, match="claims"):
@@ -98,15 +98,15 @@ def test_a_bridge_has_a_part_of_its_own() -> None:
 
 
 def _one_way(at_ns: int, sender: str, receiver: str) -> list[TraceEvent]:
-    """A message between machines whose processes, interrupt lines and buffers have the same numbers."""
+    """A message between two machines whose processes, interrupt lines and buffers have the same numbers."""
     milestones = (
         (0, sender, "nearmetal/tcp_send"),
         (1000, sender, "net/net_dev_queue"),
         (1100, sender, "net/net_dev_start_xmit"),
-        (2000, receiver, "irq/irq_handler_entry"),  # for something else: too early for this frame
+        (2000, receiver, "irq/irq_handler_entry"),  # of another frame: too early for this one
         (2100, receiver, "irq/irq_handler_exit"),
         (3000, sender, "net/net_dev_xmit"),
-        (3500, sender, "irq/softirq_entry"),  # the sender goes on meanwhile
+        (3500, sender, "irq/softirq_entry"),  # the sender continues meanwhile
         (8000, receiver, "irq/irq_handler_entry"),
         (8500, receiver, "irq/softirq_entry"),
         (9000, receiver, "net/napi_gro_receive_entry"),
@@ -119,7 +119,7 @@ def _one_way(at_ns: int, sender: str, receiver: str) -> list[TraceEvent]:
     return [TraceEvent(at_ns + after, 0, name, fields, machine) for after, machine, name in milestones]
 
 
-def test_two_machines_of_one_clock_are_told_apart_and_the_wire_has_its_part() -> None:
+def test_two_machines_on_one_clock_are_distinguished_and_the_wire_has_its_part() -> None:
     events = [
         e for n in range(40) for e in (*_one_way(n * 30_000, "n0", "n1"), *_one_way(n * 30_000 + 11_000, "n1", "n0"))
     ]

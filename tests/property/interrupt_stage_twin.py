@@ -46,7 +46,7 @@ class InterruptStage:
         self.visible: list[tuple[int, int]] = []
 
     def arrive(self, now_ps: int, ident: int, frames: int, size_bytes: int) -> None:
-        """Take a message of `frames` packets, the first of which is in the ring."""
+        """Accept a message of `frames` packets, the first of which is in the ring."""
         if self.state == "polled" and not self.exhausted and not self.pending and now_ps >= self.busy_until_ps:
             self._finish(self.busy_until_ps)
         item = _Item(ident, [now_ps + packet * self.setting.packet_gap_ps for packet in range(frames)], size_bytes)

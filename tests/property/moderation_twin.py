@@ -31,7 +31,7 @@ def _significant(current: int, previous: int) -> bool:
 
 
 class Rule:
-    """When the next interrupt may fire; by itself it interrupts at once."""
+    """When the next interrupt may fire; the base rule interrupts at once."""
 
     def __init__(self, setting: ModerationSetting) -> None:
         self.setting = setting
@@ -48,7 +48,7 @@ class Rule:
         return self.usecs
 
     def complete(self, now_ps: int, frames: int) -> int | None:
-        """Return when the interrupt is due now that `frames` more packets are there; None for not yet."""
+        """Return when the interrupt is due after `frames` more packets have arrived; None for not yet."""
         if self.batch == 0 or self.restarts:
             self.batch_start_ps = now_ps
         self.batch += frames

@@ -1,7 +1,7 @@
 """A slow, plain Python twin of the simulator's core, written from docs/explanation/prediction.md.
 
-Point-to-point messages (matching, eager and rendezvous, ports, order of a pair, residuals, waking) and collectives that
-were measured. Times in ps.
+Point-to-point messages (matching, eager and rendezvous, ports, order within a pair, residuals, wake-ups) and measured
+collectives. Times in ps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANK, ARRIVE, READY, CONTROL, SENT = 0, 1, 2, 5, 8
 
 
 def work_for(path: PathModel, size: int) -> int:
-    """What a message takes of a processor whose process computes."""
+    """The processor time that a message takes from a computing process."""
     points = path.works()
     if not points:
         return 0
@@ -37,7 +37,7 @@ def work_for(path: PathModel, size: int) -> int:
 
 
 def crossing_for(path: PathModel, size: int) -> int:
-    """What a message that crosses another takes of its receiver beyond."""
+    """The extra time that a message takes from its receiver when it crosses another."""
     below = (0, path.crossing_ps[0][1]) if path.crossing_ps else (0, 0)
     for point in path.crossing_ps:
         if size <= point[0]:
@@ -161,7 +161,7 @@ class Twin:
             return "unmatched", end
         return "finished", end
 
-    # -- small things
+    # -- helpers
 
     def push(self, time: int, kind: int, index: int) -> None:
         heapq.heappush(self.events, (time, kind, index))
@@ -209,7 +209,7 @@ class Twin:
         return found
 
     def keep(self, message: Message) -> int:
-        if self.free:  # the one freed last
+        if self.free:  # the record freed last
             index = self.free.pop()
             self.messages[index] = message
             return index
@@ -309,7 +309,7 @@ class Twin:
             self.runnable.append(index)
 
     def meet(self, index: int, op: Op) -> None:
-        """Wait for all; the last one lets all go on when the measured time is over."""
+        """Wait for all ranks; the last one lets all continue after the measured time."""
         rank, path, slot = self.ranks[index], self.path(index, 0 if index else 1), -4
         rank.clock += self.cold(rank, path, "send")
         rank.slots[slot] = Slot("pending", overhead=self.cold(rank, path, "receive"), waited=True)

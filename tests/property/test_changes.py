@@ -1,4 +1,4 @@
-"""Change points: false alarms on quiet series, steps found and placed, single outliers ignored, any data survived."""
+"""Change points: false alarms on quiet series, steps located, single outliers ignored, any data accepted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def quiet(n: int, sd: float, seed: int) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(levels, max_size=4))
-def test_whatever_the_levels_changes_are_in_order_and_apart(series: list[np.ndarray]) -> None:
+def test_changes_are_ordered_and_apart_at_any_level(series: list[np.ndarray]) -> None:
     for values, changes in zip(series, find_changes(series), strict=True):
         edges = [0, *(change.index for change in changes), values.size]
         if changes:
@@ -48,11 +48,11 @@ def test_neither_the_unit_nor_the_direction_matters(values: np.ndarray, factor: 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(8, 16), st.integers(8, 16), st.sampled_from([0.8, 0.9, 1.1, 1.5]), st.integers(0, 10**6))
-def test_a_clear_step_is_found_where_it_is(before: int, after: int, ratio: float, seed: int) -> None:
+def test_a_clear_step_is_found_at_its_place(before: int, after: int, ratio: float, seed: int) -> None:
     values = quiet(before + after, 0.005, seed)
     values[before:] *= ratio
     (found,) = find_changes([values])
-    # Both sides are searched on at 2.5 %, so now and then one of them has a false alarm of its own.
+    # Both sides are searched further at 2.5 %, so occasionally one of them has a false alarm of its own.
     (step,) = [change for change in found if change.index == before]
     assert step.ratio == pytest.approx(ratio, rel=0.02)
 
@@ -60,7 +60,7 @@ def test_a_clear_step_is_found_where_it_is(before: int, after: int, ratio: float
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 19), st.floats(0.01, 100.0), st.integers(0, 10**6))
 def test_an_outlier_is_not_a_change(at: int, size: float, seed: int) -> None:
-    """One run that went wrong counts as much as the largest of a quiet series does, however wrong it went."""
+    """However extreme a single bad run is, it counts no more than the largest value of a quiet series."""
     values = quiet(20, 0.01, seed)
     calm = best_split(np.log(values))
     values[at] = size * values.max() if size >= 1.0 else size * values.min()
@@ -83,8 +83,8 @@ def test_an_outlier_does_not_hide_a_step() -> None:
     assert found[0].ratio == pytest.approx(1.1, rel=0.02)
 
 
-def test_false_alarms_on_quiet_series_stay_at_their_rate() -> None:
-    """For one series, and for a whole page of them; whatever the distribution. Bounds: four standard errors."""
+def test_false_alarms_on_quiet_series_stay_at_the_nominal_rate() -> None:
+    """For one series and for a whole page of series, for any distribution. Bounds: four standard errors."""
     rng = np.random.default_rng(20)
     trials = 600
     for draw in (rng.standard_normal, lambda n: rng.standard_t(1.5, n), lambda n: rng.integers(0, 4, n).astype(float)):
@@ -104,7 +104,7 @@ def test_two_steps_are_two_changes() -> None:
     assert [change.ratio for change in found] == pytest.approx([1.2, 0.7], rel=0.02)
 
 
-def test_few_runs_show_nothing_however_large() -> None:
+def test_few_runs_never_show_a_change() -> None:
     assert find_changes([np.array([1.0, 1.1, 1.2, 9.0, 9.1, 9.2, 9.3])]) == ((),)
     assert find_changes([np.ones(40)]) == ((),)
     assert find_changes([]) == ()

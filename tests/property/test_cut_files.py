@@ -1,6 +1,7 @@
-"""Every shipped sample file, cut at every byte: an error, a mark, or the same figures; never another number.
+"""Every shipped output file, truncated at every byte: an error, a mark, or the same figures; never other numbers.
 
-Long files are cut at every third byte of their middle, where rows are alike: no number there has fewer characters.
+Long files are truncated at every third byte in the middle, where rows are alike and no number is shorter than three
+characters.
 """
 
 from pathlib import Path
@@ -24,7 +25,7 @@ Figures = dict[tuple[str, str, str, int, int], tuple[int, list[int]]]
 
 
 def figures(found: tuple[Foreign, ...]) -> Figures:
-    """Return every adopted value by program, workload, operation, size, and which one of these it is."""
+    """Return every imported value by program, workload, operation, size and its index among these."""
     kept: Figures = {}
     for one in found:
         for cell in one.cells:
@@ -46,7 +47,7 @@ ADOPTED = sorted({one.name for one in SAMPLES.iterdir() if not one.name.startswi
 
 
 @pytest.mark.parametrize("name", ADOPTED)
-def test_no_cut_gives_another_number(name: str) -> None:
+def test_no_truncation_gives_another_number(name: str) -> None:
     data = (SAMPLES / name).read_bytes()
     whole = figures(read_foreign(data))
     for length in cuts(data):
@@ -56,18 +57,18 @@ def test_no_cut_gives_another_number(name: str) -> None:
             continue
         cut = figures(found)
         assert cut.items() <= whole.items(), f"{name} cut at {length} gives other figures"
-        assert cut == whole or marked(found), f"{name} cut at {length} loses figures without a word"
+        assert cut == whole or marked(found), f"{name} cut at {length} silently loses figures"
 
 
 @pytest.mark.parametrize("name", sorted(one.name for one in SAMPLES.iterdir() if one.name.startswith(DECODED_ONLY)))
-def test_no_cut_of_a_workloads_output_gives_another_number(name: str) -> None:
+def test_no_truncation_of_a_workloads_output_gives_another_number(name: str) -> None:
     program = name.partition("-")[0]
     operation = OPERATION.get(name.removesuffix(".txt").rpartition("_")[2], "tcp_one_way")
     data = (SAMPLES / name).read_bytes()
     try:
         whole = one_cell(operation, 0, DECODERS[program](data)).ns[0].tolist()
     except ForeignFileError:
-        whole = []  # several results, of which a launch has one
+        whole = []  # several results, but a launch has one
     for length in cuts(data):
         try:
             cut = one_cell(operation, 0, DECODERS[program](data[:length])).ns[0].tolist()
@@ -77,11 +78,11 @@ def test_no_cut_of_a_workloads_output_gives_another_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["imb-2021.11.txt", "perftest-4.5-ib_send_bw.txt"])
-def test_a_whole_file_has_no_mark(name: str) -> None:
+def test_a_complete_file_has_no_mark(name: str) -> None:
     assert not marked(read_foreign((SAMPLES / name).read_bytes()))
 
 
-def test_a_number_cut_in_its_middle_says_how_to_mend_a_whole_file() -> None:
+def test_a_truncated_number_is_reported_with_how_to_repair_the_file() -> None:
     data = (SAMPLES / "written-omb-5.9-bw.txt").read_bytes()
     with pytest.raises(ForeignFileError, match="its last line has no newline: '1  ") as caught:
         read_foreign(data[: data.index(b"2.97") + 1])

@@ -1,4 +1,4 @@
-"""The reader of fabric files believes nothing: any cut and any changed byte is an error that says so."""
+"""The reader of fabric files trusts nothing: any truncation and any changed byte is a clear error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fabric_files(draw: st.DrawFn) -> FabricFile:
 
 
 @given(fabric_files())
-def test_what_is_written_is_read(file: FabricFile) -> None:
+def test_fabric_files_round_trip(file: FabricFile) -> None:
     again = read_fabric_file(encode_fabric_file(file))
     assert again.header == file.header
     for name in ("round", "first", "second", "latency_ns", "there_ns", "back_ns"):
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(file: FabricFile) -> None:
 
 
 @given(fabric_files(), st.data())
-def test_any_cut_is_refused(file: FabricFile, data: st.DataObject) -> None:
+def test_any_truncation_is_refused(file: FabricFile, data: st.DataObject) -> None:
     whole = encode_fabric_file(file)
     with pytest.raises(ForeignFileError):
         read_fabric_file(whole[: data.draw(st.integers(0, len(whole) - 1))])
@@ -87,7 +87,7 @@ _JSON = st.recursive(
 
 
 @given(st.data())
-def test_a_wrong_header_under_a_right_check_sum_is_refused(data: st.DataObject) -> None:
+def test_a_wrong_header_with_a_correct_checksum_is_refused(data: st.DataObject) -> None:
     text, blocks = open_frame(GOLDEN.read_bytes(), FORMAT)
     header = json.loads(text)
     key = data.draw(st.sampled_from(sorted(header)))
@@ -97,13 +97,13 @@ def test_a_wrong_header_under_a_right_check_sum_is_refused(data: st.DataObject) 
 
 
 @given(st.binary(max_size=600))
-def test_any_blocks_under_a_right_check_sum_are_read_or_refused(blocks: bytes) -> None:
+def test_any_blocks_with_a_correct_checksum_are_read_or_refused(blocks: bytes) -> None:
     text, _ = open_frame(GOLDEN.read_bytes(), FORMAT)
     with contextlib.suppress(ForeignFileError):
         read_fabric_file(close_frame(FORMAT, json.loads(text), [blocks]))
 
 
-def test_ranks_that_do_not_agree_are_refused() -> None:
+def test_inconsistent_ranks_are_refused() -> None:
     text, blocks = open_frame(GOLDEN.read_bytes(), FORMAT)
     partners = np.frombuffer(blocks, "<i4", 3).copy()
     assert partners.tolist() == [0, -3, 2]
@@ -112,7 +112,7 @@ def test_ranks_that_do_not_agree_are_refused() -> None:
         read_fabric_file(close_frame(FORMAT, json.loads(text), [partners.tobytes(), blocks[12:]]))
 
 
-def test_a_huge_promise_costs_no_memory() -> None:
+def test_a_huge_declared_size_allocates_no_memory() -> None:
     text, blocks = open_frame(GOLDEN.read_bytes(), FORMAT)
     for change in ({"phases": [["all", 10**15]]}, {"latency_warmup": 10**30}, {"ranks": 10**9}):
         with pytest.raises(ForeignFileError):

@@ -1,4 +1,4 @@
-"""Whatever a word holds, a real sh hands it to the program as that word."""
+"""A real sh passes any argument unchanged to the program."""
 
 import ast
 import re
@@ -24,32 +24,32 @@ def evaluated(line: bytes) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(words, min_size=1, max_size=6))
-def test_words_arrive_as_they_are(given_words: list[str]) -> None:
-    said = evaluated(quote.command(["printf", "%s\\0", *given_words]) + b"\n")
-    assert said.decode().split("\0")[:-1] == given_words
+def test_arguments_arrive_unchanged(given_words: list[str]) -> None:
+    received = evaluated(quote.command(["printf", "%s\\0", *given_words]) + b"\n")
+    assert received.decode().split("\0")[:-1] == given_words
 
 
 @settings(max_examples=40, deadline=None)
 @given(words)
-def test_environment_values_arrive_as_they_are(value: str) -> None:
+def test_environment_values_arrive_unchanged(value: str) -> None:
     assert evaluated(quote.command(["printenv", "NM_VALUE"], {"NM_VALUE": value}) + b"\n").decode() == value + "\n"
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=300))
 @example(b"-\0")
-def test_any_bytes_survive_printf(data: bytes) -> None:
+def test_any_bytes_round_trip_through_printf(data: bytes) -> None:
     assert evaluated(b"printf %s\n" % quote.printf(data)) == data
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["-x"], ["A=b"], ["echo", "a\0b"]])
-def test_what_cannot_be_carried_is_refused(argv: list[str]) -> None:
+def test_arguments_that_cannot_be_passed_are_refused(argv: list[str]) -> None:
     with pytest.raises(BadInputError):
         quote.command(argv)
 
 
 @pytest.mark.parametrize("name", ["A B", "1A", "A;id", ""])
-def test_strange_variables_are_refused(name: str) -> None:
+def test_invalid_variable_names_are_refused(name: str) -> None:
     with pytest.raises(BadInputError):
         quote.command(["true"], {name: "x"})
 
@@ -78,7 +78,7 @@ def scripts(tree: ast.AST) -> list[ast.expr]:
 
 
 def constants(tree: ast.Module) -> set[str]:
-    """Return the names that a module gives to plain strings, or to sums of such, at its top level."""
+    """Return the top-level names of a module that are plain strings or sums of such."""
     found: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and is_constant(node.value, found):
@@ -110,7 +110,7 @@ def test_every_script_behind_sh_c_is_a_constant() -> None:
     seen = 0
     for path, tree in trees.items():
         if path.parent.name == "export":
-            continue  # written for others to run; tests/contract/test_exports.py gives it hostile values
+            continue  # written for users to run; tests/contract/test_exports.py gives it hostile values
         for script in scripts(tree):
             seen += 1
             assert is_constant(script, constants(tree) | imported), f"{path}: {ast.unparse(script)}"
@@ -138,14 +138,14 @@ def test_a_script_that_varies_would_be_found(script: str) -> None:
 SECRETS = re.compile(r"import logging|set_debug_level|set_log_level|(read|import)_private_key|agent_forwarding=True")
 
 
-def test_nothing_reads_keys_or_turns_logs_on() -> None:
+def test_nothing_reads_keys_or_enables_logging() -> None:
     for path in SOURCES.rglob("*.py"):
         found = SECRETS.search(path.read_text())
         assert not found, f"{path}: {found[0] if found else ''}"
 
 
-def test_sshd_is_only_ever_asked_for_a_constant() -> None:
-    """Requests of ssh are text for the user's login shell; ours must not vary."""
+def test_requests_to_sshd_are_constants() -> None:
+    """Requests over ssh are text for the user's login shell, so ours must not vary."""
     text = "".join(path.read_text() for path in sorted((SOURCES / "nearmetal/hosts/ssh").glob("*.py")))
     assert text.count("create_session(") == 1
     assert "create_session(lambda: _Session(inbox), _COMMAND, " in text

@@ -1,4 +1,4 @@
-"""What the fuzzer found worth keeping, fed to every reader again; `make fuzz` searches on."""
+"""The fuzzing corpus, replayed for every reader; `make fuzz` extends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NATIVE = ("simulator", "bench-arguments", "fabric-arguments")  # tests/unit/test
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_reader_takes_every_input_that_was_kept(name: str) -> None:
+def test_a_reader_handles_every_input_of_its_corpus(name: str) -> None:
     feed = reader(name)
     kept = [path.read_bytes() for path in inputs(name)]
     assert kept
@@ -20,5 +20,5 @@ def test_a_reader_takes_every_input_that_was_kept(name: str) -> None:
         feed(data[::-1])
 
 
-def test_every_reader_has_inputs_of_its_own() -> None:
+def test_every_reader_has_a_corpus() -> None:
     assert {path.name for path in CORPUS.iterdir()} == {*NAMES, *NATIVE}

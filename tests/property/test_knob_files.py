@@ -1,4 +1,4 @@
-"""Readers of journals, profiles and surfaces: whatever is in the file, they read it or refuse it."""
+"""Readers of journals, profiles and surfaces: any file is read or refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_foreign_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"seq": %s}' % (b"1" * 5000), b"[0]", b"{", b"0"])
-def test_a_journal_whose_sums_are_right_and_whose_records_are_not_is_refused(tmp_path: Path, body: bytes) -> None:
+def test_a_journal_with_correct_checksums_but_wrong_records_is_refused(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "x.journal"
     path.write_bytes(b'{"crc":"%08x","record":%s}\n' % (zlib.crc32(body), body))
     with pytest.raises(ForeignFileError):
@@ -80,5 +80,5 @@ def test_a_journal_whose_sums_are_right_and_whose_records_are_not_is_refused(tmp
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
-def test_lists_of_processors_survive(cpus: set[int]) -> None:
+def test_lists_of_processors_round_trip(cpus: set[int]) -> None:
     assert parse_cpus(ranges(sorted(cpus))) == sorted(cpus)

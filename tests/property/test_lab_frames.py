@@ -1,4 +1,4 @@
-"""Frames from the lab's guest: whole ones are read back, anything else is refused and nothing else happens."""
+"""Frames from the lab's guest: complete ones are read back, anything else is refused without side effects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def unpacked(stream: bytes) -> list[dict[str, bytes]]:
 
 
 @given(FILES)
-def test_files_come_back(files: dict[str, bytes]) -> None:
+def test_files_round_trip(files: dict[str, bytes]) -> None:
     assert unpacked(packed(files)) == [files]
 
 
 @given(st.lists(FILES, min_size=1, max_size=3), st.data())
-def test_answers_before_a_tear_are_whole(answers: list[dict[str, bytes]], data: st.DataObject) -> None:
+def test_replies_before_a_truncation_are_complete(answers: list[dict[str, bytes]], data: st.DataObject) -> None:
     streams = [packed(files) for files in answers]
     assert unpacked(b"".join(streams)) == answers
     torn = data.draw(st.integers(1, len(streams[-1])))
@@ -39,7 +39,7 @@ def test_answers_before_a_tear_are_whole(answers: list[dict[str, bytes]], data: 
 
 
 @given(FILES, st.data())
-def test_a_torn_stream_is_refused(files: dict[str, bytes], data: st.DataObject) -> None:
+def test_a_truncated_stream_is_refused(files: dict[str, bytes], data: st.DataObject) -> None:
     stream = packed(files)
     length = data.draw(st.integers(0, len(stream) - 1))
     with pytest.raises(ForeignFileError):
@@ -47,12 +47,12 @@ def test_a_torn_stream_is_refused(files: dict[str, bytes], data: st.DataObject) 
 
 
 @given(FILES, st.data())
-def test_a_changed_byte_is_never_believed(files: dict[str, bytes], data: st.DataObject) -> None:
+def test_a_changed_byte_is_never_accepted(files: dict[str, bytes], data: st.DataObject) -> None:
     stream = bytearray(packed(files))
     place = data.draw(st.integers(0, len(stream) - 1))
     stream[place] ^= data.draw(st.integers(1, 255))
     try:
-        assert unpacked(bytes(stream)) == [files]  # the byte that pads a header carries nothing
+        assert unpacked(bytes(stream)) == [files]  # the padding byte of a header has no meaning
     except ForeignFileError:
         return
 
@@ -70,7 +70,7 @@ def test_bytes_after_the_end_are_refused(files: dict[str, bytes], rest: bytes) -
 
 
 @given(st.binary(max_size=5000), st.integers(0, 15), st.integers(1, 16))
-def test_an_order_comes_back_from_an_area_of_fixed_size(order: bytes, node: int, nodes: int) -> None:
+def test_an_order_round_trips_through_an_area_of_fixed_size(order: bytes, node: int, nodes: int) -> None:
     area = frames.pack_order(order, frames.Seat(node, nodes))
     assert len(area) == frames.ORDER_AREA_BYTES
     assert frames.unpack_order(area) == order
@@ -78,7 +78,7 @@ def test_an_order_comes_back_from_an_area_of_fixed_size(order: bytes, node: int,
 
 
 @given(st.binary(max_size=200), st.data())
-def test_a_changed_order_is_never_believed(order: bytes, data: st.DataObject) -> None:
+def test_a_changed_order_is_never_accepted(order: bytes, data: st.DataObject) -> None:
     area = bytearray(frames.pack_order(order))
     used = frames.ORDER_HEADER_BYTES + frames.order_length(bytes(area))
     area[data.draw(st.integers(0, used - 1))] ^= data.draw(st.integers(1, 255))

@@ -1,4 +1,4 @@
-"""The interrupt stage in C++ does what its plain Python twin does, step by step."""
+"""The interrupt stage in C++ equals its plain Python twin, step by step."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_stage_equals_its_twin_event_by_event(setting: StageSetting, stream:
 
 @settings(deadline=None, max_examples=100)
 @given(stages, st.data(), st.sampled_from([1, 700, 12_304_000, 60 * PS_PER_US]))
-def test_packets_that_come_one_by_one_equal_the_twin(setting: StageSetting, data: st.DataObject, gap_ps: int) -> None:
+def test_packets_that_arrive_one_by_one_equal_the_twin(setting: StageSetting, data: st.DataObject, gap_ps: int) -> None:
     apart = st.tuples(st.sampled_from([0, 1, 300_000, 50 * PS_PER_US]), st.integers(1, 12), st.integers(0, 9000))
     stream, now_ps = [], 0
     for gap, frames, size in data.draw(st.lists(apart, min_size=1, max_size=20)):
@@ -118,7 +118,7 @@ def test_packets_that_come_one_by_one_equal_the_twin(setting: StageSetting, data
 
 @settings(deadline=None, max_examples=50)
 @given(stages, arrivals)
-def test_every_message_becomes_visible_once_unless_nothing_may_fire(
+def test_every_message_becomes_visible_once_unless_no_interrupt_can_fire(
     setting: StageSetting, stream: list[tuple[int, int, int]]
 ) -> None:
     _, visible = run_native(setting, stream)
@@ -135,7 +135,7 @@ def steady(count: int, gap_ps: int, size_bytes: int) -> list[tuple[int, int, int
 
 
 def programmed(setting: ModerationSetting, stream: list[tuple[int, int, int]]) -> list[int]:
-    """Each value that was programmed, in order, without repeats."""
+    """The programmed values in order, without repeats."""
     steps, _ = run_native(StageSetting(moderation=setting), stream)
     values = [value for what, _, value in steps if what == "rearm"]
     return [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
@@ -155,8 +155,8 @@ def test_dim_goes_up_under_a_saturated_stream() -> None:
     assert programmed(ModerationSetting(Moderation.DIM_EQE), stream) == [8, 1, 8, 64, 128, 256]
 
 
-def test_igbvf_walks_to_488_whatever_was_asked() -> None:
-    # Register 200 (50 us): each re-enabling asks for 122 more and the value is written at the next interrupt.
+def test_igbvf_converges_to_488_from_any_setting() -> None:
+    # Register 200 (50 us): each re-enabling adds 122 and the value is written at the next interrupt.
     stream = steady(20, 1000 * PS_PER_US, 64)
     assert programmed(ModerationSetting(Moderation.IGBVF, usecs=50), stream) == [200, 322, 444, 488]
     assert programmed(ModerationSetting(Moderation.IGBVF, usecs=0), stream) == [4, 126, 248, 370, 488]
@@ -181,6 +181,6 @@ def test_a_fixed_throttle_of_125_us_pins_the_interrupt_rate_at_8000() -> None:
         {"kind": Moderation.IXGBEVF, "usecs": 1023},
     ],
 )
-def test_settings_that_no_driver_takes_are_refused(setting: dict[str, int]) -> None:
+def test_settings_that_no_driver_accepts_are_refused(setting: dict[str, int]) -> None:
     with pytest.raises(BadInputError):
         ModerationSetting(**setting)  # type: ignore[arg-type]

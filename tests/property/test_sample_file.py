@@ -1,4 +1,4 @@
-"""The reader of sample files believes nothing: any cut and any changed byte is an error that says so."""
+"""The reader of sample files trusts nothing: any truncation and any changed byte is a clear error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ WHOLE = encode_sample_file(
 
 
 @given(sample_files())
-def test_what_is_written_is_read(file: SampleFile) -> None:
+def test_sample_files_round_trip(file: SampleFile) -> None:
     read = read_sample_file(encode_sample_file(file.header, file.cells))
     assert read.header == file.header
     for mine, theirs in zip(file.cells, read.cells, strict=True):
@@ -91,7 +91,7 @@ def test_what_is_written_is_read(file: SampleFile) -> None:
 
 
 @given(sample_files())
-def test_values_are_the_slowest_counting_ranks_of_good_iterations(file: SampleFile) -> None:
+def test_values_are_those_of_the_slowest_value_rank_in_good_iterations(file: SampleFile) -> None:
     for cell in file.cells:
         expected = [
             max(int(cell.end_ns[rank, i] - cell.begin_ns[rank, i]) for rank in cell.value_ranks)
@@ -102,7 +102,7 @@ def test_values_are_the_slowest_counting_ranks_of_good_iterations(file: SampleFi
 
 
 @given(sample_files())
-def test_the_store_gets_durations_and_no_warmup_flag(file: SampleFile) -> None:
+def test_the_store_gets_durations_without_the_warmup_flag(file: SampleFile) -> None:
     if any(iteration_values(cell).size == 0 for cell in file.cells):
         with pytest.raises(TrialError, match="has no value"):
             to_cell_samples(file)
@@ -115,7 +115,7 @@ def test_the_store_gets_durations_and_no_warmup_flag(file: SampleFile) -> None:
 
 
 @given(st.integers(0, len(WHOLE) - 1))
-def test_a_file_cut_anywhere_is_refused(length: int) -> None:
+def test_a_file_truncated_anywhere_is_refused(length: int) -> None:
     with pytest.raises(ForeignFileError):
         read_sample_file(WHOLE[:length])
 
@@ -129,7 +129,7 @@ def test_a_file_with_any_byte_changed_is_refused(place: int, change: int) -> Non
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_anything_else_are_refused(data: bytes) -> None:
+def test_foreign_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ForeignFileError):
         read_sample_file(data)
     with pytest.raises(ForeignFileError):
@@ -137,18 +137,18 @@ def test_bytes_of_anything_else_are_refused(data: bytes) -> None:
 
 
 def sealed(header_json: bytes, blocks: bytes = b"", version: int = 1) -> bytes:
-    """Return a file with a right check sum around whatever is in it."""
+    """Return a file with a correct checksum around any content."""
     payload = struct.pack("<8sII", b"NMSAMPLE", version, len(header_json)) + header_json + blocks
     return payload + struct.pack("<8sQII", b"NMTRAILR", len(payload), zlib.crc32(payload), 0)
 
 
 @given(st.binary(max_size=100), st.binary(max_size=50))
-def test_a_header_that_is_sealed_but_senseless_is_refused(header: bytes, blocks: bytes) -> None:
+def test_a_meaningless_header_with_a_correct_checksum_is_refused(header: bytes, blocks: bytes) -> None:
     with pytest.raises(ForeignFileError):
         read_sample_file(sealed(header, blocks))
 
 
-def test_a_newer_version_is_named_as_such() -> None:
+def test_a_newer_version_is_reported_as_such() -> None:
     with pytest.raises(ForeignFileError, match="format version 2, this nearmetal reads version 1"):
         read_sample_file(sealed(b"{}", version=2))
 
@@ -163,7 +163,7 @@ def test_a_header_with_a_field_of_another_type_is_refused(field: str, wrong: obj
     with pytest.raises(ForeignFileError, match="header is not one of version 1"):
         read_sample_file(sealed(json.dumps(fields).encode(), WHOLE[start + length : -24]))
     del fields[field]
-    if field in LATER_FIELDS:  # files from before them are still read
+    if field in LATER_FIELDS:  # files without these fields are still read
         read_sample_file(sealed(json.dumps(fields).encode(), WHOLE[start + length : -24]))
         return
     with pytest.raises(ForeignFileError, match=field):
@@ -178,7 +178,7 @@ def test_pairs_of_an_odd_number_of_ranks_are_refused() -> None:
         read_sample_file(sealed(json.dumps(fields).encode(), WHOLE[start + length : -24]))
 
 
-def test_a_header_that_promises_more_than_there_is_is_refused() -> None:
+def test_a_header_that_declares_more_than_the_file_has_is_refused() -> None:
     whole = read_sample_file(WHOLE)
     promising = dataclasses.replace(whole.header, iterations=(10**15,))
     with pytest.raises(ForeignFileError, match="promises"):

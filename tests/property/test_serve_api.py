@@ -1,4 +1,4 @@
-"""The server against its own OpenAPI document, and against run directories that anybody may have written."""
+"""The server against its own OpenAPI document, and against run directories from untrusted sources."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 @pytest.mark.parametrize("path", openapi.document()["paths"])
-def test_the_server_keeps_to_its_document(api: Any, path: str, mode: schemathesis.GenerationMode) -> None:
-    """Requests as the document allows them, and as it does not: status, type and schema of each answer."""
+def test_the_server_conforms_to_its_document(api: Any, path: str, mode: schemathesis.GenerationMode) -> None:
+    """Requests that the document allows and others: status, type and schema of each response."""
     try:
         strategy = api[path]["GET"].as_strategy(generation_mode=mode)
     except schemathesis.errors.InvalidSchema as error:
@@ -54,15 +54,15 @@ def test_the_server_keeps_to_its_document(api: Any, path: str, mode: schemathesi
 
     @given(case=strategy)
     @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    def keeps(case: schemathesis.Case) -> None:
+    def conforms(case: schemathesis.Case) -> None:
         case.call_and_validate(headers=HEADERS)
 
-    keeps()
+    conforms()
 
 
 @given(names=st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), mixed=st.sampled_from(["true", "false"]))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_real_names_keep_to_it_too(api: Any, names: tuple[str, str], mixed: str) -> None:
+def test_requests_with_real_names_conform_too(api: Any, names: tuple[str, str], mixed: str) -> None:
     run, base = names
     for path, values in (
         ("/api/v1/runs/{name}", {"path_parameters": {"name": run}, "query": {"allow_mixed": mixed}}),
@@ -83,7 +83,7 @@ _JSON = st.recursive(
 
 
 def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the place of every value in a JSON document."""
+    """Return the path of every value in a JSON document."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [at] * bool(at) + [place for key, one in inner for place in _places(one, (*at, key))]
 
@@ -105,7 +105,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_record_can_bring_a_reader_down(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_no_record_can_crash_a_reader(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
     root = tmp_path / "run"
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(sound, root)
@@ -122,7 +122,7 @@ def test_no_record_can_bring_a_reader_down(sound: Path, tmp_path: Path, data: st
 
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_bytes_can_bring_the_server_down(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_no_bytes_can_crash_the_server(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
     root = tmp_path / "runs" / "run"
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(sound, root)

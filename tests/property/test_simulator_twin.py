@@ -218,10 +218,10 @@ def test_philox_gives_the_published_numbers() -> None:
     st.integers(1, 2),
     st.sampled_from((None, 0, 300_000, 7_000_000)),
 )
-def test_sharing_cores_costs_time_and_loses_nothing(
+def test_sharing_cores_takes_time_and_loses_no_message(
     schedule: Schedule, machine: Machine, cores: int, grouped: bool, per_node: int, lead_ps: int | None
 ) -> None:
-    """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
+    """Without wildcards and blocking sends beyond the eager limit, time does not decide which rank waits for which."""
     placement = Placement.block(schedule.ranks, per_node)
     machine = as_measured(machine, placement, [Distribution((0.0,), (size * 10**6,)) for size in (1, 2, 3)])
     shared_by = Cores(cores, one_computer=True, shared_by_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
@@ -234,8 +234,8 @@ def test_sharing_cores_costs_time_and_loses_nothing(
         assert (shared.messages, shared.bytes) == (free.messages, free.bytes)
 
 
-def test_a_measured_collective_ends_its_time_after_the_last_rank_came() -> None:
-    """Between two measured sizes on the line; ranks placed otherwise exchange the messages of its algorithm."""
+def test_a_measured_collective_ends_its_duration_after_the_last_rank_arrives() -> None:
+    """Between two measured sizes it is interpolated; with another placement ranks exchange the algorithm's messages."""
     way = PathModel((Segment(UNBOUNDED, 1_000_000),))
     measured = MeasuredCollective(
         "allreduce", (0, 1), ((8, Distribution((0.0,), (10_000_000,))), (16, Distribution((0.0,), (20_000_000,))))
@@ -258,9 +258,9 @@ def test_a_measured_collective_ends_its_time_after_the_last_rank_came() -> None:
         found = _sim.simulate(job, 1, 0, 1, 1, False)[0]
         return found.makespan_ps / 1e6, found.collectives_as_measured
 
-    assert end_us(8, [0, 1]) == end_us(8, [5, 3]) == (80, 1)  # nodes have other numbers and are shared in the same way
+    assert end_us(8, [0, 1]) == end_us(8, [5, 3]) == (80, 1)  # nodes have other numbers but are shared in the same way
     assert end_us(12, [0, 1]) == (85, 1)
     by_messages = (71, 0)
     assert end_us(12, [0, 0]) == end_us(17, [0, 1]) == end_us(7, [0, 1]) == by_messages
     assert end_us(12, [0, 1], nonblocking=True) == by_messages
-    assert end_us(12, [0, 1], members=(1, 0)) == by_messages  # measured in the order of the nodes
+    assert end_us(12, [0, 1], members=(1, 0)) == by_messages  # measured with ranks in the order of the nodes

@@ -33,7 +33,7 @@ def rng() -> np.random.Generator:
 
 @settings(deadline=None)
 @given(samples)
-def test_summary_is_that_of_numpy(ns: np.ndarray) -> None:
+def test_summary_matches_numpy(ns: np.ndarray) -> None:
     found = summarize(ns)
     median = np.quantile(ns, 0.5)
     assert found.median_ns == pytest.approx(median, rel=1e-12)
@@ -50,7 +50,7 @@ def test_mad_is_exact(ns: np.ndarray) -> None:
 
 @settings(deadline=None)
 @given(samples, st.randoms(use_true_random=False))
-def test_order_statistics_do_not_depend_on_the_order_of_measuring(ns: np.ndarray, random) -> None:
+def test_order_statistics_do_not_depend_on_the_order_of_samples(ns: np.ndarray, random) -> None:
     shuffled = ns.tolist()
     random.shuffle(shuffled)
     first, second = summarize(ns), summarize(np.array(shuffled, dtype=np.int64))
@@ -86,7 +86,7 @@ def test_interval_ranks_stay_within_the_samples(n: int, probability: float) -> N
 
 @settings(deadline=None)
 @given(st.lists(samples, min_size=1, max_size=4))
-def test_a_tally_is_what_sorting_gives(parts: list[np.ndarray]) -> None:
+def test_a_tally_matches_sorting(parts: list[np.ndarray]) -> None:
     distinct, often = np.unique(np.concatenate(parts), return_counts=True)
     found = tally(parts)
     assert found.ns.tolist() == distinct.tolist()
@@ -115,7 +115,7 @@ def test_a_ratio_does_not_depend_on_the_unit(path: np.ndarray, baseline: np.ndar
 
 @settings(max_examples=40, deadline=None)
 @given(figures, figures)
-def test_swapping_the_sides_inverts_the_answer(path: np.ndarray, baseline: np.ndarray) -> None:
+def test_swapping_the_sides_inverts_the_comparison(path: np.ndarray, baseline: np.ndarray) -> None:
     opposite = {Finding.SLOWER: Finding.FASTER, Finding.FASTER: Finding.SLOWER}
     one = estimate_ratio(BlockFigures(path, baseline), rng=rng())
     other = estimate_ratio(BlockFigures(baseline, path), rng=rng())
@@ -165,7 +165,7 @@ def test_a_verdict_never_contradicts_its_interval(log_ratios: np.ndarray) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(logs)
-def test_looking_costs_width(log_ratios: np.ndarray) -> None:
+def test_interim_looks_widen_the_interval(log_ratios: np.ndarray) -> None:
     many = look(log_ratios, StoppingPlan(15))
     once = look(log_ratios, StoppingPlan(log_ratios.size, min_blocks=log_ratios.size))
     assert many.interval is not None

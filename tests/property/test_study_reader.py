@@ -1,4 +1,4 @@
-"""The study reader accepts or refuses; it never does anything else, whatever it is fed."""
+"""The study reader accepts or refuses any input and never does anything else."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ VALUES = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.text())
-def test_any_text(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(BadInputError):
         assert isinstance(parse_study(text, "t"), Study)
 
@@ -31,7 +31,7 @@ def test_any_text(text: str) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, len(LINES) - 1), st.sampled_from(["drop", "double", "swap"]), VALUES), max_size=4)
 )
-def test_a_good_study_with_damage(damage: list[tuple[int, str, str]]) -> None:
+def test_a_damaged_study_is_read_or_refused(damage: list[tuple[int, str, str]]) -> None:
     lines = list(LINES)
     for index, how, value in damage:
         line = lines[index % len(lines)]

@@ -1,4 +1,4 @@
-"""Readers of foreign output, fed with damaged recordings: they read or refuse, and never do anything else."""
+"""Parsers of other programs' output, given damaged recordings: they read or refuse, and never do anything else."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The trace file: what is written is read back, and anything else is refused."""
+"""The trace file: written traces are read back, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -89,18 +89,18 @@ def with_defaults(rank: int) -> RankTrace:
 
 
 @given(traces())
-def test_a_trace_is_read_back_as_it_was_written(trace: RankTrace) -> None:
+def test_a_trace_round_trips(trace: RankTrace) -> None:
     assert decode_rank(encode_rank(trace)) == trace
 
 
-def test_more_durations_in_order_than_visits_are_refused() -> None:
+def test_more_ordered_durations_than_visits_are_refused() -> None:
     trace = replace(with_defaults(0), gaps=(Gap(1, 5, (5, 5), b"\5\0\5\0"),))
     with pytest.raises(ForeignFileError, match="2 durations of a gap that was visited 1 times"):
         decode_rank(encode_rank(trace))
 
 
 @given(traces(), st.data())
-def test_a_torn_file_is_refused(trace: RankTrace, data: st.DataObject) -> None:
+def test_a_truncated_file_is_refused(trace: RankTrace, data: st.DataObject) -> None:
     whole = encode_rank(trace)
     keep = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(ForeignFileError, match="not a complete trace file"):
@@ -121,7 +121,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
         pytest.fail(f"read {decode_rank(data)}")
 
 
-def test_ten_thousand_equal_steps_cost_bytes() -> None:
+def test_ten_thousand_equal_steps_take_a_few_bytes() -> None:
     once = replace(with_defaults(0), program=(DoCall(0),))
     assert len(encode_rank(with_defaults(0))) - len(encode_rank(once)) < 8
 

@@ -1,4 +1,4 @@
-"""The recorder keeps exactly what it is told, however it folds it, in little memory and few bytes."""
+"""The recorder keeps exactly the recorded calls, however it folds them, in little memory and few bytes."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def test_loops_expand_to_what_was_recorded(events: list[Event]) -> None:
 
 @few
 @given(loops)
-def test_loops_survive_a_window_that_is_too_small_for_them(events: list[Event]) -> None:
+def test_loops_larger_than_the_window_are_recorded(events: list[Event]) -> None:
     check(events, (SMALL,))
 
 
 @few
 @given(st.lists(one, min_size=1, max_size=600))
-def test_sequences_without_order_survive_spilling_to_disk(events: list[Event]) -> None:
+def test_random_sequences_survive_spilling_to_disk(events: list[Event]) -> None:
     check(events, (SMALL,))
 
 
 def nested(counts: tuple[int, ...]) -> list[Event]:
-    """Return loops in loops: the innermost body differs by level, so that no two levels are alike."""
+    """Return nested loops; the innermost body differs by level, so that no two levels are alike."""
     events: list[Event] = []
     for level, count in enumerate(counts):
         body = [*events, Event(1, peer=level % 4, message_bytes=level), Event(2, peer=level % 4)]
@@ -86,7 +86,7 @@ def nested(counts: tuple[int, ...]) -> list[Event]:
 
 
 @pytest.mark.parametrize("counts", [(10_000,), (100, 100), (7, 9, 11), (2, 3, 4, 5, 6)])
-def test_equal_turns_cost_bytes_however_many_they_are(counts: tuple[int, ...], tmp_path: Path) -> None:
+def test_any_number_of_equal_iterations_takes_a_few_bytes(counts: tuple[int, ...], tmp_path: Path) -> None:
     trace = recorded(tmp_path, script(nested(counts)))
     assert sum(1 for _ in walk(trace.program)) <= 16 * len(counts) ** 2
     order = sum(len(gap.order) for gap in trace.gaps)
@@ -114,7 +114,7 @@ def test_repeats_nest_no_deeper_than_the_format_allows(tmp_path: Path) -> None:
 
 @few
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=900), st.integers(1, 3))
-def test_gap_distributions_hold_the_quantiles(gaps_ns: list[int], spread: int) -> None:
+def test_gap_distributions_match_the_quantiles(gaps_ns: list[int], spread: int) -> None:
     durations = [ns**spread % 10**12 for ns in gaps_ns]
     events = [Event(1), *(Event(1, gap_ns=ns) for ns in durations)]
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def test_gap_distributions_hold_the_quantiles(gaps_ns: list[int], spread: int) -
 @few
 @given(st.lists(st.integers(0, 2**42 - 1), min_size=1, max_size=150), st.booleans())
 def test_gaps_keep_their_order(gaps_ns: list[int], small: bool) -> None:
-    # Two sites in turn; with small limits 48 durations are kept of each and 100 in all.
+    # Two alternating sites; with small limits 48 durations are kept of each and 100 in all.
     events = [Event(1), *(Event(1, gap_ns=ns, code=1 + i % 2) for i, ns in enumerate(gaps_ns))]
     with tempfile.TemporaryDirectory() as folder:
         trace = recorded(Path(folder), script(events), *([SMALL] if small else []))
@@ -147,7 +147,7 @@ def test_gaps_keep_their_order(gaps_ns: list[int], small: bool) -> None:
         assert (found[wanted < 4096] == wanted[wanted < 4096]).all()
 
 
-def test_the_longest_gap_that_an_order_holds(tmp_path: Path) -> None:
+def test_the_longest_gap_in_an_order_is_clamped(tmp_path: Path) -> None:
     trace = recorded(tmp_path, script([Event(1), Event(1, gap_ns=2**42 - 1), Event(1, gap_ns=2**50)]))
     longest = [int(ps) for gap in trace.gaps for ps in Recorded(gap.order).values_ps()]
     assert longest == [4095 * 2**30 * 1000] * 2
@@ -171,7 +171,7 @@ def test_sizes_are_rounded_only_when_there_are_too_many(tmp_path: Path) -> None:
     assert [call.message_bytes for call in collectives.calls] == [1000 + i for i in range(100)]
 
 
-def test_too_many_distinct_calls_are_not_written(tmp_path: Path) -> None:
+def test_a_trace_with_too_many_distinct_calls_is_not_written(tmp_path: Path) -> None:
     finished = drive(tmp_path, script([Event(19, message_bytes=i) for i in range(200)]), SMALL)
     assert finished.exit_status == 1
     assert b"too many distinct calls" in finished.stderr

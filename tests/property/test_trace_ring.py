@@ -1,4 +1,4 @@
-"""Whatever bytes stand where a kernel's trace should be, the reader refuses them in its own words or reads them."""
+"""The reader of kernel traces reads any bytes or refuses them with an error of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = _FILES["trace/cpu0"][:PAGE_BYTES]
 
 
 @given(st.binary(max_size=200), st.integers(0, PAGE_BYTES - 200))
-def test_a_damaged_page_never_escapes(damage: bytes, at: int) -> None:
+def test_a_damaged_page_is_read_or_refused(damage: bytes, at: int) -> None:
     page = _PAGE[:at] + damage + _PAGE[at + len(damage) :]
     with contextlib.suppress(ForeignFileError):
         for event in read_trace({**_FILES, "trace/cpu0": page}):
@@ -25,7 +25,7 @@ def test_a_damaged_page_never_escapes(damage: bytes, at: int) -> None:
 
 
 @given(st.binary(max_size=3_000), st.integers(0, 5_000))
-def test_a_damaged_layout_never_escapes(damage: bytes, at: int) -> None:
+def test_a_damaged_layout_is_read_or_refused(damage: bytes, at: int) -> None:
     text = _FILES["trace/formats"]
     with contextlib.suppress(ForeignFileError):
         read_trace({"trace/formats": text[:at] + damage + text[at + len(damage) :], "trace/cpu0": _PAGE})

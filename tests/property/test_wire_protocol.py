@@ -1,7 +1,7 @@
-"""The wire's own code around a stand-in for QEMU: whatever the host does, machines see the same to the last bit.
+"""The wire's own code around a stand-in for QEMU: whatever the host does, machines see identical bits.
 
-The wire ends a machine with status 70 when a frame or a visit is late, or a promise is broken; so a run that ends
-well shows that none was.
+The wire ends a machine with status 70 when a frame or a visit is late or a promise is broken, so a successful run shows
+that none was.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(
     fake: Path, nodes: int, links: str, seed: int, end_ns: int, hangs: int = -1
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start a machine for each node, in any order; the one named `hangs` does so half-way."""
+    """Start a machine for each node, in any order; the one given as `hangs` hangs half-way."""
     machines: list[subprocess.Popen[str]] = []
     numbers = random.sample(range(nodes), nodes)
     with wire.shared_memory() as memory:
@@ -66,11 +66,11 @@ def started(
                 machine.communicate()
 
 
-def seen_by(fake: Path, nodes: int, links: str, seed: int = 1) -> list[str]:
+def outputs_of(fake: Path, nodes: int, links: str, seed: int = 1) -> list[str]:
     with started(fake, nodes, links, seed, _END_NS) as machines:
-        said = [machine.communicate(timeout=_WAIT_S) for machine in machines]
-    assert [machine.returncode for machine in machines] == [0] * nodes, said
-    return [out for out, _ in said]
+        outputs = [machine.communicate(timeout=_WAIT_S) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0] * nodes, outputs
+    return [out for out, _ in outputs]
 
 
 def wait_until_joined(machines: Sequence[subprocess.Popen[str]]) -> None:
@@ -79,40 +79,40 @@ def wait_until_joined(machines: Sequence[subprocess.Popen[str]]) -> None:
             assert machine.poll() is None
 
 
-def figure(said: str, name: str) -> int:
-    words = said.split()
+def figure(output: str, name: str) -> int:
+    words = output.split()
     return int(words[words.index(name) + 1])
 
 
-def exact(said: Sequence[str]) -> list[str]:
-    """Return all but the count of drops: a switch may be some frames ahead of a machine that ends."""
-    return [one.partition(" dropped ")[0] for one in said]
+def exact(outputs: Sequence[str]) -> list[str]:
+    """Return everything except the count of drops: a switch may be some frames ahead of a machine that ends."""
+    return [one.partition(" dropped ")[0] for one in outputs]
 
 
 @pytest.mark.parametrize("links", ["delay=2000", CROWDED], ids=["free", "crowded"])
 @pytest.mark.parametrize("nodes", [2, 3, 7, 16])
 def test_machines_see_the_same_whatever_the_host_does(fake: Path, nodes: int, links: str) -> None:
-    first = seen_by(fake, nodes, links)
-    assert exact(seen_by(fake, nodes, f"{links},fuzz=1,spin=0")) == exact(first)
-    assert all(figure(said, "received") for said in first)
+    first = outputs_of(fake, nodes, links)
+    assert exact(outputs_of(fake, nodes, f"{links},fuzz=1,spin=0")) == exact(first)
+    assert all(figure(output, "received") for output in first)
 
 
-def test_another_seed_is_another_outcome(fake: Path) -> None:
-    outcomes = {tuple(seen_by(fake, 3, CROWDED, seed)) for seed in (1, 2, 3)}
+def test_another_seed_gives_another_outcome(fake: Path) -> None:
+    outcomes = {tuple(outputs_of(fake, 3, CROWDED, seed)) for seed in (1, 2, 3)}
     assert len(outcomes) == 3
 
 
-def test_crowds_drop_and_the_seed_loses(fake: Path) -> None:
-    said = seen_by(fake, 7, CROWDED)
-    assert sum(figure(one, "dropped") for one in said) > 0
-    assert sum(figure(one, "lost") for one in said) > 0
-    free = seen_by(fake, 7, "delay=1500")
+def test_congestion_drops_frames_and_the_wire_loses_some(fake: Path) -> None:
+    outputs = outputs_of(fake, 7, CROWDED)
+    assert sum(figure(one, "dropped") for one in outputs) > 0
+    assert sum(figure(one, "lost") for one in outputs) > 0
+    free = outputs_of(fake, 7, "delay=1500")
     assert sum(figure(one, "dropped") + figure(one, "lost") for one in free) == 0
 
 
 def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
     small = compiled(tmp_path, "-DWIRE_RING_BYTES=128")  # one frame and its header
-    assert exact(seen_by(small, 5, "delay=9000,step=9000")) == exact(seen_by(fake, 5, "delay=9000"))
+    assert exact(outputs_of(small, 5, "delay=9000,step=9000")) == exact(outputs_of(fake, 5, "delay=9000"))
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +125,14 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def test_a_frame_to_a_machine_that_leaves_holds_nobody_back(parts: Path) -> None:
+def test_a_frame_to_a_machine_that_leaves_blocks_no_other(parts: Path) -> None:
     with wire.shared_memory() as memory:
-        said = subprocess.run([parts, "leave", memory], capture_output=True, text=True, check=True).stdout
-    assert said == "1 1\n"
+        stdout = subprocess.run([parts, "leave", memory], capture_output=True, text=True, check=True).stdout
+    assert stdout == "1 1\n"
 
 
-def test_a_machine_that_works_seldom_is_not_given_up_by_the_clock(parts: Path) -> None:
-    """On a host that leaves it less than a tenth of a processor, it works for all of ten times the patience."""
+def test_a_slow_machine_does_not_time_out_by_the_wall_clock(parts: Path) -> None:
+    """On a host that gives it less than a tenth of a processor, it runs for more than ten times the patience."""
     with wire.shared_memory() as memory:
         ended = subprocess.run([parts, "watch", memory], capture_output=True, text=True, check=False)
     assert ended.stdout == "it works\n"
@@ -143,7 +143,7 @@ def test_a_machine_that_works_seldom_is_not_given_up_by_the_clock(parts: Path) -
 
 
 def test_machines_that_end_one_after_another_name_the_first_reason(parts: Path) -> None:
-    """Whichever of them is asked; the machine that hung ends last, by the lab's signal, and never says why."""
+    """Any of them reports it; the machine that hung ends last, by the lab's signal, without a reason."""
     with wire.shared_memory() as memory:
         ended = subprocess.run([parts, "chain", memory], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == [str(wire.EXIT_STATUS)] * 3
@@ -155,11 +155,11 @@ def test_machines_that_end_one_after_another_name_the_first_reason(parts: Path) 
 
 
 def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:
-    """By sender, then as each sender sent them, in whatever order the host tells of them."""
+    """By sender, then in each sender's order, in whatever order the host delivers them."""
     frames = ["0.0", "0.1", "1.0", "2.0"]
     for come in itertools.permutations(frames):
-        said = subprocess.run([parts, "order", *come], capture_output=True, text=True, check=True).stdout
-        assert said.split() == frames
+        stdout = subprocess.run([parts, "order", *come], capture_output=True, text=True, check=True).stdout
+        assert stdout.split() == frames
 
 
 def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
@@ -167,28 +167,28 @@ def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
         wait_until_joined(machines)
         os.kill(machines[1].pid, signal.SIGKILL)
         for node in (0, 2):
-            _, said = machines[node].communicate(timeout=_WAIT_S)
+            _, stderr = machines[node].communicate(timeout=_WAIT_S)
             assert machines[node].returncode == wire.EXIT_STATUS
-            assert f"wire: node {node}: " in said
-            assert re.search(r"node \d \(process \d+\) ended at|a node died while it held", said), said
+            assert f"wire: node {node}: " in stderr
+            assert re.search(r"node \d \(process \d+\) ended at|a node died while it held", stderr), stderr
 
 
 def test_a_stopped_machine_ends_the_others_with_the_reason(fake: Path) -> None:
     with started(fake, 2, "delay=2000", 1, _FOR_EVER_NS) as machines:
         wait_until_joined(machines)
         os.kill(machines[1].pid, signal.SIGSTOP)
-        _, said = machines[0].communicate(timeout=_WAIT_S)
+        _, stderr = machines[0].communicate(timeout=_WAIT_S)
         assert machines[0].returncode == wire.EXIT_STATUS
-        assert f"node 1 (process {machines[1].pid}) was stopped by a signal" in said
+        assert f"node 1 (process {machines[1].pid}) was stopped by a signal" in stderr
 
 
-def test_a_machine_that_works_without_getting_on_ends_the_others_with_the_reason(fake: Path) -> None:
+def test_a_machine_that_makes_no_progress_ends_the_others_with_the_reason(fake: Path) -> None:
     with started(fake, 3, "delay=2000,patience=1", 1, _END_NS, hangs=1) as machines:
         for node in (0, 2):
-            _, said = machines[node].communicate(timeout=_WAIT_S)
+            _, stderr = machines[node].communicate(timeout=_WAIT_S)
             assert machines[node].returncode == wire.EXIT_STATUS
-            assert f"node 1 (process {machines[1].pid}) hangs: " in said
-            assert " s of processor time without progress at " in said
+            assert f"node 1 (process {machines[1].pid}) hangs: " in stderr
+            assert " s of processor time without progress at " in stderr
 
 
 def refused(fake: Path, words: Sequence[str]) -> str:
@@ -214,9 +214,9 @@ def test_wrong_arguments_are_named(fake: Path, words: str, reason: str) -> None:
     assert refused(fake, words.split(",")) == reason
 
 
-def test_the_host_can_see_how_far_all_have_come(fake: Path) -> None:
+def test_the_host_can_see_the_progress_of_all_machines(fake: Path) -> None:
     with wire.shared_memory() as memory:
-        assert wire.reached_ns(memory) == 0, "nobody has come"
+        assert wire.reached_ns(memory) == 0, "no machine has joined"
         began: list[subprocess.Popen[str]] = []
         for node in range(2):
             words = [f"shm={memory}", f"node={node}", "nodes=2", "delay=2000"]
@@ -230,10 +230,10 @@ def test_the_host_can_see_how_far_all_have_come(fake: Path) -> None:
                 assert [machine.poll() for machine in began] == [None, None]
             seen = reached
         began[1].send_signal(signal.SIGSTOP)
-        _, said = began[0].communicate(timeout=_WAIT_S)
-        assert "was stopped by a signal" in said
+        _, stderr = began[0].communicate(timeout=_WAIT_S)
+        assert "was stopped by a signal" in stderr
         held_ns = wire.reached_ns(memory)
-        assert seen <= held_ns < _FOR_EVER_NS, "the one that is stopped holds them back, not the one that is gone"
+        assert seen <= held_ns < _FOR_EVER_NS, "the stopped machine blocks the others, not the one that has left"
         began[1].kill()
         began[1].communicate()
 
@@ -257,7 +257,7 @@ def test_full_shared_memory_is_an_error_and_not_a_crash(fake: Path, tmp_path: Pa
     assert "KiB of shared memory at" in finished.stderr
 
 
-def test_a_named_file_is_removed_when_all_have_come(fake: Path, tmp_path: Path) -> None:
+def test_a_named_file_is_removed_when_all_have_joined(fake: Path, tmp_path: Path) -> None:
     memory = tmp_path / "memory"
     argv = [[fake, "1", "1000", "0", f"shm={memory}", f"node={node}", "nodes=2"] for node in (0, 1)]
     with subprocess.Popen(argv[0]) as one, subprocess.Popen(argv[1]) as two:
