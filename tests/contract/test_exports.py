@@ -1,4 +1,4 @@
-"""Each export is read by its real consumer where that is installed, else the test says what is missing."""
+"""Each export is read by its real consumer where that is installed; otherwise the test skips and names it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ def _write(folder: Path, to: str, profile: Profile = PROFILE) -> list[Path]:
 
 
 @pytest.mark.parametrize("to", ["ethtool", "udev", "ansible", "slurm"])
-def test_writes_come_in_an_order_that_drivers_take(to: str) -> None:
-    """iavf makes rings anew for other queues, adaptive at 50 us; usecs 0 is refused while frames is 0."""
+def test_writes_are_in_an_order_that_drivers_accept(to: str) -> None:
+    """iavf recreates its rings when the number of queues changes, adaptive at 50 us; usecs 0 is refused while frames is
+    0.
+    """
     wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": "0", "nic.rx-frames": "1", "nic.channels-combined": "4"}
     made = export(Profile("p", "latency-bound", ("v0",), wanted), to)
     text = next(iter(made.files.values())).replace('", "', " ").partition("combined 4")
@@ -75,7 +77,7 @@ def test_writes_come_in_an_order_that_drivers_take(to: str) -> None:
 
 
 @pytest.mark.parametrize("to", ["systemd-link", "networkmanager", "tuned", "udev"])
-def test_what_a_driver_resets_beside_the_profile_is_said(to: str) -> None:
+def test_settings_that_a_driver_resets_beside_the_profile_are_reported(to: str) -> None:
     def text(setting: dict[str, str]) -> str:
         return "".join(export(Profile("p", "any", ("v0",), setting), to).files.values())
 
@@ -85,14 +87,14 @@ def test_what_a_driver_resets_beside_the_profile_is_said(to: str) -> None:
     assert "own defaults" not in text({"nic.ring-rx": "512"})
 
 
-def test_segmentation_of_a_link_file_is_of_both_versions_of_ip() -> None:
+def test_segmentation_in_a_link_file_covers_ipv4_and_ipv6() -> None:
     (text,) = export(Profile("p", "latency-bound", ("v0",), {"nic.tso": "off"}), "systemd-link").files.values()
     assert "TCPSegmentationOffload=no\nTCP6SegmentationOffload=no\n" in text
 
 
 @pytest.mark.parametrize("to", EXPORTS)
 class TestEveryExport:
-    def test_says_each_knob_or_names_it(self, to: str) -> None:
+    def test_exports_each_knob_or_names_it_as_left_out(self, to: str) -> None:
         made = export(PROFILE, to)
         text = "".join(made.files.values())
         for knob, value in PROFILE.setting.items():
@@ -101,7 +103,7 @@ class TestEveryExport:
         assert "0.810" in text
         assert made.where
 
-    def test_is_the_same_every_time(self, to: str) -> None:
+    def test_is_deterministic(self, to: str) -> None:
         assert export(PROFILE, to) == export(PROFILE, to)
 
     def test_an_empty_profile_is_refused(self, to: str) -> None:
@@ -169,7 +171,7 @@ def test_ansible_checks_the_play(tmp_path: Path) -> None:
 
 
 @pytest.mark.netns
-def test_a_play_that_has_run_changes_nothing_the_second_time(tmp_path: Path) -> None:
+def test_a_play_is_idempotent(tmp_path: Path) -> None:
     playbook = need("ansible-playbook")
     if os.geteuid() != 0 or not shutil.which("ethtool"):
         pytest.skip("needs root and ethtool")
@@ -187,7 +189,7 @@ echo 4096 131072 5000 > /proc/sys/net/ipv4/tcp_rmem
 
 
 def in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:
-    """Run a program that sees `source` as a directory of the system, in a mount namespace of its own."""
+    """Run a program that sees `source` in place of a system directory, in a mount namespace of its own."""
     if os.geteuid() != 0:
         pytest.skip("needs root to show udev a private directory")
     script = 'mkdir -p "$1" && mount --bind "$2" "$1" && shift 2 && exec "$@"'
@@ -201,23 +203,23 @@ def test_udev_reads_the_link_file(tmp_path: Path) -> None:
     _write(tmp_path, "systemd-link")
     argv = [udevadm, "test-builtin", "net_setup_link", "/sys/class/net/v0"]
     read = in_a_private_tree("/run/systemd/network", tmp_path, argv)
-    said = read.text + read.stderr.decode()
-    assert "10-nearmetal-v0.link" in said, said
+    output = read.text + read.stderr.decode()
+    assert "10-nearmetal-v0.link" in output, output
     for complaint in ("Unknown key", "Unknown section", "Failed to parse"):
-        assert complaint not in said, said
+        assert complaint not in output, output
 
 
 def test_udev_reads_the_rule(tmp_path: Path) -> None:
     udevadm = need("udevadm")
     (place,) = _write(tmp_path, "udev")
     read = in_a_private_tree("/run/udev/rules.d", tmp_path, [udevadm, "test", "--action=add", "/sys/class/net/v0"])
-    said = read.text + read.stderr.decode()
-    complaints = [line for line in said.splitlines() if place.name in line and "Reading rules file" not in line]
-    assert not [line for line in complaints if "nvalid" in line or "nknown" in line], said
-    assert "ethtool -C v0 rx-usecs 0" in said
+    output = read.text + read.stderr.decode()
+    complaints = [line for line in output.splitlines() if place.name in line and "Reading rules file" not in line]
+    assert not [line for line in complaints if "nvalid" in line or "nknown" in line], output
+    assert "ethtool -C v0 rx-usecs 0" in output
 
 
-def test_module_is_tcl(tmp_path: Path) -> None:
+def test_module_file_is_valid_tcl(tmp_path: Path) -> None:
     tclsh = need("tclsh")
     (place,) = _write(tmp_path, "module")
     script = 'proc setenv {n v} {puts "$n=$v"}; proc module-whatis {t} {}; source [lindex $argv 0]\n'
@@ -226,7 +228,7 @@ def test_module_is_tcl(tmp_path: Path) -> None:
 
 
 @pytest.mark.netns
-def test_slurm_prolog_sets_and_epilog_puts_back(tmp_path: Path) -> None:
+def test_slurm_prolog_sets_and_epilog_restores(tmp_path: Path) -> None:
     if os.geteuid() != 0 or not shutil.which("ethtool"):
         pytest.skip("needs root and ethtool")
     setting = {"nic.mtu": "1400", "nic.gro": "on", "nic.napi-defer-hard-irqs": "2", "host.tcp_autocorking": "0"}
@@ -245,7 +247,7 @@ before=$(show); sh "$1"; during=$(show); sh "$2"; after=$(show); sh "$2"
 
 
 class TestQueuesThatResetModeration:
-    """By an ethtool that stands for iavf: for other queues it makes moderation adaptive and 50 us."""
+    """With a stand-in ethtool that behaves like iavf: changing the queues makes moderation adaptive at 50 us."""
 
     ETHTOOL = """#!/bin/sh
 cd {folder}
@@ -273,32 +275,30 @@ esac
         return ran.text.split()
 
     @pytest.mark.parametrize(("adaptive", "after"), [("off", ["4", "off", "3"]), ("on", ["4", "on", "50"])])
-    def test_a_script_writes_again_what_was_there_as_apply_does(
-        self, tmp_path: Path, adaptive: str, after: list[str]
-    ) -> None:
+    def test_a_script_rewrites_reset_values_like_apply(self, tmp_path: Path, adaptive: str, after: list[str]) -> None:
         (place,) = _write(tmp_path, "ethtool", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
         assert self.run(tmp_path, adaptive, 'sh "$1" && cat queues adaptive usecs', place) == after
 
-    def test_what_the_profile_names_is_as_it_says(self, tmp_path: Path) -> None:
+    def test_values_in_the_profile_are_set_as_given(self, tmp_path: Path) -> None:
         setting = {"nic.channels-combined": "4", "nic.adaptive-rx": "off", "nic.rx-usecs": "9"}
         (place,) = _write(tmp_path, "ethtool", Profile("p", "any", ("v0",), setting))
         assert self.run(tmp_path, "on", 'sh "$1" && cat queues adaptive usecs', place) == ["4", "off", "9"]
 
-    def test_a_job_of_slurm_leaves_all_as_it_was(self, tmp_path: Path) -> None:
+    def test_a_slurm_job_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
         places = _write(tmp_path, "slurm", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
         script = 'mount -t tmpfs tmpfs /run; for one; do sh "$one"; cat queues adaptive usecs; done; ls /run/nearmetal'
         assert self.run(tmp_path, "off", script, *places) == ["4", "off", "3", "8", "off", "3"]
 
-    def test_a_play_writes_again_what_was_there(self, tmp_path: Path) -> None:
+    def test_a_play_rewrites_reset_values(self, tmp_path: Path) -> None:
         playbook = need("ansible-playbook")
         (place,) = _write(tmp_path, "ansible", Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}))
         words = f"ansible_become=false ansible_python_interpreter={sys.executable}"
         play = [playbook, "--connection", "local", "--inventory", "localhost,", "--extra-vars", words, place]
-        assert self.run(tmp_path, "off", '"$@" > said && cat queues adaptive usecs', *play) == ["4", "off", "3"]
+        assert self.run(tmp_path, "off", '"$@" > output && cat queues adaptive usecs', *play) == ["4", "off", "3"]
 
 
 class TestProfileFile:
-    def test_is_read_as_written(self, tmp_path: Path) -> None:
+    def test_round_trips(self, tmp_path: Path) -> None:
         place = tmp_path / "p.json"
         place.write_text(PROFILE.to_json())
         assert Profile.read(place) == PROFILE
@@ -330,7 +330,7 @@ class TestProfileFile:
             ("ok", ("v0",), {"host.cpu-governor": "$(reboot)"}),
         ],
     )
-    def test_nothing_that_could_reach_a_shell_is_taken(
+    def test_nothing_that_could_reach_a_shell_is_accepted(
         self, name: str, interfaces: tuple[str, ...], setting: dict[str, str]
     ) -> None:
         with pytest.raises(BadInputError):

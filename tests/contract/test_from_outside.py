@@ -1,4 +1,4 @@
-"""A path, a tool, a knob, a host and an MPI from outside the tables: a row each, its contract, one real trial."""
+"""A path, a tool, a knob, a host and an MPI added from outside: one table row each, its contract, one real trial."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Jumbo:
-    """A path: a virtual cable that takes frames of 9,000 bytes."""
+    """A path: a virtual cable for frames of 9,000 bytes."""
 
     kind = "jumbo"
     about = "a virtual cable for large frames"
@@ -63,7 +63,7 @@ class Jumbo:
 
 
 class Pings:
-    """A workload: `ping` from the first end to the second, at the study's number of iterations."""
+    """A workload: `ping` from the first end to the second, with the study's number of iterations."""
 
     kind = "pings"
 
@@ -90,7 +90,7 @@ class Pings:
 def _samples(data: bytes) -> Spans:
     found = re.findall(rb" time=([0-9.]+) ms", data)
     if not found:
-        raise ForeignFileError("ping told no time")
+        raise ForeignFileError("ping printed no time")
     return Spans([UNITS["ms"].to_ns(float(one)) for one in found])
 
 
@@ -111,7 +111,7 @@ ALIAS = nic_knob(
 
 
 class Desk(LocalHost):
-    """A host: this machine, under another name."""
+    """A host: this machine under another name."""
 
     kind = "desk"
     label = "a desk"
@@ -132,7 +132,7 @@ workload = [{ name = "latency", sizes = [8] }]
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the rows; what is derived from the table of tools when it is loaded is derived again."""
+    """Add the rows, and derive again everything that is derived from the table of tools at import."""
     monkeypatch.setitem(PATHS, Jumbo.kind, Jumbo())
     monkeypatch.setattr(samples, "TOOLS", (*samples.TOOLS, PINGS))
     monkeypatch.setitem(samples.DECODERS, PINGS.kind, _samples)
@@ -145,7 +145,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def desk() -> Iterator[Host]:
-    """Open the host as a study that names it does."""
+    """Open the host as for a study that names it."""
     try:
         with NamespaceShell():
             pass
@@ -187,8 +187,8 @@ def test_a_knob_passes_the_contract(check: Callable[..., None], tmp_path: Path) 
 
 @pytest.mark.netns
 def test_a_host_passes_the_contract_with_a_trial_of_all_of_them(desk: Host) -> None:
-    test_host.test_it_says_what_it_is(desk)
-    test_host.test_a_shell_reads_many_files_in_one_go(desk, of_desk)
+    test_host.test_it_describes_itself(desk)
+    test_host.test_a_shell_reads_many_files_at_once(desk, of_desk)
     test_host.test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(desk, of_desk)
     outcome: Outcome = desk.carry_out(of_desk(knobs={ALIAS.name: 5}), carry_out)
     assert outcome.status is TrialStatus.VALID, outcome.reason
@@ -197,4 +197,4 @@ def test_a_host_passes_the_contract_with_a_trial_of_all_of_them(desk: Host) -> N
     assert (cell.operation, cell.ns.shape) == ("ping", (1, 30))
     (adopted,) = read_foreign(outcome.files["pings:ping:0:0:0"])
     assert adopted.cells[0].ns.tolist() == cell.ns.tolist()
-    test_host.test_closing_twice_does_nothing_more(desk)
+    test_host.test_closing_twice_has_no_effect(desk)

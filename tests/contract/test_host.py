@@ -1,4 +1,4 @@
-"""What every host must do, whatever carries its trials out."""
+"""What every host must do, however it carries out trials."""
 
 import contextlib
 import dataclasses
@@ -71,7 +71,7 @@ WITHOUT_SHELL = ("fake", "lab")
 
 
 def _row(name: str) -> object:
-    """Return a host as a parameter; what is open once is asked by one worker."""
+    """Return a host as a parameter; hosts that are opened once are tested by one worker."""
     marks = [pytest.mark.lab] if name == "lab" else []
     return pytest.param(name, marks=[*marks, pytest.mark.xdist_group("lab" if name == "lab" else f"host-{name}")])
 
@@ -101,17 +101,17 @@ def order(opened: tuple[Host, str]):
     return make
 
 
-def test_it_says_what_it_is(host: Host) -> None:
+def test_it_describes_itself(host: Host) -> None:
     assert host.kind
     assert host.label
-    assert "figures" not in host.label, "it ends sentences that begin with them"
+    assert "figures" not in host.label, "it follows that word in sentences"
     assert host.slots >= 1
 
 
 def measured(host: Host, wanted: Order) -> Outcome:
-    """Carry an order out, and again where Open MPI crashed in MPI_Init, as a run would.
+    """Carry out an order, and again if Open MPI crashed in MPI_Init, as a run would.
 
-    A rank of Open MPI 5 that leaves the fence of MPI_Init late can get a message before its communicator stands
+    A rank of Open MPI 5 that leaves the fence of MPI_Init late can get a message before its communicator is set up
     (https://github.com/open-mpi/ompi/issues/12495). Seen once, under srun.
     """
     outcome = host.carry_out(wanted, carry_out)
@@ -145,7 +145,7 @@ def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
     assert min(outcome.proof.moved_packets.values()) >= 20
 
 
-def test_an_mpi_benchmark_that_the_user_has_is_measured(host: Host, order) -> None:
+def test_an_installed_mpi_benchmark_is_measured(host: Host, order) -> None:
     if host.kind in WITHOUT_SHELL:
         pytest.skip("the fake host starts no programs, and the lab's guest has no mpi4py")
     options = {"operation": "latency", "sizes": [64, 65536], "iterations": 50, "warmup": 5, "python": sys.executable}
@@ -158,9 +158,9 @@ def test_an_mpi_benchmark_that_the_user_has_is_measured(host: Host, order) -> No
     assert min(outcome.proof.moved_packets.values()) >= 2 * 50
 
 
-def test_a_shell_reads_many_files_in_one_go(host: Host, order) -> None:
+def test_a_shell_reads_many_files_at_once(host: Host, order) -> None:
     if host.kind in WITHOUT_SHELL:
-        pytest.skip("the host gives nobody a shell")
+        pytest.skip("the host gives no shell")
     seen: dict[str, bytes] = {}
     contents = {"plain": b"a line\n", "odd ' name": b"no newline at the end", "empty": b"", "two": b"\n\n"}
 
@@ -188,9 +188,9 @@ def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Hos
     assert not outcome.files
 
 
-def test_a_rehearsal_passes_where_trials_run_and_names_all_that_is_missing(host: Host, order) -> None:
+def test_a_rehearsal_passes_if_trials_run_and_names_everything_missing(host: Host, order) -> None:
     if host.kind in WITHOUT_SHELL:
-        pytest.skip("the fake host has nothing to try, and a look into the lab costs as much as a trial")
+        pytest.skip("the fake host has nothing to try, and a rehearsal in the lab takes as long as a trial")
     good = order()
     rehearse("study", [good], host, lambda _: None)
     options = {"operation": "latency", "sizes": [64], "iterations": 50, "warmup": 5, "python": "/no/such/python"}
@@ -206,13 +206,13 @@ def test_a_rehearsal_passes_where_trials_run_and_names_all_that_is_missing(host:
         assert part in raised.value.message
 
 
-def test_trials_after_a_failed_one_are_not_touched_by_it(host: Host, order) -> None:
+def test_a_failed_trial_does_not_affect_later_ones(host: Host, order) -> None:
     if host.kind == "lab" and not labs.WHOLE:
-        pytest.skip("a machine that was killed says the same (tests/e2e/test_lab.py)")
+        pytest.skip("covered by a killed machine (tests/e2e/test_lab.py)")
     host.carry_out(order(path=PathOrder("broken", "no-such-path")), carry_out)
     assert host.carry_out(order(), carry_out).status is TrialStatus.VALID
 
 
-def test_closing_twice_does_nothing_more(host: Host) -> None:
+def test_closing_twice_has_no_effect(host: Host) -> None:
     host.close()
     host.close()

@@ -1,4 +1,4 @@
-"""Profiles with hostile text, exported and read by the tools themselves: refused, or read as if the text were plain."""
+"""Profiles with hostile text, exported and read by the real tools: refused, or read as if the text were plain."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _CANARIES = (
 HOSTILE = st.text(st.sampled_from(_ODD) | st.characters(codec="utf-8"), max_size=30) | st.sampled_from(_CANARIES)
 FIELDS = ("name", "kind", "interface", "flavour", "label", "knob")
 _OWN_PROGRAMS = ("/usr/sbin/ethtool ", "/usr/sbin/ip ", "kmod ", "/lib/", "/usr/lib/")
-# sysfs and sysctls are hidden, so that writes go nowhere.
+# sysfs and sysctls are hidden, so that writes have no effect.
 _RUN_ALL = """mount -t tmpfs none /sys; mount -t tmpfs none /proc/sys; cd "$1"
-for file in *.sh; do SAID=$1/$file.said PATH=$2 /bin/sh "$file"; done; true"""
+for file in *.sh; do CALLS=$1/$file.calls PATH=$2 /bin/sh "$file"; done; true"""
 _SOURCE_ALL = """proc setenv {n v} {puts "$n=$v"}
 proc module-whatis {t} {puts [regsub {for .* workloads} $t {}]}
 cd [lindex $argv 0]; foreach file [lsort [glob *.tcl]] {puts $file; source $file}
@@ -63,7 +63,7 @@ def _made(words: dict[str, str], number: int) -> Profile:
 
 @pytest.fixture(scope="module")
 def hostile() -> list[Profile]:
-    """Profiles with as much hostile text as one takes; the rest was refused before anything was written."""
+    """Profiles with as much hostile text as each accepts; the rest was refused before anything was written."""
     count = int(os.environ.get("NEARMETAL_HOSTILE_PROFILES", "60"))
     made: list[Profile] = []
     refused: list[BadInputError] = []
@@ -84,13 +84,13 @@ def hostile() -> list[Profile]:
 
 
 def _plain(one: Profile) -> Profile:
-    """Return the same profile without the text that only people read."""
+    """Return the same profile without the text that is only for people."""
     assert one.evidence
     return replace(one, evidence=replace(one.evidence, label="x"), workload_class="any")
 
 
 def _both(folder: Path, hostile: list[Profile]) -> list[tuple[Path, list[Profile]]]:
-    """Return two empty directories, one for the profiles, one for the same in plain words."""
+    """Return two directories of exports: of the profiles, and of the same profiles with plain text."""
     both = [(folder / "hostile", hostile), (folder / "plain", [_plain(one) for one in hostile])]
     for place, _ in both:
         place.mkdir()
@@ -103,9 +103,9 @@ def test_scripts_run_the_same_commands(tmp_path: Path, hostile: list[Profile]) -
     stubs = tmp_path / "bin"
     stubs.mkdir()
     for name in ("ethtool", "ip", "logger", "cat", "mkdir", "mv", "rm", "sync", "sed", "touch"):
-        (stubs / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >> "$SAID"\n')
+        (stubs / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >> "$CALLS"\n')
         (stubs / name).chmod(0o755)
-    said = []
+    calls = []
     for place, profiles in _both(tmp_path, hostile):
         for number, one in enumerate(profiles):
             for to in ("ethtool", "slurm"):
@@ -113,33 +113,33 @@ def test_scripts_run_the_same_commands(tmp_path: Path, hostile: list[Profile]) -
                     (place / f"{number:06d}-{name.replace(one.name, 'p')}").write_text(text)
         argv = ["unshare", "--mount", "--net", "--", "sh", "-c", _RUN_ALL, "run", str(place), str(stubs)]
         process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
-        said.append({path.name: path.read_text() for path in sorted(place.glob("*.said"))})
+        calls.append({path.name: path.read_text() for path in sorted(place.glob("*.calls"))})
         assert not list(place.glob("canary"))
-    assert len(said[0]) >= 2 * len(hostile)
-    assert said[0] == said[1]
+    assert len(calls[0]) >= 2 * len(hostile)
+    assert calls[0] == calls[1]
 
 
 def test_tcl_sets_the_same_variables(tmp_path: Path, hostile: list[Profile]) -> None:
     tclsh = need("tclsh")
-    said = []
+    outputs = []
     for place, profiles in _both(tmp_path, hostile):
         for number, one in enumerate(profiles):
             (text,) = export(one, "module").files.values()
             (place / f"{number:06d}.tcl").write_text(text)
         read = process.run([tclsh, "/dev/stdin", str(place)], timeout_s=600, stdin=_SOURCE_ALL.encode(), check=True)
         assert not list(place.glob("canary"))
-        said.append(read.text)
-    assert said[0] == said[1]
-    assert said[0].count("OMPI_MCA_mpi_yield_when_idle=0") == len(hostile)
+        outputs.append(read.text)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("OMPI_MCA_mpi_yield_when_idle=0") == len(hostile)
 
 
-def test_ansible_takes_every_play(tmp_path: Path, hostile: list[Profile]) -> None:
+def test_ansible_accepts_every_play(tmp_path: Path, hostile: list[Profile]) -> None:
     playbook = need("ansible-playbook")
     plays = []
     for number, one in enumerate(hostile):
         (text,), (plain,) = (export(each, "ansible").files.values() for each in (one, _plain(one)))
-        said, meant = ([line for line in each.split("\n") if not line.startswith("#")] for each in (text, plain))
-        assert said == meant
+        shown, meant = ([line for line in each.split("\n") if not line.startswith("#")] for each in (text, plain))
+        assert shown == meant
         plays.append(tmp_path / f"{number}.yml")
         plays[-1].write_text(text)
     env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
@@ -151,16 +151,16 @@ def test_ansible_takes_every_play(tmp_path: Path, hostile: list[Profile]) -> Non
 def test_tuned_reads_the_same_units(tmp_path: Path, hostile: list[Profile]) -> None:
     python = tuned_python()
     (tmp_path / "main.conf").touch()
-    said = []
+    outputs = []
     for place, profiles in _both(tmp_path, hostile):
         for number, one in enumerate(profiles):
             (text,) = export(one, "tuned").files.values()
             (place / f"{number:06d}").mkdir()
             (place / f"{number:06d}" / "tuned.conf").write_text(text)
         argv = [python, "-c", _LOAD_ALL, str(place), str(tmp_path / "main.conf")]
-        said.append(process.run(argv, timeout_s=600, check=True).text)
-    assert said[0] == said[1]
-    assert len(said[0].splitlines()) == len(hostile)
+        outputs.append(process.run(argv, timeout_s=600, check=True).text)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == len(hostile)
 
 
 def test_networkmanager_reads_the_same_settings(hostile: list[Profile]) -> None:
@@ -192,10 +192,10 @@ def test_udev_reads_every_file(tmp_path: Path, hostile: list[Profile], to: str, 
         for name, text in export(one, to).files.items():
             (tmp_path / f"{name.split('-', 1)[0]}-{number:06d}.{name.rpartition('.')[2]}").write_text(text)
     read = in_a_private_tree(folder, tmp_path, [udevadm, *argv])
-    said = read.text + read.stderr.decode()
-    own = [line for line in said.splitlines() if re.search(r"-\d{6}\.(?:link|rules)", line)]
-    assert own, said
-    assert not [line for line in own if "nvalid" in line or "nknown" in line or "Failed to parse" in line], said
+    output = read.text + read.stderr.decode()
+    own = [line for line in output.splitlines() if re.search(r"-\d{6}\.(?:link|rules)", line)]
+    assert own, output
+    assert not [line for line in own if "nvalid" in line or "nknown" in line or "Failed to parse" in line], output
     assert not list(tmp_path.glob("canary"))
-    runs = {line.split("'")[1] for line in said.splitlines() if line.startswith("run: '")}
+    runs = {line.split("'")[1] for line in output.splitlines() if line.startswith("run: '")}
     assert all(run.startswith(_OWN_PROGRAMS) for run in runs), runs

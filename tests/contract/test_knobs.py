@@ -33,7 +33,7 @@ class TestEveryKnob:
     def test_is_found_by_its_name(self, knob: Knob) -> None:
         assert find(knob.name) is knob
 
-    def test_says_what_it_does_and_takes(self, knob: Knob) -> None:
+    def test_describes_itself_and_its_values(self, knob: Knob) -> None:
         assert knob.about
         assert knob.kind.about()
 
@@ -41,7 +41,7 @@ class TestEveryKnob:
         with pytest.raises(BadInputError, match=knob.name):
             canon(knob, "no such; value")
 
-    def test_absent_is_a_reading_with_a_reason(self, knob: Knob, tmp_path: Path) -> None:
+    def test_reads_as_absent_with_a_reason(self, knob: Knob, tmp_path: Path) -> None:
         empty = KnobMachine.make(tmp_path, {}, {})
         reading = knob.read(empty, Target("", "eth9" if knob.scope is Scope.INTERFACE else ""))
         assert reading.value is None
@@ -51,7 +51,7 @@ class TestEveryKnob:
         for name in knob.disturbs:
             assert find(name).stage >= knob.stage
 
-    def test_canonical_values_stay_as_they_are(self, knob: Knob) -> None:
+    def test_keeps_canonical_values(self, knob: Knob) -> None:
         match knob.kind:
             case WholeNumber(lowest=lowest, highest=highest):
                 values = [str(lowest), str(highest)]
@@ -93,7 +93,7 @@ def test_modes_are_written_before_values_and_values_survive(tmp_path: Path) -> N
     assert machine.nic("eth1")["rx-frames"] == "32"
 
 
-def test_an_order_of_writes_never_passes_an_illegal_state(tmp_path: Path) -> None:
+def test_the_order_of_writes_never_passes_through_an_illegal_state(tmp_path: Path) -> None:
     machine = _machine(tmp_path, adaptive_rx="off", rx_frames="0")
     seen = []
     shell = KnobMachine(machine.root, lambda _what: seen.append(machine.nic("eth1")))
@@ -165,12 +165,12 @@ def test_illegal_settings_are_refused_with_the_drivers_reason(
         ("unheard-of", "nic.rx-usecs", "5", "5"),
     ],
 )
-def test_rounding_is_known(driver: str, name: str, written: str, read: str) -> None:
+def test_rounding_by_drivers_is_known(driver: str, name: str, written: str, read: str) -> None:
     assert drivers.reads_back(driver, name, written) == read
 
 
-def test_what_a_driver_resets_is_written_after_it_and_put_back(tmp_path: Path) -> None:
-    """iavf makes new queues at every change of their number, which begin adaptive and at 50 us."""
+def test_values_that_a_driver_resets_are_written_afterwards_and_restored(tmp_path: Path) -> None:
+    """iavf creates new queues at every change of their number, which start adaptive and at 50 us."""
     machine = _machine(tmp_path, driver="iavf", adaptive_rx="off", rx_usecs="20", channels_combined="4")
     before = machine.nic("eth1")
     with hold(machine, ENDS, {"nic.rx-usecs": 0, "nic.channels-combined": 2}, tmp_path, put_back=True) as held:
@@ -193,13 +193,13 @@ def test_a_value_that_does_not_stick_is_an_error(tmp_path: Path) -> None:
         pytest.fail("must not be measured")
 
 
-def test_a_read_back_that_proves_nothing_is_said(tmp_path: Path) -> None:
+def test_an_inconclusive_read_back_is_reported(tmp_path: Path) -> None:
     machine = _machine(tmp_path, driver="igbvf")
     with hold(machine, ENDS, {"nic.rx-usecs": 50}, tmp_path) as held:
         assert "interface down/up" in str(held.facts["knob.unproven.nic.rx-usecs"])
 
 
-def test_what_has_no_snapshot_is_not_touched(tmp_path: Path) -> None:
+def test_settings_without_a_snapshot_are_not_changed(tmp_path: Path) -> None:
     machine = _machine(tmp_path)
     with pytest.raises(KnobError, match="does not list this parameter"):
         plan(machine, {"nic.adaptive-tx": "off"}, [ETH1])
@@ -207,7 +207,7 @@ def test_what_has_no_snapshot_is_not_touched(tmp_path: Path) -> None:
         plan(machine, {"nic.lro": "on"}, [ETH1])
 
 
-def test_the_machines_own_limits_are_kept(tmp_path: Path) -> None:
+def test_limits_of_the_machine_are_respected(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="68 to 9000"):
         plan(_machine(tmp_path), {"nic.mtu": 9001}, [ETH1])
 
@@ -221,25 +221,25 @@ def test_management_interface_is_refused(tmp_path: Path) -> None:
     assert plan(machine, {"nic.rx-usecs": 5}, [ETH1], allow_management=True).cells
 
 
-def test_rivals_are_named(tmp_path: Path) -> None:
+def test_rival_programs_are_named(tmp_path: Path) -> None:
     machine = _machine(tmp_path, adaptive_rx="off")
     (machine.root / "processes").write_text("bash\nirqbalance\nNetworkManager\n")
     assert [rival.program for rival in plan(machine, {"nic.rx-usecs": 5}, [ETH1]).rivals] == ["NetworkManager"]
 
 
-def test_vfs_are_never_made_or_removed_and_the_refusal_says_so() -> None:
+def test_vfs_are_never_created_or_removed_and_the_refusal_explains_it() -> None:
     for name in ("nic.numvfs", "nic.sriov-numvfs", "nic.vfs"):
         with pytest.raises(BadInputError, match="VFs"):
             find(name)
 
 
-def test_unknown_knob_names_its_neighbours() -> None:
+def test_an_unknown_knob_is_refused_with_similar_names() -> None:
     with pytest.raises(BadInputError) as caught:
         find("nic.rx-usec")
     assert "nic.rx-usecs" in caught.value.hint
 
 
-def test_a_single_queue_takes_no_more_than_its_device() -> None:
+def test_a_single_queue_accepts_only_what_its_device_accepts() -> None:
     for setting, reason in (
         ({"nic.rx-usecs.queue3": "4096"}, "nic.rx-usecs.queue3 4096 is not among"),
         ({"nic.rx-usecs.queue3": "0", "nic.rx-frames.queue3": "0"}, "no interrupt would ever come"),
@@ -264,7 +264,7 @@ def test_spread_affinity_gives_each_vector_a_processor(tmp_path: Path) -> None:
     assert machine.read("/proc/irq/33/smp_affinity_list") == b"0-3\n"
 
 
-def test_idle_states_are_held_by_latency(tmp_path: Path) -> None:
+def test_idle_states_are_limited_by_latency(tmp_path: Path) -> None:
     folder = "/sys/devices/system/cpu/cpu0/cpuidle"
     files = {f"{folder}/state{i}/latency": f"{us}\n" for i, us in enumerate((0, 2, 133))}
     files |= {f"{folder}/state{i}/disable": "0\n" for i in range(3)}
@@ -276,7 +276,7 @@ def test_idle_states_are_held_by_latency(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cpus", ["0-3", "35", "none"])
-def test_masks_are_compared_in_the_width_of_the_kernel(tmp_path: Path, cpus: str) -> None:
+def test_masks_are_compared_at_the_kernels_width(tmp_path: Path, cpus: str) -> None:
     files = {"/sys/class/net/eth1/queues/rx-0/rps_cpus": "00000000,00000000\n"}
     machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, files)
     (cell,) = plan(machine, {"nic.rps-cpus": cpus}, [ETH1]).planned
@@ -285,13 +285,13 @@ def test_masks_are_compared_in_the_width_of_the_kernel(tmp_path: Path, cpus: str
 
 
 class TestMpi:
-    def test_each_library_has_its_own_words(self) -> None:
+    def test_each_library_has_its_own_parameters(self) -> None:
         setting = {"mpi.progress": "blocking", "nic.rx-usecs": 0}
         assert mpi_environment(setting, "openmpi").env["OMPI_MCA_threads_pthreads_yield_strategy"] == "nanosleep"
         assert mpi_environment(setting, "mpich").env["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
         assert mpi_environment(setting, "mvapich2").env == {"MV2_USE_BLOCKING": "1"}
 
-    def test_what_a_library_lacks_is_refused(self) -> None:
+    def test_settings_that_a_library_lacks_are_refused(self) -> None:
         with pytest.raises(BadInputError, match="openmpi5 has no"):
             mpi_environment({"mpi.srq-limit": 30}, "openmpi5")
         with pytest.raises(BadInputError, match="does not exist in openmpi4"):
@@ -301,14 +301,14 @@ class TestMpi:
         with pytest.raises(BadInputError, match="srq-limit 600 is above"):
             mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 600}, "mvapich2")
 
-    def test_open_mpi_4_says_size_and_watermark_in_one_variable(self) -> None:
+    def test_open_mpi_4_has_size_and_watermark_in_one_variable(self) -> None:
         queues = "OMPI_MCA_btl_openib_receive_queues"
         both = mpi_environment({"mpi.srq-limit": 30, "mpi.srq-size": 512}, "openmpi4").env
         assert both == {queues: "S,65536,512,30"}
         assert mpi_environment({"mpi.srq-size": 512}, "openmpi4").env == {queues: "S,65536,512,384"}
         assert mpi_environment({"mpi.srq-limit": 30}, "openmpi4").env == {queues: "S,65536,256,30"}
 
-    def test_each_version_of_open_mpi_has_its_own_words(self) -> None:
+    def test_each_version_of_open_mpi_has_its_own_parameters(self) -> None:
         assert mpi.dialect("openmpi", "4.1.4") == "openmpi4"
         assert mpi.dialect("openmpi", "5.0.11") == "openmpi5"
         assert mpi.dialect("mpich", "4.3.2") == "mpich"
@@ -329,17 +329,17 @@ class TestMpi:
             assert given.env or given.argv
 
 
-def test_plain_knobs_are_most_knobs() -> None:
+def test_most_knobs_are_plain_table_rows() -> None:
     assert sum(type(knob) is Knob for knob in KNOBS) >= len(KNOBS) - 2
 
 
-def test_the_reference_page_is_what_the_tables_say() -> None:
+def test_the_reference_page_matches_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "knobs.md"
     assert page.read_text() == reference(), "run `make reference`"
 
 
 @pytest.mark.parametrize(("bit", "legal"), [("0", False), ("1", True)])
-def test_virtio_coalesces_only_where_the_device_offers_it(tmp_path: Path, bit: str, legal: bool) -> None:
+def test_virtio_coalesces_only_if_the_device_offers_it(tmp_path: Path, bit: str, legal: bool) -> None:
     features = {"/sys/class/net/eth1/device/features": "0" * 53 + bit + "0" * 10 + "\n"}
     machine = KnobMachine.make(tmp_path, {"eth1": {"driver": "virtio_net", "adaptive-rx": "off"}}, features)
     if legal:

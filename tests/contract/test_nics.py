@@ -26,8 +26,8 @@ ETH1 = Target("", "eth1")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What must be shown: values and ranges by knob, the moderation that is not there, and read-backs in doubt."""
+class Expected:
+    """What must be shown: values and ranges by knob, missing moderation, and inconclusive read-backs."""
 
     shown: Mapping[str, tuple[str, str]]
     absent: tuple[str, ...]
@@ -35,7 +35,7 @@ class Seen:
 
 
 EXPECTED = {
-    "mlx5_core": Seen(
+    "mlx5_core": Expected(
         {
             "adaptive-rx": ("on", "on | off"),
             "cqe-mode-rx": ("on", "on | off"),
@@ -48,7 +48,7 @@ EXPECTED = {
         ("rx-usecs-irq", "rx-usecs-high", "pkt-rate-low", "channels-rx"),
         ("rx-usecs",),
     ),
-    "mlx4_en": Seen(
+    "mlx4_en": Expected(
         {
             "rx-usecs": ("16", "0 to 65535 us"),
             "rx-usecs-low": ("0", "0 to 65535 us"),
@@ -61,7 +61,7 @@ EXPECTED = {
         },
         ("adaptive-tx", "cqe-mode-rx", "channels-combined"),
     ),
-    "ice": Seen(
+    "ice": Expected(
         {
             "adaptive-tx": ("on", "on | off"),
             "rx-usecs": ("50", "0 to 8160 us"),
@@ -72,7 +72,7 @@ EXPECTED = {
         ("rx-frames", "tx-usecs-high"),
         ("rx-usecs", "tx-usecs"),
     ),
-    "i40e": Seen(
+    "i40e": Expected(
         {
             "rx-usecs": ("50", "0 to 8160 us in steps of 2"),
             "tx-frames-irq": ("256", "1 to 65535 frames"),
@@ -82,7 +82,7 @@ EXPECTED = {
         ("rx-frames", "channels-rx"),
         ("rx-usecs",),
     ),
-    "ixgbe": Seen(
+    "ixgbe": Expected(
         {
             "rx-usecs": ("1", "0, 1, 2 to 1022 us"),
             "tx-usecs": ("0", "0 to 0 us"),
@@ -93,7 +93,7 @@ EXPECTED = {
         ("adaptive-rx", "rx-frames"),
         ("lro",),
     ),
-    "bnxt_en": Seen(
+    "bnxt_en": Expected(
         {
             "adaptive-rx": ("on", "on | off"),
             "rx-usecs": ("10", "0 to 65535 us"),
@@ -105,7 +105,7 @@ EXPECTED = {
         },
         ("adaptive-tx", "rx-usecs-high"),
     ),
-    "ena": Seen(
+    "ena": Expected(
         {
             "adaptive-rx": ("on", "on | off"),
             "rx-usecs": ("20", "0 to 32767 us"),
@@ -116,7 +116,7 @@ EXPECTED = {
         ("adaptive-tx", "rx-frames", "lro"),
         ("rx-usecs",),
     ),
-    "gve": Seen(
+    "gve": Expected(
         {
             "rx-usecs": ("20", "0 to 8190 us"),
             "tx-usecs": ("50", "0 to 8190 us"),
@@ -126,7 +126,7 @@ EXPECTED = {
         ("adaptive-rx", "rx-frames", "channels-combined"),
         ("rx-usecs", "tx-usecs"),
     ),
-    "iavf": Seen(
+    "iavf": Expected(
         {
             "adaptive-rx": ("on", "on | off"),
             "rx-usecs": ("50", "0 to 8160 us in steps of 2"),
@@ -136,7 +136,7 @@ EXPECTED = {
         ("rx-frames", "rx-usecs-high"),
         ("rx-usecs",),
     ),
-    "mana": Seen(
+    "mana": Expected(
         {
             "ring-rx": ("512", "128 to 8192 descriptors"),
             "ring-tx": ("256", "128 to 16384 descriptors"),
@@ -173,7 +173,7 @@ class TestNic:
         assert {name for name, row in rows.items() if row["doubt"]} == set(wanted.doubtful)
         assert {row["driver"] for row in rows.values() if row["target"] == "eth1"} == {driver}
 
-    def test_what_is_set_now_is_legal_and_stays_as_it_is(self, driver: str, tmp_path: Path) -> None:
+    def test_present_settings_are_legal_and_unchanged(self, driver: str, tmp_path: Path) -> None:
         machine = machine_with(driver, tmp_path)
         for name in drivers.RANGES[driver]:
             value = find(name).read(machine, ETH1).value
@@ -188,7 +188,7 @@ class TestNic:
                     assert one.takes(one.reads_back(value)), (name, value)
                     assert one.reads_back(one.reads_back(value)) == one.reads_back(value)
 
-    def test_its_rules_name_their_source(self, driver: str) -> None:
+    def test_rules_name_their_source(self, driver: str) -> None:
         assert re.fullmatch(r"[\w/.]+\.c: \w+.*", drivers.SOURCES[driver])
 
     def test_a_setting_beyond_its_range_is_refused_before_a_write(self, driver: str, tmp_path: Path) -> None:

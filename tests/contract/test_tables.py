@@ -1,6 +1,6 @@
 """What every row of the tables must do: paths, workloads, tools and hosts (knobs: test_knobs.py).
 
-Each check takes one row, so that tests/contract/test_from_outside.py can ask the same of rows that no table holds.
+Each check takes one row, so that tests/contract/test_from_outside.py can apply it to rows outside the tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_path(path: paths.path.Path) -> None:
     before = repr(getattr(path, "__dict__", {}))
 
     class Refusing:
-        """No machine at all: whatever a recipe does first fails."""
+        """No machine at all: the first thing that a recipe does fails."""
 
         def __getattr__(self, name: str) -> object:
             raise NearmetalError("there is no machine")
@@ -70,7 +70,7 @@ RUBBISH = (b"", b"rubbish\n", b"\0\xff" * 50, b"{}", b"[" * 2000)
 
 def check_tool(tool: Tool) -> None:
     assert tool.workload is None or tool.workload.kind == tool.kind
-    assert (tool.workload is None) or tool.samples, "what is launched is decoded"
+    assert (tool.workload is None) or tool.samples, "launched output is decoded"
     assert all(mark for one in tool.imports for mark in one.marks)
     for data in RUBBISH:
         for one in tool.imports:
@@ -101,20 +101,20 @@ def test_every_tool(tool: Tool) -> None:
     check_tool(tool)
 
 
-def test_no_two_tools_have_one_name() -> None:
+def test_tools_have_unique_names() -> None:
     kinds = [tool.kind for tool in TOOLS]
     assert len(set(kinds)) == len(kinds)
     marks = [mark for tool in TOOLS for one in tool.imports for mark in one.marks]
-    assert len(set(marks)) == len(marks), "a file would be two programs'"
+    assert len(set(marks)) == len(marks), "a file would belong to two programs"
 
 
 def test_every_host_is_under_contract() -> None:
     held = {name.partition("-")[0] for name in test_host.HOSTS}
-    assert held | {"import"} == set(HOSTS), "`import` measures nothing: it stands for adopted files"
+    assert held | {"import"} == set(HOSTS), "`import` measures nothing: it stands for imported files"
 
 
 @pytest.mark.parametrize("find", [find_host, find_path, find_workload])
-def test_what_is_in_no_table_is_refused_with_what_is(find: object) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(find: object) -> None:
     with pytest.raises(BadInputError) as refused:
         find("waltz")  # type: ignore[operator]
     assert "waltz" in refused.value.message
