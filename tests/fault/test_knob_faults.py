@@ -135,6 +135,21 @@ def test_body_that_raises_restores(machine: KnobMachine, folder: Path) -> None:
     assert machine.state() == as_found
 
 
+def test_a_trial_whose_setting_somebody_put_back_meanwhile_does_not_count(machine: KnobMachine, folder: Path) -> None:
+    """A driver's reset, or a program that knows the old value, left it as it was before: the trial counted."""
+    as_found = machine.state()
+    with pytest.raises(TrialError) as caught, hold(machine, ENDS, {"nic.rx-frames": 8}, folder):
+        machine.set_nic("eth1", rx_frames="32")
+    assert caught.value.message == (
+        "the trial does not count: nic.rx-frames of eth1 was 8 and is 32 at its end: "
+        "another program or the driver set it"
+    )
+    assert machine.state() == as_found
+    assert open_journals(folder) == []
+    with hold(machine, ENDS, {"nic.rx-frames": 8}, folder):
+        pass
+
+
 def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachine, folder: Path) -> None:
     stuck = []
 
@@ -171,6 +186,19 @@ def test_roll_back_leaves_and_names_what_somebody_else_changed(machine: KnobMach
     assert machine.nic("eth1")["gro"] == "on"
     assert machine.nic("eth1")["adaptive-rx"] == "on"
     assert "nic.rx-usecs of eth1, which was 16, is 77: another program set it" in undone.foreign
+
+
+def test_what_somebody_set_since_it_was_saved_is_not_overwritten(machine: KnobMachine, folder: Path) -> None:
+    """It was written over, and the roll-back returned the value from before it without a word."""
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
+    machine.set_nic("eth1", rx_usecs="77")
+    set_by_others = machine.state()
+    with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 16 a moment ago and is 77: another"):
+        begun.apply()
+    undone, _ = begun.restore()
+    assert machine.writes == []
+    assert machine.state() == set_by_others
+    assert undone.foreign == ("nic.rx-usecs of eth1, which was 16, is 77: another program set it",)
 
 
 def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, folder: Path) -> None:

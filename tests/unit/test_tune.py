@@ -12,7 +12,10 @@ from bench.support.surface import Simulation, Surface, read_recording
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.stats.equivalence import Better
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.spec import parse_study
 from nearmetal.tune.explain import explain, front, pareto_front
+from nearmetal.tune.measure import Launched, StudyTrials
 from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import CellLimit, Objective
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.stats.interval import FloatArray
+    from nearmetal.study.order import Order, Scalar
     from nearmetal.tune.method import Method
     from nearmetal.tune.space import Point
 
@@ -385,3 +389,37 @@ def test_effects_are_reported_per_knob() -> None:
     assert first.share > 0.8
     assert first.by_value["50"] == pytest.approx(0.5, abs=0.05)
     assert all(pair.share < 0.1 for pair in made.interactions)
+
+
+def test_a_present_value_that_changes_during_a_search_is_told() -> None:
+    """Each setting was compared with the present one of its moment, and only the last value was kept."""
+    text = """
+format = 1
+name = "moved"
+baseline = "veth"
+[[path]]
+name = "veth"
+[[workload]]
+name = "latency"
+[tune]
+[tune.knobs]
+"nic.gro" = ["on", "off"]
+"""
+    found = iter(["on", "on", "off"])
+
+    class Recalled:
+        def launch(self, order: Order) -> Launched:
+            was: dict[str, Scalar] = {"knob.was.nic.gro": next(found), "knob.was.nic.mtu": "1500"}
+            return Launched(order, Outcome(TrialStatus.VALID, facts=was), ())
+
+    study = parse_study(text, "moved.toml")
+    assert study.tune is not None
+    trials = StudyTrials(study, study.tune, study.tune.searches[0], Recalled())  # type: ignore[arg-type]
+    for block, told in ((0, 0), (1, 0), (2, 1)):
+        assert list(trials({"nic.gro": "off"}, block)) == []
+        assert len(trials.warnings()) == told
+    assert trials.warnings() == [
+        "nic.gro was on when the search began and off later: another program sets it, so settings were compared with "
+        "different present ones"
+    ]
+    assert trials.was == {"nic.gro": "off", "nic.mtu": "1500"}

@@ -154,6 +154,7 @@ def _sides(
 @contextmanager
 def _applied(session: Session, put_back: bool) -> Iterator[Session]:
     failure: BaseException | None = None
+    lost: list[str] = []
     if not put_back:
         session.apply()
         yield session
@@ -162,12 +163,15 @@ def _applied(session: Session, put_back: bool) -> Iterator[Session]:
     try:
         session.apply()
         yield session
+        lost = session.lost()
     except BaseException as error:
         failure = error
         raise
     finally:
         undone, report = session.restore()
         remove(session.journal.path)
-        if (report or undone.unproven) and (failure is None or isinstance(failure, NearmetalError)):
-            acted = [f"the watchdog acted: {report}"] if report else []
-            raise TrialError("the trial does not count: " + "; ".join([*acted, *undone.unproven])) from failure
+        acted = [f"the watchdog acted: {report}"] if report else []
+        # A value that became what it was before, as by a driver's reset, is no residue; the trial still lost it.
+        why = [*acted, *undone.unproven] or [f"{one} at its end: another program or the driver set it" for one in lost]
+        if why and (failure is None or isinstance(failure, NearmetalError)):
+            raise TrialError("the trial does not count: " + "; ".join(why)) from failure

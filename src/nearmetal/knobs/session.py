@@ -47,10 +47,25 @@ class Session:
         return "\n".join(undo.scripts_of(self.plan.cells).values())
 
     def apply(self) -> None:
-        """Write one value at a time, each announced in the journal and read back; restore everything on an error."""
+        """Write one value at a time, each announced in the journal and read back; restore everything on an error.
+
+        Raise KnobError, with nothing written, where somebody else has set a value since it was saved: the roll-back
+        would take theirs back in silence.
+        """
+        self._still_as_saved()
         for cell in self.plan.planned:
             self._write(cell)
         self.settle()
+
+    def _still_as_saved(self) -> None:
+        planned = self.plan.planned
+        for cell, now in zip(planned, read_all(self.shell, (cell.access for cell in planned)), strict=True):
+            if now.value != cell.old:
+                raise KnobError(
+                    f"{undo.name_of(cell)} was {cell.old} a moment ago and is {now.value or now.reason}: "
+                    "another program set it, so nothing was written",
+                    hint="find out which program sets it, then try again",
+                )
 
     def facts(self) -> dict[str, Scalar]:
         """Return what every knob reads back, by knob; values that differ between targets are joined with `;`."""
@@ -153,13 +168,21 @@ class Session:
 
     def settle(self) -> None:
         """Look at every written value once more: a later write may have changed an earlier one."""
+        for lost in self.lost():
+            raise KnobError(
+                f"{lost} after other writes", hint="another knob of the setting, or another program, changes it"
+            )
+
+    def lost(self) -> list[str]:
+        """Return what was written and is not any more, such as `nic.rx-usecs of eth1 was 0 and is 3`."""
         planned = self.plan.planned
-        for cell, reading in zip(planned, read_all(self.shell, (c.access for c in planned)), strict=True):
-            if reading.value not in cell.accept:
-                raise KnobError(
-                    f"{undo.name_of(cell)} was {self._read_back[cell.cell]} and is {reading.value} after other writes",
-                    hint="another knob of the setting, or another program, changes it",
-                )
+        readings = read_all(self.shell, (cell.access for cell in planned))
+        return [
+            f"{undo.name_of(cell)} was {self._read_back[cell.cell]} and is "
+            + (f"unreadable ({reading.reason})" if reading.value is None else reading.value)
+            for cell, reading in zip(planned, readings, strict=True)
+            if reading.value not in cell.accept
+        ]
 
 
 def begin(

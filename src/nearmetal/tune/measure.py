@@ -111,6 +111,7 @@ class StudyTrials:
         self._path = tuned_path(study, tune)
         self._launches = launches
         self.was: dict[str, str] = {}
+        self.moved: dict[str, str] = {}
         self.machine: dict[str, str] = {}
         self.doubts: dict[str, str] = {}
         self.rivals: dict[str, str] = {}
@@ -128,6 +129,11 @@ class StudyTrials:
     def warnings(self) -> list[str]:
         """Return what a reader of the result must know, as sentences."""
         doubts = [f"the read-back of {knob} is unreliable: {reason}" for knob, reason in self.doubts.items()]
+        doubts += [
+            f"{knob} was {old} when the search began and {self.was[knob]} later: another program sets it, so settings "
+            "were compared with different present ones"
+            for knob, old in self.moved.items()
+        ]
         return doubts + [f"{rival} is running and may have changed {knobs}" for rival, knobs in self.rivals.items()]
 
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
@@ -154,7 +160,10 @@ class StudyTrials:
         """Keep what trials told about the machine, about values as they were found, and about read-backs."""
         for name, value in outcome.facts.items():
             if name.startswith(KNOB_WAS):
-                self.was[name.removeprefix(KNOB_WAS)] = str(value)
+                knob = name.removeprefix(KNOB_WAS)
+                if self.was.setdefault(knob, str(value)) != str(value):
+                    self.moved.setdefault(knob, self.was[knob])
+                self.was[knob] = str(value)
             elif name.startswith(KNOB_UNPROVEN):
                 self.doubts[name.removeprefix(KNOB_UNPROVEN)] = str(value)
             elif name.startswith(KNOB_RIVAL):
