@@ -159,11 +159,14 @@ def command(
         )
     if checked:
         evidence += _check(found, checked, (check_blocks, check_figure))
-    text = commented(launcher, evidence, written)
+    _write(output, commented(launcher, evidence, written))
+
+
+def _write(output: Path | None, text: str) -> None:
     if output is None:
         click.echo(text, nl=False)
-        return
-    Disk().put_bytes(output, text.encode())
+    else:
+        Disk().put_bytes(output, text.encode())
 
 
 def _recommended(
