@@ -1,4 +1,4 @@
-"""Does any reader of foreign bytes take more than 1 s a MB, or time out of proportion? Inputs are grown and doubled.
+"""Does any reader of foreign bytes take more than 1 s per MB, or time out of proportion? Inputs are grown and doubled.
 
     python bench/reader_growth.py [READER...]
 
@@ -6,9 +6,9 @@ Each input that is kept for a reader (`tests/data/fuzz` and shipped files) is cu
 each distinct one is repeated in its place until the input has 32 KiB. What then takes 2 ms of processor time or more is
 compared with its length of 64, 128 and 256 KiB, the least of five calls each; what seems to grow too fast is doubled
 once more, since memory that no longer fits a cache looks like growth, once. A table shows for each reader how many
-inputs were grown, the slowest in s of processor time a MB and the fastest growth from 128 to 256 KiB. Exit code 4 when
-a reader takes more than 1 s a MB (the median of five calls) or grows more than 3 times; what it must not raise ends the
-bench.
+inputs were grown, the slowest in s of processor time per MB, and the fastest growth from 128 to 256 KiB. Exit code 4:
+a reader takes more than 1 s per MB (the median of five calls) or grows more than 3 times. An error that a reader must
+not raise ends the bench.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def measure(name: str) -> list[str]:
         count += 1
         data = one.at(GROWN_BYTES)
         spent_ns = took_ns(feed, data, 2)[0]
-        if spent_ns / 1e3 / len(data) > slowest:  # us a byte are s a MB
+        if spent_ns / 1e3 / len(data) > slowest:  # us per byte are s per MB
             slowest = max(slowest, statistics.median(took_ns(feed, data, 5)) / 1e3 / len(data))
         if spent_ns < SUSPECT_NS or took_ns(feed, one.at(2 * GROWN_BYTES), 2)[0] < 2.5 * spent_ns:
             continue
@@ -97,13 +97,13 @@ def measure(name: str) -> list[str]:
             fastest, of = growth, f"{one.unit[:40]!r} in {one.source.name}"
     print(f"| {name} | {count} | {slowest:.2f} | {f'{fastest:.1f} of {of}' if of else 'in proportion'} |", flush=True)
     return short_of(f"{name}: growth", fastest, GROWTH_LIMIT) + short_of(
-        f"{name}: slowest", slowest, SLOW_LIMIT, " s a MB"
+        f"{name}: slowest", slowest, SLOW_LIMIT, " s per MB"
     )
 
 
 def main() -> int:
     """Grow the inputs of the named readers, or of all."""
-    print("| reader | inputs | slowest, s a MB | fastest growth at twice the length |")
+    print("| reader | inputs | slowest, s per MB | fastest growth at twice the length |")
     return ended([one for name in sys.argv[1:] or NAMES for one in measure(name)])
 
 

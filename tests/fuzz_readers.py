@@ -371,7 +371,7 @@ class _Seen:
             began_ns = time.process_time_ns()
             feed(data)
             self.inputs[0] += 1
-            took = (time.process_time_ns() - began_ns) / 1e3 / max(len(data), 1)  # us a byte are s a MB
+            took = (time.process_time_ns() - began_ns) / 1e3 / max(len(data), 1)  # us per byte are s per MB
             if len(data) >= _LARGE_BYTES and took > self.slowest[0]:
                 self.slowest[0] = took
                 if self.keep:
@@ -396,7 +396,7 @@ def _search(name: str, seen: _Seen, options: list[str]) -> None:
 def main() -> int:
     """Search: `python tests/fuzz_readers.py READER [libFuzzer's options] [directory of new inputs]`.
 
-    The last line is `| reader | inputs | uncaught | slowest, s a MB | peak, MiB |`.
+    The last line is `| reader | inputs | uncaught | slowest, s per MB | peak, MiB |`.
     """
     if sys.argv[1:] == ["--list"]:
         sys.stdout.write(" ".join(NAMES) + "\n")

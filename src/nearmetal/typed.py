@@ -28,7 +28,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 def _reader(kind: Any) -> SchemaValidator:
     """Return what reads a type and ends each list and table at its first wrong entry.
 
-    To keep and word every error of one takes 7 s a MB, only to show the first.
+    To keep and word every error of one takes 7 s per MB, only to show the first.
     """
     return SchemaValidator(_ending_early(adapter(kind).core_schema))
 
