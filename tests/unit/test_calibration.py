@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -24,6 +28,7 @@ from nearmetal.predict.calibration import (
     shipped_jobs,
     validated_cases,
 )
+from nearmetal.predict.doubts import _of_processors
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.validate import VALIDATED_LAUNCHES
@@ -40,6 +45,26 @@ def test_the_shipped_cases_match_the_docs_page() -> None:
     errors = [abs(case.predicted_ms / case.measured_ms - 1) for case in cases if case.case_class == OWN]
     assert np.median(errors) == pytest.approx(0.058, abs=0.002)
     assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
+
+
+def test_the_doubt_about_shared_processors_states_the_errors_of_the_cases_that_are_kept() -> None:
+    """It stated those of cases that had been measured anew since."""
+    by_program: dict[str, list[float]] = defaultdict(list)
+    for case in validated_cases():
+        if case.case_class == SHARED:
+            by_program[case.application].append(case.run_error)
+    namespaces = sorted(math.exp(median(errors)) for errors in by_program.values())
+    with (Path(__file__).parents[2] / "bench/data/predict_lab_nodes.csv").open() as file:
+        lab = sorted(
+            median(map(float, case["launches_ms"].split())) / float(case["predicted_ms"])
+            for case in csv.DictReader(file)
+            if case["where"] == "two"
+        )
+    named = NamedMachine("p", "as-found", "polling", Machine(PATH, PATH, cores=Cores(1)))
+    (doubt,) = _of_processors(named, Placement.block(4, 2))
+    for of in (lab, namespaces):
+        assert f"{100 * (1 - of[0]):.0f} % less to {100 * (of[-1] - 1):.0f} % more" in doubt.said
+    assert len(by_program) == 8
 
 
 @pytest.mark.parametrize(
