@@ -311,6 +311,55 @@ class TestConfirmation:
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")
 
+    def test_figures_that_a_launch_does_not_hold_are_left_out_and_named(self) -> None:
+        """A median in the gap between two modes is refused: the search ended in a KeyError, or took it for cut."""
+
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            yield "ping/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
+            if block % 3 != (1 if setting else 2):
+                yield "ping/8/median", (90.0 + 90.0 * bool(setting)) * (1 + block / 900)
+
+        laboratory = Laboratory(SPACE, measure, LATENCY, 1)
+        notes = [note for block in range(3) for note in laboratory.block(block, (BEST,), hopeless_above=9.0)]
+        assert [list(note.log_costs) for note in notes] == [["ping/8/mean", "ping/8/median"], *[["ping/8/mean"]] * 2]
+        assert not any(note.cut for note in notes)
+        assert explain(SPACE, notes, LATENCY).effects
+        laboratory.native = lambda block: iter([("ping/8/mean", 50.0), *[("ping/8/median", 50.0)] * (block % 2)])
+        made = confirm(laboratory, BEST, first_block=0)
+        assert made.recommended
+        assert made.ratio == pytest.approx(0.7)
+        assert made.reason == "better on fresh blocks, of what all blocks have: without ping/8/median"
+        assert made.to_native is not None
+        assert made.to_native[1].value == pytest.approx(1.4, rel=0.01)
+
+    def test_a_limit_of_a_figure_that_only_the_present_setting_has_is_not_kept(self) -> None:
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            yield "ping/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
+            if not setting:
+                yield "ping/8/median", 90.0 + block
+
+        for pattern, kept in (("*/mean", True), ("*/median", False)):
+            objective = Objective(limits=(CellLimit(pattern, 0.02),))
+            made = confirm(Laboratory(SPACE, measure, objective, 1), BEST, first_block=0)
+            assert made.recommended is kept
+            assert made.reason.endswith(", of what all blocks have: without ping/8/median")
+            assert made.reason.startswith(
+                "better on" if kept else "better, but not shown to keep its limit in ping/8/med"
+            )
+
+    def test_a_block_without_any_figure_that_weighs_is_a_failure(self) -> None:
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            yield "ping/8/mean", 100.0 + block
+            if not setting or block % 2:
+                yield "ping/8/median", 90.0 + block
+
+        laboratory = Laboratory(SPACE, measure, Objective({"*/median": 1.0}), 1)
+        made = confirm(laboratory, BEST, first_block=0)
+        assert "the winner failed: it gave no figure that the objective weighs" in made.reason
+        laboratory.measure = lambda _setting, block: iter([("ping/8/mean", 100.0 + block)])
+        with pytest.raises(TrialError, match="present setting failed twice in block 1: it gave no figure that the"):
+            laboratory.block(1, (BEST,))
+
     def test_a_tail_that_gets_worse_for_a_better_mean_is_named_without_a_limit(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             yield "ping/latency/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)

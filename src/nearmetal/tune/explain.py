@@ -128,7 +128,8 @@ def front(space: Space, notes: Sequence[TrialNote]) -> ParetoFront:
     rows = [index[point] for point in measured]
     columns = []
     for name in names:
-        observed = [(note.block, note.point, _by_objective(note.log_costs)[name]) for note in whole]
+        known = ((note, _by_objective(note.log_costs)) for note in whole)
+        observed = [(note.block, note.point, costs[name]) for note, costs in known if name in costs]
         columns.append(Model(space).posterior(observed).mean[rows])
     costs = {point: tuple(float(column[i]) for column in columns) for i, point in enumerate(measured)}
     return ParetoFront(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)}, costs)

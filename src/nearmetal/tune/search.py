@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from nearmetal.tune.space import Point, Space
 
 Measure = Callable[[Mapping[str, str], int], Iterable[tuple[str, float]]]
 
+_NO_WEIGHT = "it gave no figure that the objective weighs and the other launches of its blocks have"
 _CONFIRM_BLOCKS = 15
 CONFIRM_MARGIN = 0.01
 """Settings within 1 % of the present one are not worth a change."""
@@ -37,6 +38,7 @@ class TrialNote:
 
     `cut` says that the trial became hopeless and was not finished: `cost` is then the least that it can be.
     `present_to_native` are log costs of the block's present setting relative to native, where native was measured.
+    `lacking` are cells of which a launch, of the setting or of the present one, held no figure.
     """
 
     block: int
@@ -46,6 +48,7 @@ class TrialNote:
     reason: str = ""
     cut: bool = False
     present_to_native: Mapping[str, float] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,15 @@ class SearchStep:
     notes: tuple[TrialNote, ...]
     leader: Point
     standing: frozenset[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Figures of one trial, fewer than all when it was `cut` for being hopeless, or why it failed."""
+
+    figures: Mapping[str, float]
+    failure: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +135,12 @@ class Laboratory:
         native = self._native(number) if with_native and native_first else {}
         outcomes = {point: self._trial(number, point, hopeless_above) for point in order}
         native = self._native(number) if with_native and not native_first else native
-        present = outcomes.pop(self.space.present)
-        if isinstance(present, str):  # a hiccup must not cost the search
-            present = self._trial(number, self.space.present, hopeless_above)
-        if isinstance(present, str) or not present:
-            said = f"the present setting failed twice in block {number}: {present or 'it gave no figure'}"
+        tried = outcomes.pop(self.space.present)
+        if not self._weighs(tried.figures):  # a hiccup must not cost the search
+            tried = self._trial(number, self.space.present, hopeless_above)
+        present = dict(tried.figures)
+        if not self._weighs(present):
+            said = f"the present setting failed twice in block {number}: {tried.failure or _NO_WEIGHT}"
             raise TrialError(said, hint="nothing can be compared without it; run the study without tuning first")
         self._reference = present
         known = {cell: value for cell, value in native.items() if cell in present}
@@ -140,37 +153,42 @@ class Laboratory:
         self.trials += bool(figures)
         return figures
 
-    def _trial(self, block: int, point: Point, hopeless_above: float) -> dict[str, float] | str:
-        """Return the figures of one trial, fewer than all when it became hopeless, or why it failed."""
+    def _weighs(self, cells: Iterable[str]) -> bool:
+        return any(self.objective.weight(cell) for cell in cells)
+
+    def _trial(self, block: int, point: Point, hopeless_above: float) -> _Tried:
         self.trials += 1
         figures: dict[str, float] = {}
         try:
             for cell, value in self.measure(self.space.setting(point), block):
                 figures[cell] = value
                 if point != self.space.present and self._at_least(figures) > hopeless_above:
-                    break
+                    return _Tried(figures, cut=True)
         except (TrialError, KnobError) as error:
-            return error.message
-        return figures
+            return _Tried({}, error.message)
+        return _Tried(figures)
 
     def _at_least(self, figures: Mapping[str, float]) -> float:
         """Return the least cost a trial can still reach: cells to come are taken as good as ever seen."""
-        if not figures.keys() <= self._reference.keys() or not self._least:
-            return float("-inf")
-        known = self.objective.log_costs(figures, {cell: self._reference[cell] for cell in figures})
-        return self.objective.cost({**self._least, **known})
+        bound = self._bound(self._costs(figures, self._reference), self._reference)
+        return self.objective.cost(bound) if self._least and self._weighs(bound) else float("-inf")
 
-    def _note(
-        self, block: int, point: Point, outcome: dict[str, float] | str, present: Mapping[str, float]
-    ) -> TrialNote:
-        if isinstance(outcome, str):
-            return TrialNote(block, point, None, reason=outcome)
-        log_costs = self.objective.log_costs(outcome, {cell: present[cell] for cell in outcome})
+    def _bound(self, log_costs: Mapping[str, float], present: Iterable[str]) -> dict[str, float]:
+        return {**{cell: self._least[cell] for cell in present if cell in self._least}, **log_costs}
+
+    def _costs(self, figures: Mapping[str, float], present: Mapping[str, float]) -> dict[str, float]:
+        """Return the log costs of what both have: a launch may hold no median, the other one does."""
+        return self.objective.log_costs(figures, {cell: present[cell] for cell in figures if cell in present})
+
+    def _note(self, block: int, point: Point, tried: _Tried, present: Mapping[str, float]) -> TrialNote:
+        log_costs = self._costs(tried.figures, present)
         for cell, value in log_costs.items():
             self._least[cell] = min(value, self._least.get(cell, 0.0))
-        if cut := outcome.keys() != present.keys():
-            return TrialNote(block, point, self.objective.cost({**self._least, **log_costs}), log_costs, cut=cut)
-        return TrialNote(block, point, self.objective.cost(log_costs), log_costs)
+        weighed = self._bound(log_costs, present) if tried.cut else log_costs
+        if tried.failure or not self._weighs(weighed):
+            return TrialNote(block, point, None, reason=tried.failure or _NO_WEIGHT)
+        lacking = () if tried.cut else tuple(cell for cell in {**present, **tried.figures} if cell not in log_costs)
+        return TrialNote(block, point, self.objective.cost(weighed), log_costs, cut=tried.cut, lacking=lacking)
 
 
 def search(
@@ -215,21 +233,23 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
     failed = ""
     for block in range(_CONFIRM_BLOCKS):
         (note,) = laboratory.block(first_block + block, (winner,), with_native=True)
-        if note.cost is None:
-            reason = f"the winner failed: {note.reason.splitlines()[0]}"
+        shared = _in_all([*(one.log_costs for one in notes), note.log_costs])
+        if note.cost is None or not any(map(laboratory.objective.weight, shared)):
+            reason = f"the winner failed: {(note.reason or _NO_WEIGHT).splitlines()[0]}"
             if failed:
                 return Confirmation(False, f"{reason}, as it did once before", block + 1, laboratory.trials - before)
             failed = f"; another block is left out: {reason}"
             continue
         notes.append(note)
-        seen = look(np.array([laboratory.objective.aim(note.log_costs) for note in notes]), plan)
-        cells = {cell: _ratio([note.log_costs[cell] for note in notes], plan) for cell in notes[0].log_costs}
-        broken, unproven = _limits(laboratory.objective, cells)
+        seen = look(np.array([laboratory.objective.aim(_only(note.log_costs, shared)) for note in notes]), plan)
+        cells = _ratios(notes, plan)
+        lacking = tuple(dict.fromkeys(cell for one in notes for cell in one.lacking))
+        broken, unproven = _limits(laboratory.objective, cells, lacking)
         if (seen.stop or seen.finding is Finding.DIFFERS) and (broken or not unproven):
             break
     return Confirmation(
         _better(seen) and not broken and not unproven,
-        _why(seen, broken, unproven) + _but(seen, cells) + failed,
+        _why(seen, broken, unproven) + _but(seen, cells) + _without(lacking) + failed,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
@@ -241,15 +261,33 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
 
 def _to_native(objective: Objective, notes: list[TrialNote], plan: StoppingPlan) -> tuple[Ratio, Ratio] | None:
     """Return present / native and winner / native over the objective; None where native has none of its cells."""
-    native = [note.present_to_native for note in notes]
-    if not any(objective.weight(cell) for cell in native[0]):
+    shared = _in_all([*(note.present_to_native for note in notes), *(note.log_costs for note in notes)])
+    if not any(map(objective.weight, shared)):
         return None
-    present = [objective.aim(one) for one in native]
+    present = [objective.aim(_only(note.present_to_native, shared)) for note in notes]
     winner = [
-        objective.aim({cell: one[cell] + note.log_costs[cell] for cell in one})
-        for note, one in zip(notes, native, strict=True)
+        objective.aim({cell: note.present_to_native[cell] + note.log_costs[cell] for cell in shared}) for note in notes
     ]
     return _ratio(present, plan), _ratio(winner, plan)
+
+
+def _in_all(several: Sequence[Mapping[str, float]]) -> list[str]:
+    return [cell for cell in several[0] if all(cell in one for one in several)]
+
+
+def _only(log_costs: Mapping[str, float], cells: Iterable[str]) -> dict[str, float]:
+    return {cell: log_costs[cell] for cell in cells}
+
+
+def _without(lacking: Sequence[str]) -> str:
+    """Return which figures the whole is not of, because a launch of some block does not hold them."""
+    return f", of what all blocks have: without {', '.join(lacking)}" if lacking else ""
+
+
+def _ratios(notes: Sequence[TrialNote], plan: StoppingPlan) -> dict[str, Ratio]:
+    """Return each cell's ratio over the blocks that have it."""
+    cells = dict.fromkeys(cell for note in notes for cell in note.log_costs)
+    return {cell: _ratio([one.log_costs[cell] for one in notes if cell in one.log_costs], plan) for cell in cells}
 
 
 def _ratio(log_costs: list[float], plan: StoppingPlan) -> Ratio:
@@ -257,7 +295,9 @@ def _ratio(log_costs: list[float], plan: StoppingPlan) -> Ratio:
     return Ratio(math.exp(float(np.mean(log_costs))), seen.interval)
 
 
-def _limits(objective: Objective, cells: Mapping[str, Ratio]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _limits(
+    objective: Objective, cells: Mapping[str, Ratio], lacking: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the cells that are shown to be beyond their limits, and those not shown to keep them.
 
     Judged by the ends of the intervals, not by the estimates: a limit that blocks cannot resolve is not kept. A claim
@@ -265,7 +305,7 @@ def _limits(objective: Objective, cells: Mapping[str, Ratio]) -> tuple[tuple[str
     """
     known = {cell: one.interval for cell, one in cells.items() if one.interval}
     broken = objective.broken({cell: math.log(interval.low) for cell, interval in known.items()})
-    surely = {cell: math.log(known[cell].high) if cell in known else math.inf for cell in cells}
+    surely = {cell: math.log(known[cell].high) if cell in known else math.inf for cell in (*cells, *lacking)}
     return broken, tuple(cell for cell in objective.broken(surely) if cell not in broken)
 
 
