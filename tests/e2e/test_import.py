@@ -8,6 +8,7 @@ import pytest
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu
+from nearmetal.results.osu import osu_tables
 from nearmetal.results.paths import build_view
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
@@ -139,16 +140,30 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     assert [row.figure for row in tables["allreduce"].rows] == [2.11, 2.12]
 
 
-def stored(root: Path, *, pace_us: int = 0, operation: str = "allreduce", us: tuple[int, ...] = (4, 2, 6)) -> RunDir:
-    """Store one trial of ranks that take so long; all of them count."""
+STUDY = """
+format = 1
+name = "t"
+baseline = "veth"
+path = [{ name = "veth" }]
+workload = [{ name = "allreduce", sizes = [8] }]
+"""
+
+
+def stored(
+    root: Path, *, pace_us: int = 0, operation: str = "allreduce", us: tuple[int, ...] = (4, 2, 6), late: int = 0
+) -> RunDir:
+    """Store one trial of ranks that take so long; all of them count. So many iterations missed their time window."""
     ranks = len(us)
     options: dict[str, Scalar | list[Scalar]] = {"operation": operation, "sizes": [8]} | (
         {"pace_us": pace_us} if pace_us else {}
     )
     order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder(operation, "engine", options, (0, 1, 0, 1)[:ranks]))
     ns = np.repeat(1000 * np.array([us]).T, 20, axis=1)
-    cell = CellSamples(operation, 8, 5, tuple(range(ranks)), ns * 0, ns, np.zeros(ns.shape, np.uint8))
-    run = RunDir.create(root, RunInfo("t", digest("t"), "fake", "made up", "0", "2026-01-01T00:00:00+00:00"), "t")
+    flags = np.zeros(ns.shape, np.uint8)
+    flags[:, 20 - late :] = 2
+    cell = CellSamples(operation, 8, 5, tuple(range(ranks)), ns * 0, ns, flags)
+    info = RunInfo("t", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
+    run = RunDir.create(root, info, STUDY)
     with run:
         run.append(order, Outcome(TrialStatus.VALID), [cell], attempt=1, started_utc="2026-01-01T00:00:00+00:00")
     return RunDir.open(root)
@@ -161,9 +176,14 @@ def test_a_collective_shows_the_slowest_rank_and_the_mean_and_osu_the_mean(
     assert cli(["show", str(run.root), "--trial", "0"]) == 0
     shown = capsys.readouterr().out
     assert "time, slowest rank: mean 6.000 us" in shown
-    assert "; mean over ranks: mean 4.000 us" in shown
+    assert "; mean over ranks, untrimmed: 4.000 us" in shown
     (table,) = [omb.parse(as_osu.render(run).encode())]
     assert [row.figure for row in table.rows] == [4.0]
+
+
+def test_osu_counts_the_iterations_that_its_mean_is_of(tmp_path: Path) -> None:
+    (table,) = osu_tables(stored(tmp_path / "run", late=3))
+    assert table.rows[8][table.columns.index("Iterations")] == 20 - 5 - 3
 
 
 @pytest.mark.parametrize(("operation", "figure"), [("multi_latency", 2.0), ("message_rate", 2 * 64 / 4e-6)])

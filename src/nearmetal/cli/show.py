@@ -20,8 +20,9 @@ from nearmetal.report import as_json, as_osu, schema, words
 from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
-from nearmetal.results.shown import shown_for
-from nearmetal.stats.summary import Metric, Summary
+from nearmetal.results.series import said, typical_ns
+from nearmetal.results.shown import DisplayScale, shown_for
+from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord, open_either
 from nearmetal.store.samples import StoredCell
 from nearmetal.units import counted, format_duration, format_size
@@ -141,8 +142,11 @@ def _one(run: RunDir, record: TrialRecord) -> None:
     if outcome.reason:
         click.echo(f"reason: {outcome.reason}\nhint: {outcome.hint}")
     click.echo(f"launch: {shlex.join(outcome.launch_argv)}")
+    typical = typical_ns(run, run.trials()) if record.cells else {}
     for cell in record.cells:
-        click.echo(_cell(run, record, cell))
+        of = typical.get((record.order.workload.label, cell.operation), 0.0)
+        shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, of)
+        click.echo(_cell(run, record, cell, shown))
     for title, rows in (("order", json.loads(record.order.to_json())), ("facts", outcome.facts)):
         click.echo(f"{title}:")
         for key, value in rows.items():
@@ -170,36 +174,28 @@ def _whole(run: RunDir, record: TrialRecord) -> AttemptWholeJson:
 
 
 def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson | EmptyCellJson:
-    said = _said(run, record, cell)
-    if said is None:
+    summary = said(run, record, cell)
+    if summary is None:
         return EmptyCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup)
-    return schema.made(ShownCellJson, as_json.summary(said), cell)
+    return schema.made(ShownCellJson, as_json.summary(summary), cell)
 
 
-def _said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
-    """Return what a cell's samples say, None where none of them is good."""
-    try:
-        return run.summary(record, cell)
-    except BadInputError:
-        return None
-
-
-def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
-    """Return a cell in one line: the figures that `compare` compares, in the same unit."""
+def _cell(run: RunDir, record: TrialRecord, cell: StoredCell, shown: DisplayScale) -> str:
+    """Return a cell in one line: the figures that `compare` compares, refused where it refuses them."""
     start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
-    summary = _said(run, record, cell)
+    summary = said(run, record, cell)
     if summary is None:
         return f"{start}: no valid iteration, {cell.warmup} warm-up"
-    shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
-    found = {metric: summary.figure(metric) for metric in Metric}
+    margin = run.study().margin
+    found = {words.metric(one, shown): summary.figure(one, margin) for one in Metric}
     figures = ", ".join(
-        f"no {metric} ({why})" if ns is None else f"{metric} {words.figure(shown.value(ns))} {shown.unit}"
-        for metric, (ns, why) in found.items()
+        f"no {name} ({why})" if ns is None else f"{name} {words.figure(shown.value(ns))} {shown.unit}"
+        for name, (ns, why) in found.items()
         if ns is not None or why
     )
     if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
         mean_ns = fmean(rank_means(run, record, cell))
-        figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"
+        figures += f"; mean over ranks, untrimmed: {words.figure(shown.value(mean_ns))} {shown.unit}"
     return f"{start}: {counted(summary.n, 'value')}, {cell.warmup} warm-up; {shown.name}: {figures}"
 
 

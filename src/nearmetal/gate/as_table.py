@@ -74,9 +74,9 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
     shown = cells[0].shown
     several = len({one.cell.setting for one in gate.cells}) > 1
     better = "larger" if shown.rate else "smaller"
+    measured = words.measured(workload, operation, setting if several else "")
     return Table(
-        f"{words.measured(workload, operation, setting if several else '')}: {gate.metric}, {shown.name}, {shown.unit} "
-        f"({better} is better)",
+        f"{measured}: {words.metric(gate.metric, shown)}, {shown.name}, {shown.unit} ({better} is better)",
         ("size", "path", "base", "run", "ratio", "95 % interval", "verdict"),
         tuple(_row(one) for one in cells),
         left=2,

@@ -56,9 +56,8 @@ def levels(view: View, group: GroupId, metric: Metric = HEADLINE) -> Table:
     rows = [(words.size(cell), *(_level(cell.of(path), metric) for path in paths)) for cell in cells]
     refused = _refused(cells, paths, metric)
     note = f"{metric} refused: {refused}" if refused else ""
-    name = "p99 of the durations" if metric is Metric.P99 and shown.rate else metric
     return Table(
-        f"{words.group_title(view, group)}: {name}, {shown.name}, {shown.unit}",
+        f"{words.group_title(view, group)}: {words.metric(metric, shown)}, {shown.name}, {shown.unit}",
         ("size", *paths),
         tuple(rows) if any(level.value or level.refused for level in known) else (),
         note,

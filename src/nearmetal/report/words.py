@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
+from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import Verdict
@@ -48,6 +49,11 @@ def span(low: float, high: float) -> str:
         return f"{low:.{decimals(low, 3)}f}..{high:.{decimals(high, 3)}f}"
     places = decimals((low + high) / 2)
     return f"{low:.{places}f}..{high:.{places}f}"
+
+
+def metric(one: Metric, shown: DisplayScale) -> str:
+    """Return the name of a figure; a rate's p99 is that of the durations, and so the rate of the slowest hundredth."""
+    return "p99 of the durations" if one is Metric.P99 and shown.rate else str(one)
 
 
 def level(one: Level) -> str:

@@ -134,8 +134,7 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
     tails = [_percentile(order(values), p, row, shape) for p in _PERCENTILES]
     if row.kind == "collective":
         means = np.mean([rank_means(run, record, cell) for record, cell in cells], axis=0) / 1e3
-        iterations = sum(cell.iterations - cell.warmup for _, cell in cells)
-        return [float(means.mean()), float(means.min()), float(means.max()), iterations, *tails]
+        return [float(means.mean()), float(means.min()), float(means.max()), values.size, *tails]
     return [mean, *tails]
 
 

@@ -28,7 +28,7 @@ from nearmetal.results.records import (
     View,
     wholes_and_parts,
 )
-from nearmetal.results.series import variants
+from nearmetal.results.series import typical_ns, variants
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -185,16 +185,15 @@ def _cells(
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
     shown: dict[_CellKey, DisplayScale] = {}
-    typical_ns: dict[tuple[str, str], float] = {}  # of all settings alike, which are compared with each other
+    typical = typical_ns(run, records)
     for record in records:
         wanted = record.order
         for cell in record.cells:
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
-            what = (wanted.workload.label, cell.operation)
-            if what not in typical_ns:
-                typical_ns[what] = (cell.summary or run.summary(record, cell)).trimmed_mean_ns
-            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[what]))
+            if key not in shown:
+                of = typical.get((wanted.workload.label, cell.operation), 0.0)
+                shown[key] = shown_for(wanted.workload, cell.operation, cell.message_bytes, of)
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(method.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from nearmetal.errors import BadInputError
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
@@ -107,6 +108,28 @@ def launches(run: RunDir, records: Iterable[TrialRecord]) -> dict[CellId, dict[i
     return found
 
 
+def said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
+    """Return what a cell's samples say, None where none of them is good."""
+    try:
+        return cell.summary or run.summary(record, cell)
+    except BadInputError:
+        return None
+
+
+def typical_ns(run: RunDir, records: Iterable[TrialRecord]) -> dict[tuple[str, str], float]:
+    """Return what the first launch of each workload's operation took: the unit of its times fits that everywhere.
+
+    All paths, settings and sizes count alike, for they are compared with each other.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for record in records:
+        for cell in record.cells if record.valid else ():
+            what = (record.order.workload.label, cell.operation)
+            if what not in found and (summary := said(run, record, cell)):
+                found[what] = summary.trimmed_mean_ns
+    return found
+
+
 def variants(records: Iterable[TrialRecord]) -> dict[int, int]:
     """Return the boot that each block ran in, empty where there is one or where a valid trial does not say."""
     found = {record.order.block: record.outcome.facts.get(VARIANT) for record in records if record.valid}
@@ -144,16 +167,15 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     occasions = RunSeries(run, study, records, {}).occasions
     boots = variants(records) if occasions == 1 else {}
     cells: dict[CellId, CellSeries] = {}
-    typical_ns: dict[tuple[str, str], float] = {}
+    typical = typical_ns(run, records)
     for key, found in launches(run, first).items():
-        unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
         of_blocks, refused = over_blocks(found, metric, study.margin)
         ns = of_blocks
         if occasions > 1:
             ns = by_occasion(of_blocks, lambda block: occasion_of(study, block) * study.trials.max_blocks)
         cells[key] = CellSeries(
             key,
-            shown_for(orders[key], key.operation, key.message_bytes, unit),
+            shown_for(orders[key], key.operation, key.message_bytes, typical[key.workload, key.operation]),
             ns,
             refused,
             blocks=len(of_blocks),
