@@ -44,8 +44,9 @@ def _figure_table(found: TableShape) -> Table:
         )
         for size in sizes
     ]
+    theirs, ours = found.figures.table.unit, ", ".join(dict.fromkeys(found.units.values()))
     return Table(
-        f"{found.figures.table.source}: published | ours ({', '.join(dict.fromkeys(found.units.values()))})",
+        f"{found.figures.table.source}: published{f' ({theirs})' if theirs != ours else ''} | ours ({ours})",
         ("size", *names),
         tuple(rows),
         f"Absolute figures come from different machines and are not judged; {found.figures.table.note}.",
@@ -155,13 +156,15 @@ COLUMNS = (
     "ratio_low",
     "ratio_high",
     "direction",
+    "published_unit",
 )
 
 
 def as_csv(found: TableShape) -> str:
     """Return the figures and effects, unrounded: a row a column and size, one an effect where a column has several.
 
-    An effect's fields are empty for a column that others are measured against.
+    An effect's fields are empty for a column that others are measured against. `unit` is that of ours, `published_unit`
+    that of `published`.
 
     A table of p-values has those in `published` and `ours`, and no effects.
     """
@@ -187,7 +190,14 @@ def as_json(found: TableShape) -> str:
 def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
     if found.significances:
         return [
-            {"column": name, "message_bytes": size, "unit": "p", "published": theirs, "ours": ours}
+            {
+                "column": name,
+                "message_bytes": size,
+                "unit": "p",
+                "published": theirs,
+                "ours": ours,
+                "published_unit": "p",
+            }
             for name, size, theirs, ours in found.significances
         ]
     effects = by_key(((one.column, one.size_bytes), one) for one in found.effects)
@@ -199,6 +209,7 @@ def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
             "published": figure,
             "ours": found.ours.get(column.name, {}).get(size),
             **effect,
+            "published_unit": found.figures.table.unit,
         }
         for column in found.figures.table.columns
         for size, figure in sorted(found.figures.values[column.name].items())

@@ -45,7 +45,8 @@ class Column:
 class Published:
     """One table. `effects` are the pairs (column, reference) whose ratio is looked at; `operations` are ours.
 
-    Its rows are sizes, runs of one configuration, or configurations; `stated` are ratios that a text states in words.
+    Its rows are sizes, runs of one configuration, or configurations, in `unit`; `stated` are ratios that a text states
+    in words.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Published:
     columns: tuple[Column, ...]
     effects: tuple[tuple[str, str], ...] = ()
     rows: Literal["sizes", "runs", "configurations", "stated"] = "sizes"
+    unit: str = "us"
     note: str = "ratios that the text states; a bound holds where all of our interval is on its side"
 
 

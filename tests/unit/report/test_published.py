@@ -106,6 +106,7 @@ def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compared:
 def test_a_run_is_compared_with_a_table(compared: Compared) -> None:
     output = compared("musleh-table3")
     assert "the fake host" in output
+    assert "blocking mode: published | ours (us)" in " ".join(output.split())
     assert "vm_rx88 / native_rx88" in output
     assert "not judged" in output
     assert "same in " in output
@@ -197,6 +198,26 @@ trials = { min_blocks = 4, max_blocks = 4 }
     figures = {row["column"]: row["ours"] for row in rows}
     for row in rows[1:]:
         assert row["ratio"] == pytest.approx(figures[row["column"]] / figures[row["reference"]])
+
+
+def test_published_and_our_figures_each_have_their_own_unit(compared: Compared) -> None:
+    """Nuttcp's Mbit/s are not MB/s."""
+    study = """
+name = "streams"
+baseline = "native"
+host = { kind = "fake" }
+path = [{ name = "native", kind = "veth" }, { name = "vf", kind = "macvlan" }]
+workload = [{ name = "tcp", kind = "nuttcp", operation = "tcp_stream" }]
+trials = { min_blocks = 3, max_blocks = 3 }
+"""
+    output = compared("nasa-nuttcp", study=study)
+    assert "published (Mbit/s) | ours (MB/s)" in " ".join(output.split())
+    (bare, *_), (line, *_) = (
+        json.loads(compared("nasa-nuttcp", "--format", "json"))["rows"],
+        csv.DictReader(compared("nasa-nuttcp", "--format", "csv").splitlines()),
+    )
+    assert (bare["column"], bare["unit"], bare["published_unit"]) == ("bare", "MB/s", "Mbit/s")
+    assert (line["published"], line["published_unit"]) == (str(bare["published"]), "Mbit/s")
 
 
 def test_settings_on_both_sides_of_a_second_share_one_unit(tmp_path: Path) -> None:
