@@ -107,19 +107,37 @@ def test_iperf3_counts_what_the_server_received(name: str) -> None:
     report["server_output_json"] = {"intervals": _iperf3_intervals([625_000, 600_000])}
     report["server_output_json"]["intervals"] += _iperf3_intervals([23_168], 0.0075)  # after the client's
     (found,) = _imported(json.dumps(report) + "\n")
-    gib_ns = 2**30 * 1e8
-    assert found.cells[0].ns.tolist() == [[round(gib_ns / 625_000), round(gib_ns / 600_000)]]
+    # Half of the 1,225,000 bytes arrive within 98 ms, the other half within 102 ms.
+    assert found.cells[0].ns.tolist() == [[round(2**30 * ms * 1e6 / 612_500) for ms in (98, 102)]]
     report["start"]["test_start"]["reverse"] = 1  # the client receives
     assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, len(report["intervals"]))
 
 
-def test_an_empty_interval_of_iperf3_is_merged_with_the_next_one_with_data() -> None:
+def test_the_mean_of_iperf3_is_the_rate_of_the_whole() -> None:
+    """The mean time of intervals' rates is that of their harmonic mean: 15 MB/s instead of 20."""
+    report = json.loads(data("iperf3-3.12-tcp.json"))
+    report["intervals"] = _iperf3_intervals([1_000_000, 3_000_000])
+    ns = _imported(json.dumps(report) + "\n")[0].cells[0].ns
+    assert ns.size == 2
+    assert 2**30 / ns.mean() == pytest.approx(20e6 / 1e9)
+    drawn = np.random.default_rng(3).gamma(4.0, 1e6, 100).astype(int)
+    report["intervals"] = _iperf3_intervals(drawn.tolist())
+    ns = _imported(json.dumps(report) + "\n")[0].cells[0].ns
+    assert ns.size == 100
+    assert 2**30 / ns.mean() == pytest.approx(drawn.mean() / 0.1 / 1e9)
+
+
+def test_time_of_iperf3_without_a_byte_belongs_to_the_part_that_it_holds_up() -> None:
     report = json.loads(data("iperf3-3.12-tcp.json"))
     report["intervals"] = _iperf3_intervals([0, 600_000, 0, 0, 900_000, 0])
     cell = _imported(json.dumps(report) + "\n")[0].cells[0]
-    gib_ns = 2**30 * 1e8
-    assert cell.ns.tolist() == [pytest.approx([gib_ns * 2 / 600_000, gib_ns * 4 / 900_000], abs=1)]
-    assert cell.begin_ns.tolist() == [[0, 200_000_000]]
+    half_s = 0.4 + 0.1 * 150 / 900  # when 750,000 bytes had arrived
+    gib_ns = 2**30 * 1e9
+    assert cell.ns.tolist() == [pytest.approx([gib_ns * one / 750_000 for one in (half_s, 0.6 - half_s)], abs=1)]
+    assert cell.begin_ns.tolist() == [[0, round(half_s * 1e9)]]
+    report["intervals"] += _iperf3_intervals([5_000_000, 5_000_000], 1e-30)
+    with pytest.raises(ForeignFileError, match="took no time"):
+        _imported(json.dumps(report) + "\n")
 
 
 def test_iperf3_bidirectional_output_is_refused() -> None:

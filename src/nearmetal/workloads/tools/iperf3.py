@@ -1,16 +1,19 @@
 """iperf3 -J: the report of a client as one JSON object, of --json-stream one event a line. Read with 3.1 to 3.21.
 
-Every reporting interval is a sample of the rate; neighbouring intervals are not independent. Intervals of a sender
-count what it gave to the kernel, so those of the server are taken where they are told (`--get-server-output` of a
-server with -J); without them, the rate of the whole that arrived is the sample over UDP. iperf3 has no latency of
+Of n reporting intervals each n-th part of all bytes is a sample, with the time that it took: the mean of the intervals'
+own rates, as times of a fixed amount, would be less than the rate of the whole (their harmonic mean). Neighbouring
+samples are not independent. Intervals of a sender count what it gave to the kernel, so those of the server are taken
+where they are told (`--get-server-output` of a server with -J); without them, the rate of the whole that arrived is the
+sample over UDP. iperf3 has no latency of
 requests: its `rtt` is the kernel's smoothed estimate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
@@ -168,39 +171,50 @@ _WORKLOAD = PairWorkload(
 
 
 def _spans(report: Report) -> Spans:
-    """Return the rate of every interval, or of the whole where intervals do not tell what arrived."""
+    """Return the rate of every equal part of the bytes, or of the whole where intervals do not tell what arrived."""
     if report.unheard:
         return one_figure("bit/s", report.received_bit_s)
-    kept = _with_bytes([one for one in report.intervals if one.seconds > 0])
-    if not kept:
+    intervals = _without_rest([one for one in report.intervals if one.seconds > 0])
+    parts = sum(one.moved_bytes > 0 for one in intervals)
+    if not parts:
         raise ForeignFileError("the report of iperf3 has no interval in which a byte was moved")
-    ns = [UNITS["B/s"].to_ns(one.moved_bytes / one.seconds) for one in kept]
-    begin_ns = [UNITS["s"].to_ns(one.start_s) if one.start_s else 0 for one in kept]
+    ends_s = _ends_of_parts(intervals, parts)
+    if any(end <= begin for begin, end in pairwise(ends_s)):
+        raise ForeignFileError("the report of iperf3 has bytes that took no time")
+    part_bytes = sum(one.moved_bytes for one in intervals) / parts
+    ns = [UNITS["B/s"].to_ns(part_bytes / (end - begin)) for begin, end in pairwise(ends_s)]
+    begin_ns = [UNITS["s"].to_ns(begin) if begin else 0 for begin in ends_s[:-1]]
     return Spans(ns, begin_ns, UNITS["bit/s"].to_ns(report.received_bit_s))
 
 
-def _with_bytes(intervals: list[ReportInterval]) -> list[ReportInterval]:
-    """Return intervals that moved bytes: one without lasts until the next with some, and a rest at the end is left out.
+def _without_rest(intervals: list[ReportInterval]) -> list[ReportInterval]:
+    """Leave out what a server reports when its client has ended, however short."""
+    rest = len(intervals) > 1 and 2 * intervals[-1].seconds < intervals[0].seconds
+    return intervals[:-1] if rest else intervals
 
-    A rate of nothing has no duration, and a server reports what is left when its client has ended, however short.
+
+def _ends_of_parts(intervals: Sequence[ReportInterval], parts: int) -> list[float]:
+    """Return when the first byte could be sent, and by when each of so many equal parts of all bytes had arrived.
+
+    Within an interval bytes are taken to arrive evenly. Time without a byte belongs to the part that it holds up, at
+    the end to the last.
     """
-    if len(intervals) > 1 and 2 * intervals[-1].seconds < intervals[0].seconds:
-        intervals = intervals[:-1]
-    found: list[ReportInterval] = []
-    idle_s = 0.0
+    total, moved, now = sum(one.moved_bytes for one in intervals), 0, intervals[0].start_s
+    ends = [now]
     for one in intervals:
-        if one.moved_bytes == 0:
-            idle_s += one.seconds
-            continue
-        found.append(ReportInterval(max(0.0, one.start_s - idle_s), one.seconds + idle_s, one.moved_bytes))
-        idle_s = 0.0
-    return [*found[:-1], replace(found[-1], seconds=found[-1].seconds + idle_s)] if found else []
+        while moved * parts < len(ends) * total <= (moved + one.moved_bytes) * parts:
+            share = (len(ends) * total - moved * parts) / (one.moved_bytes * parts)
+            ends.append(now + one.seconds * share)
+        moved, now = moved + one.moved_bytes, now + one.seconds
+    return [*ends[:-1], now]
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     report = parse(data)
     operation = f"{report.protocol}_stream"
-    of_intervals = "its samples are intervals, not messages: percentiles are of interval rates; no latency of requests"
+    of_intervals = (
+        "its samples are equal parts of all bytes, as many as intervals, not messages; no latency of requests"
+    )
     lacks: tuple[str, ...] = (ONE_MEAN if report.unheard else of_intervals,)
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
     if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ
