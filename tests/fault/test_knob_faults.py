@@ -244,6 +244,19 @@ def test_one_session_a_host(machine: KnobMachine, folder: Path) -> None:
     assert machine.writes == []
 
 
+def test_a_block_that_is_to_be_locked_keeps_other_sessions_out(machine: KnobMachine, folder: Path) -> None:
+    """A search's launches of the present setting took no lock, so those of another search set knobs beside them."""
+    with hold(machine, ENDS, {}, folder), host_lock(folder):
+        pass
+    with (
+        hold(machine, ENDS, {}, folder, locked=True),
+        pytest.raises(TrialError, match=f"process {os.getpid()} holds the knobs"),
+        host_lock(folder),
+    ):
+        pytest.fail("it was not locked")
+    assert machine.writes == []
+
+
 def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: Path) -> None:
     held, release = threading.Event(), threading.Event()
 

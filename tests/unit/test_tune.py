@@ -15,16 +15,16 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.explain import explain, front, pareto_front
-from nearmetal.tune.measure import Launched, StudyTrials
+from nearmetal.tune.measure import ChangedSettingError, Launched, StudyTrials
 from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race, RacePlan, survivors
 from nearmetal.tune.search import Laboratory, confirm, search
-from nearmetal.tune.space import Axis, Space
+from nearmetal.tune.space import AS_FOUND, Axis, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from nearmetal.stats.interval import FloatArray
@@ -440,12 +440,13 @@ def test_effects_are_reported_per_knob() -> None:
     assert all(pair.share < 0.1 for pair in made.interactions)
 
 
-def test_a_present_value_that_changes_during_a_search_is_told() -> None:
-    """Each setting was compared with the present one of its moment, and only the last value was kept."""
-    text = """
+MOVED = """
 format = 1
 name = "moved"
-baseline = "veth"
+baseline = "bare"
+[[path]]
+name = "bare"
+kind = "veth"
 [[path]]
 name = "veth"
 [[workload]]
@@ -454,21 +455,54 @@ name = "latency"
 [tune.knobs]
 "nic.gro" = ["on", "off"]
 """
-    found = iter(["on", "on", "off"])
 
-    class Recalled:
-        def launch(self, order: Order) -> Launched:
-            was: dict[str, Scalar] = {"knob.was.nic.gro": next(found), "knob.was.nic.mtu": "1500"}
-            return Launched(order, Outcome(TrialStatus.VALID, facts=was), ())
 
-    study = parse_study(text, "moved.toml")
+class Recalled:
+    """Launches that found what they are told, one after the other."""
+
+    def __init__(self, *facts: dict[str, Scalar]) -> None:
+        self.facts = list(facts)
+        self.looks: list[dict[str, list[Scalar]]] = []
+
+    def launch(self, order: Order, check: Callable[[Outcome], None]) -> Launched:
+        self.looks.append(order.look)
+        outcome = Outcome(TrialStatus.VALID, facts=self.facts.pop(0))
+        check(outcome)
+        return Launched(order, outcome, ())
+
+
+def recalled(*facts: dict[str, Scalar], present: Mapping[str, str]) -> tuple[Recalled, StudyTrials]:
+    study = parse_study(MOVED, "moved.toml")
     assert study.tune is not None
-    trials = StudyTrials(study, study.tune, study.tune.searches[0], Recalled())  # type: ignore[arg-type]
-    for block, told in ((0, 0), (1, 0), (2, 1)):
+    launches = Recalled(*facts)
+    return launches, StudyTrials(study, study.tune, study.tune.searches[0], launches, present)  # type: ignore[arg-type]
+
+
+def test_a_present_value_that_changes_during_a_search_is_told() -> None:
+    """Each setting was compared with the present one of its moment, and only the last value was kept."""
+    facts: list[dict[str, Scalar]] = [{"knob.was.nic.gro": was, "knob.was.nic.mtu": "1500"} for was in ("on", "off")]
+    _, trials = recalled(*facts, present={"nic.gro": "on", "nic.mtu": AS_FOUND})
+    for block in range(2):
+        assert trials.warnings() == []
         assert list(trials({"nic.gro": "off"}, block)) == []
-        assert len(trials.warnings()) == told
     assert trials.warnings() == [
         "nic.gro was on when the search began and off later: another program sets it, so settings were compared with "
         "different present ones"
     ]
     assert trials.was == {"nic.gro": "off", "nic.mtu": "1500"}
+
+
+def test_a_launch_of_another_present_setting_ends_the_search() -> None:
+    """What another program, or a second search, had set meanwhile was measured as the present setting."""
+    facts: list[dict[str, Scalar]] = [
+        {"knob.found.nic.gro": now, "knob.found.nic.mtu": "9000"} for now in ("on", "off")
+    ]
+    launches, trials = recalled(*facts, {}, {}, present={"nic.gro": "on", "nic.mtu": AS_FOUND})
+    assert list(trials({}, 0)) == []
+    with pytest.raises(
+        ChangedSettingError, match=r"nic\.gro is off and was on when the search began: another program set it"
+    ):
+        list(trials({}, 1))
+    assert [*trials({"nic.gro": "off"}, 2), *trials.native(2)] == []
+    asked = {"nic.gro": [], "nic.mtu": []}
+    assert launches.looks == [asked, asked, {}, {}]

@@ -85,6 +85,7 @@ def hold(
     allow_management: bool = False,
     patience_s: float = 0.0,
     put_back: bool = True,
+    locked: bool = False,
 ) -> Iterator[HeldSetting]:
     """Put a setting on for the length of a block and then everything back as it was.
 
@@ -92,8 +93,9 @@ def hold(
     removed. `guard` arms a watchdog on every node that is written to; leave it out where the nodes themselves vanish
     with the process (scratch namespaces, the lab's guest). `machine` is the shell for machine settings when `shell`
     only reaches throw-away namespaces of it, and `machine_guard` the watchdog there. A lock that another session holds
-    is waited for, `patience_s` at most. Without `put_back` the block's end only looks whether the setting still holds:
-    for machines that are thrown away then.
+    is waited for, `patience_s` at most; a block without a setting takes it if it is to be `locked`, so that no other
+    session of this user changes anything meanwhile. Without `put_back` the block's end only looks whether the setting
+    still holds: for machines that are thrown away then.
 
     Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
     kept), TrialError (lock taken; watchdog acted or somebody else changed a value during the block), UnfinishedError
@@ -103,7 +105,7 @@ def hold(
     held = HeldSetting()
     sides = _sides(shell, endpoints, wanted, machine)
     with ExitStack() as stack:
-        if any(side.knobs for side in sides):
+        if locked or any(side.knobs for side in sides):
             for folder in folders_for(shell, journal_folder):
                 stack.enter_context(host_lock(folder, patience_s=patience_s))
             expire(journal_folder)

@@ -101,6 +101,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
             put_back=standing.left > 0 or not is_thrown_away(shell),
+            locked=bool(order.look),
         ) as held,
     ):
         launch = workload.prepare(shell, order, endpoints)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
+from nearmetal.knobs.look import FOUND
 from nearmetal.run.schedule import keep
 from nearmetal.run.trial import carry_out
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
@@ -16,7 +17,7 @@ from nearmetal.store.rundir import SearchDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study import plan
 from nearmetal.study.facts import describes_machine
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.spec import AGAIN, PathSpec, SettingSpec, Study, TuneClass, TuneSpec
 from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
@@ -41,6 +42,10 @@ class NotLaunchedError(NearmetalError):
     """A search that is only read requests a launch that was never run."""
 
 
+class ChangedSettingError(NearmetalError):
+    """The present setting is not the one that the search began with; the launch that found it is not kept."""
+
+
 class Launches:
     """Carries launches out, or recalls them; each gets the next number. Without a host they are recalled alone."""
 
@@ -55,14 +60,14 @@ class Launches:
         """Return how many launches were on disk when this was made."""
         return len(self._known)
 
-    def launch(self, order: Order) -> Launched:
-        """Return what an order gave, now or before the interruption.
+    def launch(self, order: Order, check: Callable[[Outcome], None] = lambda _outcome: None) -> Launched:
+        """Return what an order gave, now or before the interruption; `check` may refuse a new one before it is kept.
 
         Raise what the host and the disk raise, and TrialError for samples that say nothing.
         """
         order = replace(order, trial=self._asked)
         self._asked += 1
-        record = self._known.get(order.trial) or self._carry_out(order)
+        record = self._known.get(order.trial) or self._carry_out(order, check)
         if record.order.to_json() != order.to_json():
             raise ForeignFileError(
                 f"launch {order.trial} of {self._kept.root} is not the one that this search asks for",
@@ -74,11 +79,13 @@ class Launches:
             raise TrialError(f"{order.workload.label}: {error.message}", hint=error.hint) from error
         return Launched(order, record.outcome, tuple(cells))
 
-    def _carry_out(self, order: Order) -> TrialRecord:
+    def _carry_out(self, order: Order, check: Callable[[Outcome], None]) -> TrialRecord:
         if self._host is None:
             raise NotLaunchedError(f"launch {order.trial} of {self._kept.root} is missing")
         started_utc = started_now()
-        return keep(self._kept, order, self._host.carry_out(order, carry_out), 1, started_utc)
+        outcome = self._host.carry_out(order, carry_out)
+        check(outcome)
+        return keep(self._kept, order, outcome, 1, started_utc)
 
 
 # ---- measure
@@ -105,11 +112,14 @@ class StudyTrials:
     `WORKLOAD/interrupts-per-s` and `WORKLOAD/cpu-share`, of all machines together.
     """
 
-    def __init__(self, study: Study, tune: TuneSpec, kind: TuneClass, launches: Launches) -> None:
+    def __init__(
+        self, study: Study, tune: TuneSpec, kind: TuneClass, launches: Launches, present: Mapping[str, str]
+    ) -> None:
         chosen = [one for one in study.workload if not kind.workloads or one.name in kind.workloads]
         self._study = study.model_copy(update={"workload": chosen})
         self._path = tuned_path(study, tune)
         self._launches = launches
+        self._present = present
         self.was: dict[str, str] = {}
         self.moved: dict[str, str] = {}
         self.machine: dict[str, str] = {}
@@ -137,10 +147,12 @@ class StudyTrials:
         return doubts + [f"{rival} is running and may have changed {knobs}" for rival, knobs in self.rivals.items()]
 
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
-        for order in orders(self._study, path, setting, block):
-            launched = self._launches.launch(order)
+        looked: dict[str, list[Scalar]] = {} if setting or path != self._path else {knob: [] for knob in self._present}
+        for planned in orders(self._study, path, setting, block):
+            order = replace(planned, look=looked)
+            launched = self._launches.launch(order, self._check_present)
             if launched.outcome.timed_out:  # a busy machine, more often than the setting
-                launched = self._launches.launch(order)
+                launched = self._launches.launch(order, self._check_present)
             outcome = launched.outcome
             self._learn(outcome)
             if outcome.status is not TrialStatus.VALID:
@@ -156,12 +168,22 @@ class StudyTrials:
                         raise TrialError(f"{name}: {refused}")
             yield from _expense(order, outcome)
 
+    def _check_present(self, outcome: Outcome) -> None:
+        """Raise ChangedSettingError where a launch of the present setting found another one."""
+        for knob, old in self._present.items():
+            now = str(outcome.facts.get(f"{FOUND}{knob}", old))
+            if AS_FOUND not in {old, now} and now != old:
+                raise ChangedSettingError(
+                    f"{knob} is {now} and was {old} when the search began: another program set it",
+                    hint="put it back and resume the search, or start a new one",
+                )
+
     def _learn(self, outcome: Outcome) -> None:
         """Keep what trials told about the machine, about values as they were found, and about read-backs."""
         for name, value in outcome.facts.items():
             if name.startswith(KNOB_WAS):
                 knob = name.removeprefix(KNOB_WAS)
-                if self.was.setdefault(knob, str(value)) != str(value):
+                if self.was.setdefault(knob, self._began(knob) or str(value)) != str(value):
                     self.moved.setdefault(knob, self.was[knob])
                 self.was[knob] = str(value)
             elif name.startswith(KNOB_UNPROVEN):
@@ -170,6 +192,11 @@ class StudyTrials:
                 self.rivals[name.removeprefix(KNOB_RIVAL)] = str(value)
             elif describes_machine(name) or name.startswith(("guest.", "below.")):
                 self.machine[name] = str(value)
+
+    def _began(self, knob: str) -> str:
+        """Return what a knob was when the search began, if that was one value on all interfaces."""
+        old = self._present.get(knob, AS_FOUND)
+        return "" if old == AS_FOUND else old
 
 
 def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int) -> list[Order]:
