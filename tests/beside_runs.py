@@ -1,4 +1,4 @@
-"""What lies beside runs in a directory that is served: a trace, a prediction and a placement, made by their verbs."""
+"""Files beside runs in a served directory: a trace, a prediction and a placement, made by their verbs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ trials = {{ min_blocks = 3, max_blocks = 3 }}
 
 
 def make_history(folder: Path) -> list[Path]:
-    """Fourteen runs; from the ninth on `tap` is slower under a newer kernel; the fourth went wrong on `veth`."""
+    """Fourteen runs; from the ninth on `tap` is slower under a newer kernel; the fourth has a bad result on `veth`."""
     made = []
     for number in range(14):
         late = number >= 8
@@ -79,7 +79,7 @@ def make_history(folder: Path) -> list[Path]:
         created = f"2026-03-{number + 1:02d}T08:00:00+00:00"
         made.append(make_run(folder / f"r{number:02d}", text, facts=facts, created=created))
     text = made[0].joinpath("study.toml").read_text()
-    for root in made:  # the study's text differs by what stands for the machine here
+    for root in made:  # the fake machine is part of the study's text
         edit_study(root, lambda _: text)
     return made
 
@@ -123,7 +123,7 @@ options = { trace = true }
 
 
 def make_traced(root: Path) -> Path:
-    """A run with messages traced on two paths, as the lab recorded them, and with the MPI calls of an application."""
+    """A run with messages traced on two paths, as recorded in the lab, and with the MPI calls of an application."""
     info = RunInfo("traced", digest(TRACED_STUDY), "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
     calls = root.parent / "calls"
     calls.mkdir()
@@ -145,7 +145,7 @@ def make_traced(root: Path) -> Path:
 
 
 def make_search(folder: Path) -> Path:
-    """Search a made-up machine; the search is `search`."""
+    """Search settings of a made-up machine; the search directory is `search`."""
     (folder / "search.toml").write_text(SEARCH_STUDY)
     _run(tune, str(folder / "search.toml"), "--run", str(folder / "search"), "--out", str(folder))
     return folder / "search"

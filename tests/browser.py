@@ -1,4 +1,4 @@
-"""A real browser for tests: headless Chromium, told to ask nobody for anything."""
+"""A real browser for tests: headless Chromium without network requests of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not in
 
 
 def browse(url: str, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Open a page; its console is on stderr."""
+    """Open a page; its console goes to stderr."""
     assert CHROMIUM is not None
     argv = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", *options, url]
     finished = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)

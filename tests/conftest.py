@@ -1,6 +1,6 @@
-"""Settings of every test, and the folder in which far machines keep their programs.
+"""Settings of all tests, and the folder in which far machines keep their programs.
 
-No example has a deadline, and continuous integration draws the same examples each time.
+Hypothesis examples have no deadline, and continuous integration draws the same examples each time.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from hypothesis import settings
 settings.register_profile("nearmetal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("nearmetal")
 
-# Tests start hundreds of programs of ours; without compiled modules each start takes half a CPU second longer.
+# Tests start hundreds of our programs; without compiled modules each start takes half a CPU second longer.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # nor does each worker then rewrite the assertions of every test at its start
 
-# The threads of OpenBLAS spin for some 50 ms in each program that imports numpy, and have nothing to do.
+# The threads of OpenBLAS spin uselessly for some 50 ms in each program that imports numpy.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def _synced(descriptor: int) -> None:
-    """Leave the syncing out, milliseconds each: what is written outlives a process without it.
+    """Skip syncing, which takes milliseconds each time: written data outlive a process without it.
 
-    Power losses have tests of their own, whose programs sync (tests/fault/test_lost_disk.py).
+    Power losses have tests of their own, whose programs do sync (tests/fault/test_lost_disk.py).
     """
     os.fstat(descriptor)
 
@@ -41,9 +41,9 @@ os.fsync = _synced  # type: ignore[assignment]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Load a worker's share of the test files before all: what it rewrites of them the others then read.
+    """Load a worker's share of the test files first, so that the other workers read its rewritten assertions.
 
-    In a fresh clone all workers of pytest-xdist would rewrite the assertions of all files at the same time.
+    In a fresh clone all workers of pytest-xdist would otherwise rewrite the assertions of all files at the same time.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
@@ -52,20 +52,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     given = [Path(one.partition("::")[0]).resolve() for one in session.config.args]
     files = sorted(file for one in given for file in (one.rglob("test_*.py") if one.is_dir() else [one]))
     for file in files[number::among]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection comes to it and says so
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection will report the error
             importlib.import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was collected, 300,000 objects, out of every later search for garbage."""
+    """Exclude the 300,000 collected objects from every later garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the cache of a run's far machines, who make it when they need it; workers of pytest-xdist inherit it."""
+    """Set the cache folder of far machines, which create it on demand; workers of pytest-xdist inherit it."""
     if not hasattr(config, "workerinput"):
-        # pytest-xdist 3.8 names a test's group there; pytest 9.2 reads it no more, and each worker opens the lab anew.
+        # pytest-xdist 3.8 puts a test's group there; pytest 9.2 ignores it, so each worker would open the lab again.
         if config.getoption("dist", default="no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
             raise pytest.UsageError(f"pytest {pytest.__version__} ignores groups: install packaging/requirements.lock")
         folder = f"{tempfile.gettempdir()}/far-cache-{secrets.token_hex(8)}"

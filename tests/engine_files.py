@@ -1,4 +1,4 @@
-"""Files of the engines, written and looked at as tests need them; the bytes are laid down as the engines do."""
+"""Files of the engines, written and inspected for tests, with exactly the engines' bytes."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def iteration_values(cell: SampleCell) -> NDArray[np.int64]:
 def start_spread_ns(header: SampleHeader, index: int, cell: SampleCell) -> NDArray[np.int64]:
     """Return how far apart the ranks began each iteration, on rank 0's clock: the error of the synchronization.
 
-    Wrong by at most twice the largest `header.clock_error_ns[index]`.
+    It is off by at most twice the largest `header.clock_error_ns[index]`.
     """
     begun = cell.begin_ns - np.asarray(header.clock_offset_ns[index], np.int64)[:, None]
     return np.asarray(begun.max(axis=0) - begun.min(axis=0))
 
 
 def close_frame(of: FileFormat, header: Mapping[str, object], blocks: Iterable[bytes]) -> bytes:
-    """Return a whole file's bytes, laid down as the engines do; each block is padded already."""
+    """Return a whole file's bytes as the engines write them; each block is already padded."""
     text_bytes = json.dumps(header, separators=(",", ":")).encode()
     text_bytes = text_bytes.ljust(padded(len(text_bytes)))
     payload = b"".join([_PREAMBLE.pack(of.magic, of.version, len(text_bytes)), text_bytes, *blocks])
@@ -58,7 +58,7 @@ def close_frame(of: FileFormat, header: Mapping[str, object], blocks: Iterable[b
 
 
 def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> bytes:
-    """Return a file's bytes, laid down as the engine does; the arrays are of the shapes that SampleCell names."""
+    """Return a file's bytes as the engine writes them; the arrays have the shapes of SampleCell."""
     parts: list[bytes] = []
     for cell in cells:
         for rank in range(header.ranks):
@@ -68,13 +68,13 @@ def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> byt
 
 
 def _header_fields(header: SampleHeader) -> dict[str, object]:
-    """Return the header's fields in the record's order; like the engine, without those that say nothing."""
+    """Return the header's fields in the record's order; like the engine, without empty ones."""
     fields = {name: getattr(header, name) for name in sample_file.SampleHeader.__slots__}
     return {name: value for name, value in fields.items() if value or name not in LATER_FIELDS}
 
 
 def encode_fabric_file(file: FabricFile) -> bytes:
-    """Return a file's bytes, laid down as the engine does."""
+    """Return a file's bytes as the engine writes them."""
     header = file.header
     partner = np.zeros((header.ranks, header.rounds), np.int32)
     partner[file.first, file.round] = file.second + 1

@@ -1,4 +1,4 @@
-"""Fabrics that are made up, as their host answers and as runs on disk: for tests of whatever reads them."""
+"""Made-up fabrics, as a host and as runs on disk, for tests of their readers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ timeout = "200 s"
 
 @dataclass
 class MadeUpHost:
-    """Answers orders from a made-up fabric; trials in `broken` fail, those in `torn` leave half a file."""
+    """Carries out orders on a made-up fabric; trials in `broken` fail, those in `torn` leave half a file."""
 
     faults: Faults = field(default_factory=Faults)
     slower: float = 1.0

@@ -84,7 +84,7 @@ class Described(FakeHost):
 def make_run(
     root: Path, text: str, *, facts: Mapping[str, Scalar] | None = None, created: str = "2026-01-01T00:00:00+00:00"
 ) -> Path:
-    """Carry the study `text` out on a fake host; return the run directory."""
+    """Carry out the study `text` on a fake host; return the run directory."""
     study = parse_study(text, root.name)
     info = RunInfo(study.name, digest(text), "fake", "made up", nearmetal.__version__, created)
     with RunDir.create(root, info, text) as run:
@@ -103,13 +103,13 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def list_anew(root: Path) -> None:
-    """Make the list of a run that of the records that it has."""
+    """Rewrite the list of a run from its records."""
     records = [read_record(path) for path in sorted((root / "trials").glob("*.json"))]
     (root / LIST).write_bytes(whole_list(records))
 
 
 def edit_study(root: Path, change: Callable[[str], str]) -> None:
-    """Make a run one of another study."""
+    """Change the study of a run."""
     text = change((root / "study.toml").read_text())
     (root / "study.toml").write_text(text)
     marker = "search.json" if (root / "search.json").exists() else "run.json"
@@ -117,14 +117,14 @@ def edit_study(root: Path, change: Callable[[str], str]) -> None:
 
 
 class Kept:
-    """Runs that are made once and copied for each test that wants one: a fake host always gives the same bytes."""
+    """Runs that are made once and copied for each test: a fake host always gives the same bytes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: dict[str, Path] = {}
 
     def copy(self, root: Path, text: str) -> Path:
-        """Give the run of a study under a name of its own."""
+        """Return a copy of a study's run under a new name."""
         if text not in self._made:
             self._made[text] = make_run(self._folder / str(len(self._made)), text)
         shutil.copytree(self._made[text], root)

@@ -1,4 +1,4 @@
-"""Machines for tests of far hosts: namespaces of this one that are reached over ssh alone."""
+"""Machines for tests of far hosts: namespaces of this machine that are reached only over ssh."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BETWEEN_PORT = 2222
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """Two machines: the host, their sshd, and the namespaces as only this side sees them."""
+    """Two machines: the host, their sshd, and the namespaces as seen from this side."""
 
     host: SshHost
     sshd: Sshd
@@ -42,14 +42,14 @@ class Far:
 
 
 def need_ssh() -> None:
-    """Skip the test where ssh cannot be tested."""
+    """Skip the test if ssh cannot be tested."""
     pytest.importorskip("asyncssh", reason="asyncssh is not installed (pip install 'nearmetal[ssh]')")
     if why_not():
         pytest.skip(why_not())
 
 
 def far_options(sshd: Sshd, mpi: str = "openmpi") -> dict[str, str | int | float | bool]:
-    """Return host options: this machine's MPI, and the cache of this run's far machines, which begins empty."""
+    """Return host options: this machine's MPI, and the cache of this run's far machines, which is empty at first."""
     try:
         prefix = Path(find_mpi(mpi).mpirun).parents[1]
     except UnavailableError as error:
@@ -59,7 +59,7 @@ def far_options(sshd: Sshd, mpi: str = "openmpi") -> dict[str, str | int | float
 
 @contextlib.contextmanager
 def hypervisor(folder: Path) -> Iterator[SshHost]:
-    """Give an ssh host that is this machine over loopback; recipes build namespaces there."""
+    """Yield an ssh host that is this machine over loopback; recipes build namespaces there."""
     need_ssh()
     from nearmetal.hosts.ssh.host import SshHost
 
@@ -70,7 +70,9 @@ def hypervisor(folder: Path) -> Iterator[SshHost]:
 
 @contextlib.contextmanager
 def cabled(folder: Path, cables: int = 1) -> Iterator[tuple[NamespaceShell, Sshd, Sequence[Endpoint]]]:
-    """Give two namespaces on each cable, each with an sshd that the other reaches by `between`, a file in `folder`."""
+    """Yield two namespaces on each cable, each with an sshd that the other reaches through `between`, a file in
+    `folder`.
+    """
     need_ssh()
     pairs = [[f"n{2 * number}", f"n{2 * number + 1}"] for number in range(cables)]
     try:
@@ -97,7 +99,7 @@ def cabled(folder: Path, cables: int = 1) -> Iterator[tuple[NamespaceShell, Sshd
 
 @contextlib.contextmanager
 def two_machines(folder: Path, mpi: str = "openmpi", cables: int = 1) -> Iterator[Far]:
-    """Give an ssh host of two machines on each cable, each in namespaces of its own."""
+    """Yield an ssh host with two machines on each cable, each in namespaces of its own."""
     with cabled(folder, cables) as (shell, sshd, ends):
         from nearmetal.hosts.ssh.host import SshHost
 
@@ -132,7 +134,9 @@ exec {folder}/pod-"$4" /bin/sh
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """Two pods on one cable, one more that is gone, and what enters each: `pod-NAME PROGRAM` in `folder`."""
+    """Two pods on one cable, another that no longer runs, and a script that enters each: `pod-NAME PROGRAM` in
+    `folder`.
+    """
 
     folder: Path
     items: list[dict[str, Any]]
@@ -140,7 +144,7 @@ class _Pods:
 
     @property
     def entered(self) -> dict[str, list[str]]:
-        """Return what starts a program in each running pod."""
+        """Return the command that starts a program in each running pod."""
         names = [one["metadata"]["name"] for one in self.items if one["status"]["phase"] == "Running"]
         return {name: [str(self.folder / f"pod-{name}")] for name in names}
 
@@ -167,7 +171,7 @@ def _pod(name: str, phase: str, address: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def pods(folder: Path) -> Iterator[KubectlHost]:
-    """Give a kubectl host of two pods that a label selects: by the real kubectl if there is one, else by a script."""
+    """Yield a kubectl host of two pods selected by a label: with the real kubectl if present, else with a script."""
     with _two_pods(folder) as two, contextlib.ExitStack() as opened:
         if kube_api.why_not():
             (folder / "kubectl").write_text(_KUBECTL.format(folder=folder))

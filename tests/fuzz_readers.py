@@ -1,7 +1,7 @@
 """Every reader of foreign bytes, for the fuzzer (`make fuzz`) and for the corpus that the suite replays.
 
-A reader takes any bytes: it returns, or raises an error of nearmetal's own. Started as a program with the name of a
-reader, it searches by coverage (atheris, libFuzzer's options follow the name), and says at the end what it has seen.
+A reader accepts any bytes: it returns, or raises an error of nearmetal's own. Started as a program with the name of a
+reader, it fuzzes by coverage (atheris, libFuzzer's options follow the name), and prints a summary at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _foreign(data: bytes) -> object:
 
 
 def _tools(data: bytes) -> object:
-    """What a launch's clients left, under the name of every tool: each refuses quickly what is another's."""
+    """Output files of a launch's clients, under the name of every tool: each quickly refuses other tools' output."""
     from nearmetal.workloads.samples import DECODERS, decode_tools
 
     operation = ("tcp_stream", "tcp_round_trip", "ib_write_lat", "latency", "none")[len(data) % 5]
@@ -45,7 +45,7 @@ def _tools(data: bytes) -> object:
 
 
 def _refused(read: Callable[[bytes], object], data: bytes) -> None:
-    """Feed bytes as they are, whose check sum is mostly wrong, before they are fed with the right one."""
+    """Feed bytes as they are, mostly with a wrong checksum, before they are fed with the right one."""
     from nearmetal.errors import NearmetalError
 
     try:
@@ -55,7 +55,7 @@ def _refused(read: Callable[[bytes], object], data: bytes) -> None:
 
 
 def _framed(data: bytes) -> bytes:
-    """Give a sample or fabric file the trailer that its bytes ask for."""
+    """Give a sample or fabric file the trailer that matches its bytes."""
     body = data[:-24]
     return body + struct.pack("<8sQII", b"NMTRAILR", len(body), zlib.crc32(body), 0)
 
@@ -75,7 +75,7 @@ def _fabric(data: bytes) -> object:
 
 
 def _checked(data: bytes) -> bytes:
-    """Give a trace's header, sections and end the check sums that their bytes ask for."""
+    """Give a trace's header, sections and end the checksums that match their bytes."""
     made, at = bytearray(data), 64
     made[60:64] = struct.pack("<I", zlib.crc32(data[:60]))
     while at + 16 <= len(made):
@@ -97,7 +97,7 @@ def _trace(data: bytes) -> object:
 
 
 def _trace_program(data: bytes) -> object:
-    """The parts of a trace behind the check sums, which no mutation would get past."""
+    """The parts of a trace behind the checksums, which no mutation would pass."""
     from nearmetal.errors import ForeignFileError
     from nearmetal.predict import trace_file
 
@@ -146,7 +146,7 @@ def _crew(data: bytes) -> object:
 
 
 def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """Return a reader of bytes of one that takes a path: the file is one of memory, which costs no write to a disk."""
+    """Return a reader of bytes for a reader of a path: the file is in memory, which avoids writing to a disk."""
     file = os.memfd_create("input")
     atexit.register(os.close, file)
 
@@ -159,7 +159,7 @@ def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
 
 
 def _in_a_folder(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """Return a reader of bytes of one that takes a path in a private folder."""
+    """Return a reader of bytes for a reader of a path in a private folder."""
     folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-")
     atexit.register(folder.cleanup)
     pid = os.getpid()
@@ -176,7 +176,7 @@ _SEALED = re.compile(rb'\{\n "sha256": "[0-9a-f]{64}",\n')
 
 
 def _with_its_seal(data: bytes) -> bytes:
-    """Give a sealed document the digest that its bytes ask for."""
+    """Give a sealed document the digest that matches its bytes."""
     if not (head := _SEALED.match(data)):
         return data
     rest = data[head.end() :]
@@ -200,7 +200,9 @@ def _under_its_name(path: Path) -> object:
 
 
 def _run(path: Path) -> object:
-    """Read what marks a run, and the list of its records: the bytes behind the first empty line, with right chains."""
+    """Read the document of a run, and the list of its records: the bytes after the first empty line, with correct hash
+    chains.
+    """
     from nearmetal.store.listing import LIST, read_list
     from nearmetal.store.rundir import RunDir
 
@@ -210,7 +212,7 @@ def _run(path: Path) -> object:
     chain, lines = "", []
     for line in listed.splitlines():
         head, blank, rest = line.partition(b" ")
-        if not blank:  # no chain makes a line of it, and to hash so many takes longer than to read them
+        if not blank:  # no hash makes it a valid line, and hashing so many takes longer than reading them
             lines.append(line + b"\n")
             continue
         chain = hashlib.sha256(chain.encode() + b" " + rest + b"\n").hexdigest()
@@ -223,7 +225,7 @@ def _run(path: Path) -> object:
 
 
 def _journal(path: Path) -> object:
-    """Read a journal of which each line has the check sum that it asks for."""
+    """Read a journal whose lines have matching checksums."""
     from nearmetal.knobs.journal import _frame, read_state
 
     path.chmod(0o600)
@@ -358,7 +360,7 @@ _LARGE_BYTES = 4096
 
 
 class _Seen:
-    """How many inputs a search has fed, and the slowest in processor seconds a megabyte, in memory that it shares."""
+    """How many inputs a search has fed, and the slowest in processor seconds per megabyte, in shared memory."""
 
     def __init__(self, options: list[str]) -> None:
         prefix = [option.partition("=")[2] for option in options if option.startswith("-artifact_prefix=")]
@@ -386,7 +388,7 @@ def _search(name: str, seen: _Seen, options: list[str]) -> None:
 
     with atheris.instrument_imports(include=["nearmetal", "tomllib", "zipfile"]):
         feed = reader(name)
-        for path in inputs(name):  # imports what readers import late
+        for path in inputs(name):  # loads modules that readers import late
             feed(path.read_bytes())
     seeds = [str(path.parent) for path in inputs(name)]
     atheris.Setup([name, *options, *dict.fromkeys(seeds)], seen.watched(feed))

@@ -1,4 +1,4 @@
-"""The engine built against an MPI and a machine of which everything is known: tests/native/fake_mpi."""
+"""The engine built against an MPI and a machine with known delays: tests/native/fake_mpi."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SHORT = ("--iterations", "6", "--warmup", "2")
 
 @dataclass(frozen=True)
 class Instrument:
-    """A program of nearmetal's, built against the fake."""
+    """A program of nearmetal, built against the fake MPI."""
 
     program: Path
     folder: Path
 
     def start(self, *arguments: str, ranks: int = 2, cwd: Path | None = None, **numbers: object) -> Finished:
-        """Run it to its end, whatever that is."""
+        """Run it to its end, however it ends."""
         given: dict[str, object] = {
             "STAMP": STAMP, "PROBE": PROBE, "SEND": SEND, "RECV": RECV, "WIRE": WIRE, "BYTE": BYTE, "CALL": CALL,
             "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
@@ -58,30 +58,30 @@ class Instrument:
         return process.run([str(self.program), *arguments], timeout_s=600, env=environment, cwd=cwd and str(cwd))
 
     def run(self, *arguments: str, ranks: int = 2, **numbers: object) -> None:
-        """Run it, and have it end well."""
+        """Run it and require success."""
         finished = self.start(*arguments, ranks=ranks, **numbers)
         assert finished.ok, finished.complaint()
 
     @property
     def out(self) -> Path:
-        """Where it leaves its samples."""
+        """The file of its samples."""
         return self.folder / "samples"
 
     def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
-        """Return what it measured."""
+        """Run it and read its samples."""
         self.run(*arguments, "--out", str(self.out), ranks=ranks, **numbers)
         return read_sample_file(self.out.read_bytes())
 
 
 def build(folder: Path, sources: list[Path], *flags: str, others: list[Path] | None = None) -> Instrument:
-    """Build a program whose `main` each of the fake's ranks runs; `others` are compiled already."""
+    """Build a program whose `main` each rank of the fake runs; `others` are already compiled."""
     argv = ["cc", *FLAGS, *flags, *TAKEN, *map(str, sources), *map(str, others or fake(folder))]
     process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=600, check=True)
     return Instrument(folder / "it", folder)
 
 
 def compile_all(folder: Path, sources: list[Path], *flags: str) -> list[Path]:
-    """Compile each source for itself."""
+    """Compile each source separately."""
     made = [folder / f"{source.stem}.o" for source in sources]
     for source, to in zip(sources, made, strict=True):
         process.run(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(to)], timeout_s=600, check=True)
@@ -89,46 +89,46 @@ def compile_all(folder: Path, sources: list[Path], *flags: str) -> list[Path]:
 
 
 def fake(folder: Path, *flags: str) -> list[Path]:
-    """Compile the MPI itself, and the machine."""
+    """Compile the fake MPI and the machine."""
     return compile_all(folder, [FAKE / "fake_mpi.c", FAKE / "machine.c"], *flags)
 
 
 def parts(folder: Path, *flags: str) -> list[Path]:
-    """Compile the engine, each source for itself, and the MPI: what engines with one changed source share."""
+    """Compile the engine's sources separately, and the MPI: the objects that engines with one changed source share."""
     return [*compile_all(folder, BENCH, *TAKEN, *flags), *fake(folder, *flags)]
 
 
 def changed(folder: Path, compiled: list[Path], name: str, text: str, *flags: str) -> Instrument:
-    """Build an engine of which one source is another text."""
+    """Build an engine with one source replaced by another text."""
     (folder / name).write_text(text)
     others = [one for one in compiled if one.stem != Path(name).stem]
     return build(folder, [folder / name], f"-I{source_dir('bench')}", *flags, others=others)
 
 
 def durations(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
-    """Return what each rank stamped of each iteration."""
+    """Return the duration that each rank stamped for each iteration."""
     cell = file.cells[index]
     return cell.end_ns - cell.begin_ns
 
 
 def true_begins(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
-    """Return when ranks began on the one true clock, which only a test knows."""
+    """Return when ranks began, on the true clock that only the test knows."""
     return file.cells[index].begin_ns - np.array(CLOCKS)[: file.header.ranks, None]
 
 
 def round_trip_ns(size: int) -> int:
-    """There and back."""
+    """Return the time there and back."""
     return 2 * (SEND + WIRE + size * BYTE + RECV) + STAMP
 
 
 def window_ns(messages: int, size: int, ack: int = 4) -> int:
-    """All sends, the way of the last message, and the acknowledgement's way back."""
+    """Return the time of all sends, the latency of the last message, and the acknowledgement back."""
     there = messages * SEND + WIRE + size * BYTE + RECV
     return there + SEND + WIRE + ack * BYTE + RECV + STAMP
 
 
 def both_ways_ns(messages: int, size: int) -> int:
-    """Each sends all, then takes one after the other."""
+    """Return the time in which each rank sends all, then receives one after the other."""
     now = messages * SEND
     for k in range(messages):
         now = max(now, (k + 1) * SEND + WIRE + size * BYTE) + RECV
@@ -136,7 +136,7 @@ def both_ways_ns(messages: int, size: int) -> int:
 
 
 def mixed(value: int) -> int:
-    """The finalizer of splitmix64, from its publication."""
+    """Return the finalizer of splitmix64, as published."""
     mask = (1 << 64) - 1
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
@@ -144,7 +144,7 @@ def mixed(value: int) -> int:
 
 
 def pause_ns(seed: int, iteration: int, most_ns: int) -> int:
-    """Return one pause: each 64th of the range once in 64 iterations, shuffled, and anywhere within it."""
+    """Return one pause: each 64th of the range once in 64 iterations in random order, at a random point within it."""
     mask, first, strata = (1 << 64) - 1, iteration // 64 * 64, list(range(64))
 
     def drawn(seed: int, at: int) -> int:

@@ -1,8 +1,8 @@
-"""Plays random histories of knob sessions side by side, and prints what happened in them as a table.
+"""Plays random histories of knob sessions in parallel, and prints a table of their events.
 
-`python knob_campaign.py --histories 10000 --jobs 8`. Each job has namespaces of its own, as root or without; see
-`knob_histories.py` for what a history is. The exit status is 1 when a history failed; an interrupt ends the campaign
-with the table of what was played so far.
+`python knob_campaign.py --histories 10000 --jobs 8`. Each job has namespaces of its own, with or without root;
+`knob_histories.py` explains what a history is. The exit status is 1 when a history failed; an interrupt ends the
+campaign with the table of the histories so far.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ROWS = {
 def play(
     first: int, step: int, last: int, over: list[str], players: list[subprocess.Popen[str]]
 ) -> Iterable[dict[str, Any]]:
-    """Play every `step`th seed in namespaces of its own; yield what each history tells. `players` gets the process."""
+    """Play every `step`th seed in namespaces of its own; yield each history's result. `players` gets the process."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
     seeds = [str(number) for number in (first, step, last)]
@@ -78,7 +78,7 @@ def play(
 
 
 def table(histories: int, failed: int, counts: Counter[str]) -> str:
-    """Return what was played, as Markdown."""
+    """Return the table of events as Markdown."""
     lines = ["| | n |", "|---|---|", f"| **histories** | {histories:,} |"]
     for head, rows in ROWS.items():
         lines.append(f"| **{head}** | {sum(counts[key] for key in rows if not key.startswith('answer')):,} |")
@@ -101,12 +101,12 @@ def main() -> int:
 
     def job(number: int) -> None:
         nonlocal histories
-        for told in play(given.seed + number, given.jobs, given.seed + given.histories, over, players):
+        for result in play(given.seed + number, given.jobs, given.seed + given.histories, over, players):
             histories += 1
-            counts.update(told["counts"])
-            if told["wrong"]:
-                failed.append(told["seed"])
-                print(f"seed {told['seed']}: {told['wrong']}", *told["log"], sep="\n", flush=True)  # noqa: T201
+            counts.update(result["counts"])
+            if result["wrong"]:
+                failed.append(result["seed"])
+                print(f"seed {result['seed']}: {result['wrong']}", *result["log"], sep="\n", flush=True)  # noqa: T201
             if histories % _TELL_EVERY == 0:
                 print(f"{histories} histories, {len(failed)} failed", file=sys.stderr, flush=True)  # noqa: T201
 

@@ -1,14 +1,14 @@
-"""Plays random histories of knob sessions on real devices, and looks whether a setting is ever left changed in silence.
+"""Plays random histories of knob sessions on real devices, and checks that no setting is ever silently left changed.
 
-`knob_campaign.py` plays many, side by side, and counts. Each history is a few random deeds on veth and dummy devices:
-the real verbs `apply` and `rollback` and a trial's `hold`, killed, hung or with a failing disk at a random step;
-watchdogs killed; values written by somebody else; bits flipped in journals; roll-backs tried from another network
-namespace, on another machine of the same home, and after a reboot. In the end one more roll-back runs undisturbed. A
-history fails when
+`knob_campaign.py` plays many in parallel and counts events. Each history is a few random actions on veth and dummy
+devices: the real verbs `apply` and `rollback` and a trial's `hold`, killed, hung or with a failing disk at a random
+step; watchdogs killed; values written by another program; bits flipped in journals; roll-backs tried from another
+network namespace, on another machine of the same home, and after a reboot. At the end one more roll-back runs
+undisturbed. A history fails when
 
-- a value is not what it was, unless somebody else set it meanwhile or a bit of its journal was flipped, and a command
+- a value is not what it was, unless another program set it meanwhile or a bit of its journal was flipped and a command
   that did not exit with 0 named it;
-- a value of the other namespace, or one that no session was about, was touched; or
+- a value of the other namespace, or one outside every session, was changed; or
 - a command showed a traceback, or a watchdog did not act.
 
 Verbs run in forked children with real signals, locks, watchdogs and kernel values; see `knob_world.py`.
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 class History(Player):
-    """One history: `play` returns what was wrong, or nothing."""
+    """One history: `play` returns what went wrong, or nothing."""
 
     faults = ("", "", "", "kill", "kill", "kill", "interrupt", "ENOSPC", "EDQUOT", "EROFS", "EIO")
     answers = ("yes", "no", "kill", "both", "both", "shutdown")
@@ -74,7 +74,7 @@ class History(Player):
     to: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
 
-    # ---- deeds
+    # ---- actions
 
     def setting(self) -> dict[str, str]:
         chosen = self.random.sample(sorted(KNOBS), self.random.randint(1, 3))
@@ -85,7 +85,7 @@ class History(Player):
         return Fault(kind, self.random.randrange(most), self.random.random() < 0.5)
 
     def apply(self) -> None:
-        """Start `apply`; it waits to be confirmed, unless it ended before."""
+        """Start `apply`; it waits for confirmation, unless it ended before."""
         knobs, fault = self.setting(), self.fault(30)
         profile = self.root / f"p{len(self.log)}.json"
         interfaces = tuple(dict.fromkeys(name.split()[-1] for name in knobs if name.startswith("nic.")))
@@ -151,11 +151,11 @@ class History(Player):
 
     @staticmethod
     def type_yes(command: Command) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it may have ended, as without its watchdog
+        with contextlib.suppress(BrokenPipeError):  # it may have ended, for example without its watchdog
             os.write(command.answer, b"yes\n")
 
     def hold(self) -> None:
-        """Hold a setting as a trial of `tune` does, or have `tune` do that itself."""
+        """Hold a setting like a trial of `tune`, or let `tune` itself do it."""
         if self.random.random() < self.tunes:
             self.tune()
             return
@@ -190,7 +190,7 @@ class History(Player):
         return 0
 
     def tune(self) -> None:
-        """Let `tune` search settings, and stop it on the way in one way or another: the whole takes long."""
+        """Let `tune` search settings, and stop it midway in some way, because a full search takes long."""
         (device, knobs), fault = self.setting_of_a_device(), self.fault(40)
         study = self.root / f"tune-{len(self.log)}.toml"
         values = "\n".join(f'"{name}" = [{value}]' for name, value in _words(knobs).items())
@@ -209,7 +209,7 @@ class History(Player):
         self.finish(self.start(verb, fault))
 
     def tuned(self, device: str) -> str:
-        """Return where `tune` measures, as a study says it; here its nodes are namespaces that vanish with it."""
+        """Return where `tune` measures, as TOML of a study; here its nodes are namespaces that disappear with it."""
         del device
         return '[host]\nkind = "local"\n[[path]]\nname = "p"\nkind = "veth"\n'
 
@@ -232,11 +232,11 @@ class History(Player):
                 self.roll_back(Fault() if fault.kind == "hang" else fault)
 
     def once_more(self) -> int:
-        """Roll back when everything was put back and named."""
+        """Roll back after everything was put back and named."""
         return self.roll_back()
 
     def reboot(self) -> None:
-        """Start the machine anew: no process lives on, and every value is the default."""
+        """Reboot the machine: no process survives, and every value is the default."""
         self.note("reboot")
         self.power_off()
         for name, value in self.before.items():
@@ -245,8 +245,8 @@ class History(Player):
         self.expected = dict(self.before)
         self.excused.clear()
 
-    def somebody_else(self) -> None:
-        """Write a value as another program does; while a session is open, whose value it is can be in doubt."""
+    def write_by_another(self) -> None:
+        """Write a value like another program; while a session is open, its owner can be ambiguous."""
         about = self.about_open()
         name = self.random.choice(sorted(about if about and self.random.random() < 0.5 else KNOBS))
         value = KNOBS[name][2]
@@ -258,7 +258,7 @@ class History(Player):
             self.expected[name] = value
 
     def about_open(self) -> set[str]:
-        """Return the settings that open journals of this boot are about, or the undo scripts of damaged ones."""
+        """Return the settings in open journals of this boot, or in the undo scripts of damaged ones."""
         found: set[str] = set()
         for path in self.journals():
             with contextlib.suppress(NearmetalError):
@@ -293,16 +293,18 @@ class History(Player):
     # ---- the whole
 
     def play(self) -> list[str]:
-        """Play the history; return what was wrong."""
+        """Play the history; return what went wrong."""
         away = elsewhere(self.other)
-        deeds = [self.answer, self.answer, self.hold, self.hold, self.roll_back_somehow]
-        deeds += [self.somebody_else, self.flip, self.kill_watchdogs, self.answer]
+        actions = [self.answer, self.answer, self.hold, self.hold, self.roll_back_somehow]
+        actions += [self.write_by_another, self.flip, self.kill_watchdogs, self.answer]
         try:
             for _ in range(self.random.randint(2, 6)):
-                # What an interrupted session left behind is where others can go wrong.
-                after = [self.roll_back_somehow, self.somebody_else] if self.live is None and self.about_open() else []
-                deed = self.random.choice([*deeds, *after * 5])
-                (self.reboot if self.random.random() < self.reboots else deed)()
+                # What an interrupted session left behind is where later ones can fail.
+                after = (
+                    [self.roll_back_somehow, self.write_by_another] if self.live is None and self.about_open() else []
+                )
+                action = self.random.choice([*actions, *after * 5])
+                (self.reboot if self.random.random() < self.reboots else action)()
             while self.live is not None:
                 self.answer()
             self.settle()
@@ -366,7 +368,7 @@ def _few(launch: Callable[..., T]) -> Callable[..., T]:
 
 
 def quick_trials(*, hanging: bool) -> None:
-    """Let trials wait for nobody's lock, and their watchdogs look often."""
+    """Let trials not wait for locks, and their watchdogs check often."""
 
     def guard(**given: Any) -> WatchLimits:
         return replace(WatchLimits(**given), look_ms=100, **({"deadline_s": 1} if hanging else {}))
@@ -376,7 +378,7 @@ def quick_trials(*, hanging: bool) -> None:
 
 
 def quick_apply(*, hanging: bool) -> None:
-    """Let the watchdog of `apply` look often, and wait for no longer than the verb."""
+    """Let the watchdog of `apply` check often, and wait no longer than the verb."""
 
     def guard(deadline_s: int, *_: object) -> WatchLimits:
         return WatchLimits(1 if hanging else deadline_s, (), look_ms=100)
@@ -388,9 +390,9 @@ def quick_apply(*, hanging: bool) -> None:
 def main() -> int:
     """Play histories in this namespace; print one line of JSON for each."""
     first, step, last = map(int, sys.argv[1:4])
-    # A shell without job control starts what goes to the background with ctrl-C ignored, and the forked inherit that.
+    # A shell without job control starts background jobs with ctrl-C ignored, and forked children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.freeze()  # what is never looked at by the collector stays shared with the forked
+    gc.freeze()  # pages that the garbage collector never touches stay shared with forked children
     with other_namespace() as other, contextlib.ExitStack() as stack:
         make: Callable[[int, tuple[int, int]], History] = History
         if sys.argv[4:] == ["slurm"]:
@@ -404,8 +406,8 @@ def main() -> int:
         for seed in range(first, last, step):
             history = make(seed, other)
             wrong = history.play()
-            told = {"seed": seed, "wrong": wrong, "counts": history.counts, "log": history.log if wrong else []}
-            print(json.dumps(told), flush=True)  # noqa: T201
+            result = {"seed": seed, "wrong": wrong, "counts": history.counts, "log": history.log if wrong else []}
+            print(json.dumps(result), flush=True)  # noqa: T201
     return 0
 
 

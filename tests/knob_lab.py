@@ -1,8 +1,8 @@
 """The histories of `knob_histories.py` on a port of the lab, igb or igbvf, inside the lab's guest.
 
-An order for the lab holds 64 KiB, and the guest has Python's own library alone. So `packed` gathers the player and
-those files of nearmetal that the guest's image lacks, and what stands here for click and pydantic is just enough to
-call the verbs `apply` and `rollback` with what the player says. All histories of a batch share one life of the guest.
+An order for the lab holds 64 KiB, and the guest has only Python's standard library. So `packed` gathers the player and
+those files of nearmetal that the guest's image lacks; the stand-ins here for click and pydantic are just enough to call
+the verbs `apply` and `rollback` with the player's arguments. All histories of a batch share one boot of the guest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COALESCE_WORDS, _RX_USECS = 23, 1
 
 
 def packed() -> str:
-    """Return the player and what the guest lacks of nearmetal, as base64 of a compressed tar archive."""
+    """Return the player and the modules of nearmetal that the guest lacks, as base64 of a compressed tar archive."""
     import nearmetal
     from nearmetal.hosts.lab.closure import import_closure
 
@@ -70,7 +70,7 @@ def _echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 class _Types:
-    """Stands for what pydantic makes of a profile's type; the player has written the profile itself."""
+    """Stands in for pydantic's adapter of a profile's type; the player has written the profile itself."""
 
     def __init__(self, kind: Callable[..., Any]) -> None:
         self._kind = self.core_schema = kind
@@ -117,7 +117,7 @@ def coalesce(device: str, rx_usecs: int | None = None) -> int:
 
 
 def stand_in(folder: str) -> None:
-    """Let the player be imported where there is Python's own library alone; `folder` holds what was packed."""
+    """Make the player importable with only the standard library; `folder` holds the unpacked files."""
     import nearmetal
     import nearmetal.knobs
 

@@ -1,8 +1,8 @@
-"""A machine for knobs, kept in a directory so that it survives the death of the process that turns them.
+"""A machine for knobs, kept in a directory so that it survives the death of the process that sets them.
 
-Files of sysfs and procfs are files below the directory; `ethtool -c`, `-C`, `-k`, `-K`, `-i` and `ip link` speak for
-NICs whose state is one JSON file each. It behaves like the kernel where knobs must care: an unlisted parameter is
-refused, a change of adaptive-rx resets the values, drivers round.
+Files of sysfs and procfs are files below the directory; `ethtool -c`, `-C`, `-k`, `-K`, `-i` and `ip link` answer for
+NICs whose state is one JSON file each. It behaves like the kernel where that matters for knobs: an unlisted parameter
+is refused, a change of adaptive-rx resets the values, and drivers round.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PRINTED = {"gro": "generic-receive-offload", "lro": "large-receive-offload"}
 
 
 class AnswerError(Exception):
-    """What a program of the machine answers instead of success."""
+    """The error of a program on the machine."""
 
 
 class KnobMachine:
-    """A `Shell` over the directory; `before_write(what)` is called ahead of every write and may raise or kill."""
+    """A `Shell` over the directory; `before_write(what)` is called before every write and may raise or kill."""
 
     def __init__(self, root: Path, before_write: Callable[[str], None] | None = None) -> None:
         self.root = root
@@ -83,7 +83,7 @@ class KnobMachine:
         raise AssertionError("knobs use no nodes, agents or helpers")
 
     def state(self) -> dict[str, str]:
-        """Return everything that can be set, for comparisons."""
+        """Return all values that can be set, for comparisons."""
         return {
             str(path.relative_to(self.root)): path.read_text()
             for path in sorted(self.root.rglob("*"))
@@ -187,10 +187,10 @@ class KnobMachine:
     def _recorded(self, option: str, device: str) -> str:
         """Return what ethtool printed of a NIC: the part of its file below `$ ethtool OPTION`."""
         text = (self.root / f"{device}.recorded").read_text()
-        said = text.partition(f"$ ethtool {option} ")[2].partition("\n$ ")[0].partition("\n")[2]
-        if not said or said.startswith("netlink error"):
-            raise AnswerError(said.strip() or "netlink error: Operation not supported")
-        return said
+        output = text.partition(f"$ ethtool {option} ")[2].partition("\n$ ")[0].partition("\n")[2]
+        if not output or output.startswith("netlink error"):
+            raise AnswerError(output.strip() or "netlink error: Operation not supported")
+        return output
 
     def _change(self, device: str, parameter: str, value: str) -> str:
         nic = self._known(device)

@@ -1,4 +1,4 @@
-"""Puts a setting on this machine under a watchdog, then dies by SIGKILL: `python knob_orphan.py DEVICE FOLDER`."""
+"""Applies a setting to this machine under a watchdog, then dies by SIGKILL: `python knob_orphan.py DEVICE FOLDER`."""
 
 from __future__ import annotations
 

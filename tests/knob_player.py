@@ -30,7 +30,7 @@ PATIENCE_S = 600.0
 
 
 class Player:
-    """Starts verbs on real devices, waits for them, and keeps what they named and what should be on."""
+    """Starts verbs on real devices, waits for them, and records what they named and the settings to expect."""
 
     def __init__(self, seed: int, other: tuple[int, int]) -> None:
         self.seed = seed
@@ -48,9 +48,9 @@ class Player:
         self.counts: Counter[str] = Counter()
         self.live: Command | None = None
 
-    def note(self, deed: str, details: str = "") -> None:
-        self.counts[deed] += 1
-        self.log.append(f"{deed} {details}")
+    def note(self, action: str, details: str = "") -> None:
+        self.counts[action] += 1
+        self.log.append(f"{action} {details}")
 
     # ---- commands
 
@@ -63,28 +63,28 @@ class Player:
         boot: Boot | None = None,
         acts: Fault | None = None,
     ) -> Command:
-        """Fork a child that runs a verb; what it says goes to a file. `acts` is a fault that it sees to itself."""
-        said, fault = self.root / f"said-{len(self.log)}", replace(fault, acted=self.acted())
-        said.touch()
+        """Fork a child that runs a verb; its output goes to a file. `acts` is a fault that it causes itself."""
+        output, fault = self.root / f"output-{len(self.log)}", replace(fault, acted=self.acted())
+        output.touch()
         ends = os.pipe()
         pid = os.fork()
         if not pid:
-            self._child(verb, fault, said, ends, away=away, boot=boot or self.boot)
+            self._child(verb, fault, output, ends, away=away, boot=boot or self.boot)
         os.close(ends[0])
-        return Command(pid, said, ends[1], replace(acts or fault, acted=self.acted()))
+        return Command(pid, output, ends[1], replace(acts or fault, acted=self.acted()))
 
     def acted(self) -> Path:
-        """Return the file that comes into being when the fault of the latest deed happens."""
+        """Return the file that is created when the fault of the latest action happens."""
         return self.root / f"acted-{len(self.log)}"
 
     def _child(
-        self, verb: Callable[[], int], fault: Fault, said: Path, ends: tuple[int, int], *, away: bool, boot: Boot
+        self, verb: Callable[[], int], fault: Fault, log: Path, ends: tuple[int, int], *, away: bool, boot: Boot
     ) -> None:
         status = 99
         try:
             os.close(ends[1])
             os.dup2(ends[0], 0)
-            output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(output, 1)
             os.dup2(output, 2)
             sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode) for n, mode in ((0, "r"), (1, "w"), (2, "w")))
@@ -102,13 +102,13 @@ class Player:
             os._exit(status)
 
     def reach(self, boot: Boot, *, away: bool) -> None:
-        """Let the verbs of a child reach the machine, or with `away` another one."""
+        """Direct the verbs of a child to the machine, or with `away` to another one."""
         if away:
             enter(self.other)
         QuickShell.boot = boot
-        told = "\n".join(f"echo '{line}'" for line in (boot.machine, "host", boot.boot))
+        identity_lines = "\n".join(f"echo '{line}'" for line in (boot.machine, "host", boot.boot))
         spaces = "readlink /proc/self/ns/net; readlink /proc/self/ns/mnt"
-        identity._WHERE_SCRIPT = f"# machine-id\n{told}\n{spaces}\necho '{boot.up_s} 0'\n"
+        identity._WHERE_SCRIPT = f"# machine-id\n{identity_lines}\n{spaces}\necho '{boot.up_s} 0'\n"
         mock.patch.object(reach, "MachineShell", QuickShell).start()  # fails where there is no such name
 
     def journals(self) -> list[Path]:
@@ -119,7 +119,7 @@ class Player:
         return b"nearmetal-watchdog" in line and str(self.folder).encode() in line
 
     def finish(self, command: Command) -> int:
-        """Wait until a command ended; one that hangs is killed when its watchdog has acted."""
+        """Wait until a command has ended; a hanging one is killed when its watchdog has acted."""
         os.close(command.answer)
         deadline = time.monotonic() + PATIENCE_S
         while (status := command.ended()) is None:
@@ -129,35 +129,35 @@ class Player:
         return self.judge(command, status)
 
     def judge(self, command: Command, status: int) -> int:
-        said = command.text()
+        text = command.text()
         if command.fault.happened():
             self.counts[command.fault.kind] += 1
-        self.log.append(f"  -> {status}: {said.strip()!r}")
-        if "Traceback" in said:
-            raise AssertionError(f"a traceback: {said}")
+        self.log.append(f"  -> {status}: {text.strip()!r}")
+        if "Traceback" in text:
+            raise AssertionError(f"a traceback: {text}")
         if status:
-            self.named |= {name for name in KNOBS if name in said}
-        if status and self.live is None:  # one that waits keeps its watchdog
+            self.named |= {name for name in KNOBS if name in text}
+        if status and self.live is None:  # a waiting command keeps its watchdog
             self.settle()
-        if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed() and self.kept(command.knobs))):
+        if command.knobs and ("CONFIRMED" in text or (status < 0 and self.confirmed() and self.kept(command.knobs))):
             self.expected |= command.knobs
             self.excused -= set(command.knobs)
         return status
 
     def confirmed(self) -> bool:
-        """Return whether the newest journal says so: a command that died after that did not say it any more."""
+        """Return whether the newest journal is confirmed: a command that died afterwards could not print it."""
         newest = self.journals()[-1:]
         return bool(newest) and b'"state": "confirmed"' in newest[0].read_bytes()[-200:]
 
     def kept(self, knobs: dict[str, str]) -> bool:
-        """Return whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
+        """Return whether a setting is applied as a whole: its watchdog may undo one killed while confirming."""
         now = state()
         return all(now[name] == value for name, value in knobs.items())
 
     # ---- watchdogs
 
     def watchdogs(self) -> list[int]:
-        """Return the watchdogs of this history that live: their command line names its folder."""
+        """Return the live watchdogs of this history: their command line names its folder."""
         found = []
         for place in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
             with contextlib.suppress(OSError):
@@ -166,10 +166,10 @@ class Player:
         return found
 
     def settle(self) -> None:
-        """Wait until watchdogs whose command died have acted."""
+        """Wait until the watchdogs of dead commands have acted."""
         deadline = time.monotonic() + PATIENCE_S
         while found := self.watchdogs():
-            while any(runs(pid) for pid in found):  # to look at every process takes longer
+            while any(runs(pid) for pid in found):  # looking at every process takes longer
                 if time.monotonic() > deadline:
                     raise AssertionError("a watchdog does not act")
                 time.sleep(0.02)

@@ -1,9 +1,9 @@
 """The histories of `knob_histories.py` in jobs of a real Slurm.
 
-`python knob_slurm.py FIRST STEP LAST` brings a cluster up and plays them on its node n1; `apply` runs in steps of a job
-there, trials and `tune` in allocations of their own. Jobs are cancelled, put back into the queue, lose their node or
-reach their time limit, in the middle of a write or while a setting waits to be confirmed. `python knob_slurm.py SPEC`
-is a verb in a step.
+`python knob_slurm.py FIRST STEP LAST` starts a cluster and plays them on its node n1; `apply` runs in steps of a job
+there, trials and `tune` in allocations of their own. Jobs are cancelled, requeued, lose their node or reach their time
+limit, in the middle of a write or while a setting waits for confirmation. `python knob_slurm.py SPEC` runs a verb in a
+step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HOLD = ["sbatch", "--parsable", f"--nodelist={_NODE}", "--requeue", "--output=/
 
 
 class SlurmHistory(SshHistory):
-    """A history on a node of a cluster: jobs and who is logged in there share its home."""
+    """A history on a node of a cluster: jobs and logged-in users share its home."""
 
     faults = ("", "", "kill", "interrupt", "scancel", "requeue", "node lost", "time limit", "ENOSPC", "EROFS", "EIO")
     answers = ("yes", "no", "kill", "both", "scancel", "scancel", "requeue", "node lost", "time limit")
@@ -49,7 +49,7 @@ class SlurmHistory(SshHistory):
 
     def __init__(self, seed: int, other: tuple[int, int], *, sshd: Any) -> None:
         super().__init__(seed, other, sshd=sshd, alias=_NODE)
-        # Jobs and log-ins have one home, and this machine's journals are where a trial's far side keeps scripts.
+        # Jobs and log-ins share one home, and a trial's far side keeps its scripts where this machine has its journals.
         self.folder = self.home / ".local/state/nearmetal/journal"
         self.job = ""
 
@@ -73,8 +73,14 @@ class SlurmHistory(SshHistory):
         """Run `apply` in a step of a job on the node."""
         self.await_job()
         inside, spec = (self.root / f"{name}-{len(self.log)}" for name in ("inside", "spec"))
-        told = {"argv": argv, "kind": fault.kind, "step": fault.step, "lasting": fault.lasting, "inside": str(inside)}
-        spec.write_text(json.dumps(told | {"acted": str(self.acted()), "folder": str(self.folder)}))
+        request = {
+            "argv": argv,
+            "kind": fault.kind,
+            "step": fault.step,
+            "lasting": fault.lasting,
+            "inside": str(inside),
+        }
+        spec.write_text(json.dumps(request | {"acted": str(self.acted()), "folder": str(self.folder)}))
         step = ["srun", f"--jobid={self.job}", "--overlap", "--ntasks=1", "--mpi=none", "--unbuffered", "--quiet"]
         step += [sys.executable, __file__, str(spec)]
         command = self.start(partial(os.execvp, "srun", step), Fault(), acts=fault)
@@ -82,11 +88,11 @@ class SlurmHistory(SshHistory):
         return command
 
     def judge(self, command: Command, status: int) -> int:
-        # srun tells of a signal as a shell does.
+        # srun reports a signal like a shell.
         return super().judge(command, 128 - status if command.inside and status > 128 else status)
 
     def await_job(self) -> None:
-        """Have a job that runs on the node: the one that there was, or a new one."""
+        """Ensure that a job runs on the node: the previous one or a new one."""
         deadline = time.monotonic() + PATIENCE_S
         while (state := _said("squeue", "-h", "-o", "%T", "-j", self.job) if self.job else "") != "RUNNING":
             if state not in {"PENDING", "CONFIGURING", "COMPLETING"}:
@@ -96,7 +102,7 @@ class SlurmHistory(SshHistory):
             time.sleep(0.2)
 
     def finish(self, command: Command) -> int:
-        """Wait as usual; allocations of trials that were killed are given back by the one who started them."""
+        """Wait as usual; allocations of killed trials are released by whoever started them."""
         status = super().finish(command)
         while _said("squeue", "-h", "-o", "%A", "-n", "nearmetal"):
             _said("scancel", "--name=nearmetal")
@@ -104,7 +110,7 @@ class SlurmHistory(SshHistory):
         return status
 
     def roll_back(self, fault: Fault | None = None, *, away: bool = False, boot: Boot | None = None) -> int:
-        """Roll back by one of the node's names: from elsewhere, or as who is on it does."""
+        """Roll back by one of the node's names, from another node or on the node itself."""
         if boot or self.random.random() < 0.5:
             return super().roll_back(fault, away=away, boot=boot)
         return self.roll_back_by_hand(fault or Fault(), away=away)
@@ -120,7 +126,7 @@ def _said(*argv: str) -> str:
 
 @contextlib.contextmanager
 def in_slurm(other: tuple[int, int]) -> Iterator[Callable[..., History]]:
-    """Give what makes a history; this process is on the node."""
+    """Yield a constructor of histories; this process is on the node."""
     with over_ssh(other, SlurmHistory) as make:
         yield make
 

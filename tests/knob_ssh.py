@@ -1,4 +1,4 @@
-"""The histories of `knob_histories.py` over ssh: a real sshd is the way to the machine, and is cut at times."""
+"""The histories of `knob_histories.py` over ssh: the machine is reached through a real sshd, which is cut at times."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class SshHistory(History):
         os.environ["HOME"] = str(self.root / ("away" if away else "here"))
 
     def trials(self) -> Host:
-        """Give the host whose trials `tune` would have carried out."""
+        """Return the host on which `tune` would carry out trials."""
         return SshHost([NodeSpec(name="far")], {})
 
     def trial(self, device: str, words: dict[str, Scalar], *, hanging: bool, fails: bool) -> int:
-        """Carry a trial out that does nothing, on the real host."""
+        """Carry out a trial that does nothing, on the real host."""
         quick_trials(hanging=hanging)
         workload = WorkloadOrder("w", "command", {"argv": ["false" if fails else "true"]}, (0, 0))
         path = PathOrder("p", "declared", {"interface": device})
@@ -74,7 +74,7 @@ class SshHistory(History):
         return outcome.status is not TrialStatus.VALID
 
     def roll_back_by_hand(self, fault: Fault, *, away: bool = False) -> int:
-        """Roll back as one does who did not come over ssh."""
+        """Roll back on the machine itself, not over ssh."""
 
         def on_the_machine() -> int:
             if away:
@@ -86,7 +86,7 @@ class SshHistory(History):
         return self.finish(self.start(on_the_machine, fault))
 
     def once_more(self) -> int:
-        self.roll_back_by_hand(Fault())  # sets damaged journals of trials aside, which `far` only names
+        self.roll_back_by_hand(Fault())  # sets aside damaged journals of trials, which `far` only names
         return self.roll_back()
 
     def tuned(self, device: str) -> str:
@@ -99,7 +99,7 @@ class SshHistory(History):
 
 @contextlib.contextmanager
 def over_ssh(other: tuple[int, int], kind: type[SshHistory] = SshHistory) -> Iterator[Any]:
-    """Serve this namespace and the other one; give what makes a history."""
+    """Serve this namespace and the other one; yield a constructor of histories."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as keys, Sshd(Path(keys)) as sshd:
         sshd.serve([])

@@ -1,4 +1,4 @@
-"""Puts a setting on a `KnobMachine` and dies by SIGKILL at event N: before or after each record and each write.
+"""Applies a setting to a `KnobMachine` and dies by SIGKILL at event N: before or after each record and each write.
 
 Called by `test_knob_faults.py` as `python knob_victim.py ROOT FOLDER EVENT`; status 7 says that there is no
 event N.

@@ -1,7 +1,7 @@
-"""The world that `knob_histories.py` plays in: real devices in two namespaces, commands in children, and what fails.
+"""The environment of `knob_histories.py`: real devices in two namespaces, commands in children, and faults.
 
-Machine id, boot id and uptime are the player's, because they cannot be changed here. Values are read and written
-through sysfs and procfs instead of `ip`, for speed; the watchdogs use `ip` and the shell as always.
+Machine id, boot id and uptime are made up by the player, because the real ones cannot be changed. Values are read and
+written through sysfs and procfs instead of `ip`, for speed; the watchdogs use `ip` and the shell as always.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _value(path: str) -> str:
 
 
 def of_this_machine(text: str) -> str:
-    """Return a text in which a trial's only node, n0, is the machine that it is."""
+    """Return a text with a trial's only node, n0, replaced by the machine itself."""
     return text.replace(" of n0/", " of ").replace(" of n0", " of machine")
 
 
@@ -70,7 +70,7 @@ def set_value(name: str, value: str) -> None:
 
 @dataclass
 class Boot:
-    """What a machine tells of itself."""
+    """The identity of a machine."""
 
     machine: str = "machine-1"
     boot: str = "boot-1"
@@ -78,7 +78,7 @@ class Boot:
 
 
 class QuickShell(MachineShell):
-    """This machine without a program for each value; what a machine tells of itself is the player's."""
+    """This machine without starting a program for each value; the identity of the machine is made up by the player."""
 
     boot = Boot()
 
@@ -139,7 +139,7 @@ def _text(path: str) -> tuple[str, str]:
 
 
 class Steps:
-    """Counts steps of a command, and acts at one of them as a fault says."""
+    """Counts the steps of a command, and causes a fault at one of them."""
 
     def __init__(self, fault: Fault, folder: Path) -> None:
         self._fault = fault
@@ -180,12 +180,12 @@ class Steps:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at one step of a command: `kill`, `hang`, `interrupt` (ctrl-C), `cut`, a deed of the batch system
+    """What happens at one step of a command: `kill`, `hang`, `interrupt` (ctrl-C), `cut`, an action of the batch system
     (`OF_SLURM`), or an errno of the disk, once or from then on.
 
-    `cut` asks the player, who cuts the connection to the far machine.
+    `cut` asks the player to cut the connection to the far machine.
 
-    `acted` comes into being when it does: a command may end before the step.
+    `acted` is created when the fault happens: a command may end before the step.
     """
 
     kind: str = ""
@@ -201,7 +201,7 @@ class Fault:
         return self.kind.isupper()
 
     def install(self, folder: Path) -> None:
-        """Wrap what brings records to the disk and values to the kernel; called in the child."""
+        """Wrap the functions that write records to the disk and values to the kernel; called in the child."""
         if self.kind:
             steps = Steps(self, folder)
             for name in ("write", "fsync", "open", "rename", "ftruncate", "unlink"):
@@ -237,7 +237,7 @@ OF_SLURM = {
 
 
 def slurm_does(kind: str) -> None:
-    """Do that to every job that runs; a time limit is waited for, because Slurm looks at them twice a minute."""
+    """Do this to every running job; a time limit is waited for, because Slurm checks it only twice a minute."""
     wait = "while squeue -h -t R -o %A | grep -q .; do sleep 0.2; done" if kind == "time limit" else ""
     script = f"for job in $(squeue -h -t R -o %A); do {OF_SLURM[kind]}; done; {wait}"
     subprocess.run(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -248,7 +248,7 @@ class Command:
     """A verb in a forked child; in a job the child is `srun`, and `inside` is a file that names the verb's process."""
 
     pid: int
-    said: Path
+    output: Path
     answer: int
     fault: Fault
     knobs: dict[str, str] = field(default_factory=dict)
@@ -256,19 +256,19 @@ class Command:
 
     @property
     def process(self) -> int:
-        """Return the process that runs the verb, as far as it is known."""
-        told = self.inside.read_text() if self.inside and self.inside.exists() else ""
-        return int(told or self.pid)
+        """Return the process that runs the verb, if known."""
+        recorded = self.inside.read_text() if self.inside and self.inside.exists() else ""
+        return int(recorded or self.pid)
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # a job may have ended meanwhile
             os.kill(self.process, number)
 
     def text(self) -> str:
-        return of_this_machine(self.said.read_text(errors="replace"))
+        return of_this_machine(self.output.read_text(errors="replace"))
 
     def pause(self) -> None:
-        """Wait until it ends, at most until it is time to look at it again."""
+        """Wait until it ends, or until the next check is due."""
         watched = os.pidfd_open(self.pid)
         select.select([watched], [], [], _LOOK_S)
         os.close(watched)
@@ -287,14 +287,14 @@ def enter(namespaces: tuple[int, int]) -> None:
 
 
 def hangs(pid: int) -> bool:
-    """Return whether a process waits in pause(2): that is how a fault hangs."""
+    """Return whether a process waits in pause(2), as a hanging fault does."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/syscall").read_text().split()[0] == _PAUSE
     return False
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process runs: one that has ended, and that nobody has noticed, has no command line."""
+    """Return whether a process runs: one that has ended but has not been reaped has no command line."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -322,7 +322,7 @@ ELSEWHERE = f"{DEVICES}ip link set v0 mtu 1400"
 
 @contextlib.contextmanager
 def other_namespace() -> Iterator[tuple[int, int]]:
-    """Make a second namespace with devices of the same names; yield what setns takes."""
+    """Make a second namespace with devices of the same names; yield the descriptors for setns."""
     argv = ["unshare", "--net", "--mount", "--", "sh", "-c", f"{ELSEWHERE}; echo ready; exec cat"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as there:
         assert there.stdout is not None

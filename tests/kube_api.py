@@ -1,8 +1,8 @@
-"""A Kubernetes API server for tests: what kubectl asks before `get pods` and `exec`, and exec itself by WebSocket.
+"""A Kubernetes API server for tests: kubectl's requests before `get pods` and `exec`, and exec itself by WebSocket.
 
 The protocol is `v5.channel.k8s.io` (apimachinery, pkg/util/remotecommand/constants.go), which kubectl speaks since
 1.31: binary messages whose first byte is the channel, and on channel 3 a Status with the program's exit code. A pod is
-a command of this machine that its container's programs are started with. No TLS, so kubectl sends no credentials.
+a command on this machine that starts its container's programs. No TLS, so kubectl sends no credentials.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ _LEAST = (1, 31)
 
 
 def why_not() -> str:
-    """Return why no kubectl here speaks to this server, or ''."""
+    """Return why no kubectl here can use this server, or ''."""
     program = shutil.which("kubectl")
     if program is None:
         return "kubectl is not installed"
-    said = subprocess.run(
+    version = subprocess.run(
         [program, "version", "--client"], capture_output=True, text=True, check=False, timeout=600
     ).stdout
-    found = re.search(r"v(\d+)\.(\d+)", said)
+    found = re.search(r"v(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < _LEAST:
-        return f"kubectl here does not exec by WebSocket, as it does since 1.31: {said.strip()}"
+        return f"kubectl here does not exec by WebSocket, as it does since 1.31: {version.strip()}"
     return ""
 
 
 class KubeApi(ThreadingHTTPServer):
-    """The server: `pods` are the items that `get pods` lists, `entered` starts a program in the pod of that name."""
+    """The server: `pods` are the items that `get pods` lists, `entered` maps a pod's name to the command that enters
+    it.
+    """
 
     daemon_threads = True
 
@@ -59,12 +61,12 @@ class KubeApi(ThreadingHTTPServer):
         self.asked: list[str] = []
 
     def hang_up(self) -> None:
-        """Drop every connection to a pod without a goodbye."""
+        """Drop every connection to a pod without a closing handshake."""
         while self.connections:
             self.connections.pop().shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Serve no more, and end what runs in the pods."""
+        """Stop serving, and end the programs in the pods."""
         self.shutdown()
         self.server_close()
         for child in self.running:
@@ -72,7 +74,7 @@ class KubeApi(ThreadingHTTPServer):
                 child.kill()
 
     def write_config(self, path: Path) -> None:
-        """Write a kubeconfig whose context `test` is this server; there is no present one."""
+        """Write a kubeconfig whose context `test` is this server; no current context is set."""
         cluster = {"name": "test", "cluster": {"server": f"http://127.0.0.1:{self.server_port}"}}
         context = {"name": "test", "context": {"cluster": "test", "user": "", "namespace": "default"}}
         config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context]}
@@ -127,8 +129,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
-        told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        self._say({**told, "message": message, "reason": reason, "code": status}, status)
+        status_object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        self._say({**status_object, "message": message, "reason": reason, "code": status}, status)
 
     def _exec(self, pod: str, query: Mapping[str, list[str]]) -> None:
         if "v5.channel.k8s.io" not in self.headers.get("Sec-WebSocket-Protocol", ""):
@@ -191,12 +193,12 @@ class _Session:
     def _send(self, kind: int, data: bytes) -> None:
         size = len(data)
         head = bytes([0x80 | kind]) + (bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2, "big"))
-        with self.lock, contextlib.suppress(OSError):  # who hung up hears nothing
+        with self.lock, contextlib.suppress(OSError):  # the client has hung up
             self.outgoing.write(head + data)
             self.outgoing.flush()
 
     def _take(self) -> None:
-        """Read until the client says goodbye or hangs up; either ends the program's input."""
+        """Read until the client closes the connection or hangs up; either ends the program's input."""
         assert self.child.stdin
         with contextlib.suppress(OSError):
             while (message := self._message()) is not None:

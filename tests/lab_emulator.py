@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands for qemu-system-x86_64 in tests: speaks its protocol and ends as `LAB_EMULATOR` says."""
+"""Stands in for qemu-system-x86_64 in tests: speaks its protocol and ends as `LAB_EMULATOR` selects."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nearmetal.hosts.lab import frames
 
-# Of a cluster's machine; one that boots to its snapshot has none, and ends as `LAB_EMULATOR` alone says.
+# Of a cluster's machine; one that boots to its snapshot has none, and ends as only `LAB_EMULATOR` selects.
 NODE = next((int(word[5:]) for word in ",".join(sys.argv).split(",") if word.startswith("node=")), None)
 MODE = os.environ.get(f"LAB_EMULATOR_{NODE}", os.environ.get("LAB_EMULATOR", "serves" if NODE else "answers"))
 VERSION = os.environ.get("LAB_EMULATOR_VERSION", "10.0.2")
@@ -57,19 +57,19 @@ def run(stream: object, console: Path, answer: Path) -> None:
         pass
     if MODE in {"hangs", "serves"}:
         time.sleep(60)
-    if MODE == "uncoupled":  # as native/wire ends a machine whose peer is gone
+    if MODE == "uncoupled":  # as native/wire ends a machine whose peer has disappeared
         sys.stderr.write(f"wire: node {NODE}: node 1 has ended\n")
         sys.exit(70)
     if MODE == "panics":
         trace = "[    1.0] Kernel panic - not syncing: test\n[    1.0]  ? do_exit+0x1/0x2\n[    1.0] RIP: 0033:0x1\n"
         console.write_text(trace)
         event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
-    elif MODE == "boots" or "-incoming" not in sys.argv or told() == frames.STAND_GUEST:
+    elif MODE == "boots" or "-incoming" not in sys.argv or written_command() == frames.STAND_GUEST:
         remember("guest" if "-incoming" in sys.argv else "machine")
         event(stream, "GUEST_PANICKED", action="pause")
         return
     else:
-        orders = told().splitlines()
+        orders = written_command().splitlines()
         labels = [json.loads(order)["workload"]["label"] for order in orders]
         packed = [answer_of(label) for label in (labels[:1] if MODE == "dies-late" else labels)]
         answer.write_bytes(packed[0][: len(packed[0]) // 2] if MODE == "torn" else b"".join(packed))
@@ -79,12 +79,12 @@ def run(stream: object, console: Path, answer: Path) -> None:
     sys.exit(0)
 
 
-def told() -> bytes:
+def written_command() -> bytes:
     return frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())
 
 
 def remember(what: str) -> None:
-    """Write to the file that is the machine's memory, if it takes that."""
+    """Write to the file that is the machine's memory, if it has one."""
     words = next((word for word in sys.argv if "mem-path=" in word), "").split(",")
     if "share=on" in words:
         with Path(next(word[9:] for word in words if word.startswith("mem-path="))).open("a") as memory:

@@ -1,7 +1,7 @@
 """Dies in the middle of setting knobs of a real device, in the lab's guest: `python3 lab_victim.py DEVICE SETTING`.
 
 DEVICE is an interface of the node, or `netdevsim`, which is made here; SETTING is JSON. Prints what happened, one line
-a deed; the last line is `all as found` when every death was undone.
+per event; the last line is `all as found` when every death was undone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def say(text: str) -> None:
 
 
 def make_netdevsim() -> str:
-    """Return a new netdevsim device; say why and end when the kernel has none."""
+    """Return a new netdevsim device; print the reason and exit if the kernel has none."""
     for name in ("psample", "netdevsim"):
         packed = HERE / f"{name}.ko.xz.base64"
         if packed.exists():
@@ -103,7 +103,7 @@ def orphan(target: Target, setting: dict[str, object], folder: Path) -> None:
 
 
 def died(run: object, *given: object) -> bool:
-    """Run a function in a child; tell whether it was killed."""
+    """Run a function in a child; return whether it was killed."""
     child = os.fork()
     if not child:
         try:
@@ -123,7 +123,7 @@ def expect(met: bool, what: str) -> None:
 
 
 def refusals(shell: MachineShell, target: Target) -> None:
-    """What the device does not take is answered with an errno, in the middle of a setting, and everything returns."""
+    """A value that the device refuses gives an errno in the middle of a setting, and everything is restored."""
     names = ["nic.rx-usecs", "nic.ring-rx", "nic.channels-combined"]
     present = state(shell, target, names)
     for name, value in (("nic.ring-rx", "4000"), ("nic.channels-combined", "9"), ("nic.pause-autoneg", "on")):

@@ -42,20 +42,20 @@ def opened(machine: str, **options: Scalar) -> Iterator[LabHost]:
 
 
 def carry_out(host: LabHost, *orders: Order) -> list[Outcome]:
-    """Carry trials out, as many at once as the lab has room for; nothing of them may run outside the lab."""
+    """Carry out trials, as many at once as the lab has room for; nothing of them may run outside the lab."""
     with ThreadPoolExecutor(host.slots) as pool:
         return list(pool.map(lambda one: host.carry_out(one, lambda *_: pytest.fail("outside")), orders))
 
 
 class Known:
-    """A lab that carries each order out once: the same order gives the same bytes, which a test holds."""
+    """A lab that carries out each order once: the same order gives the same bytes, which a test checks."""
 
     def __init__(self, host: LabHost) -> None:
         self._host = host
         self._outcomes: dict[str, Outcome] = {}
 
     def outcomes(self, *orders: Order) -> list[Outcome]:
-        """Return what the trials left."""
+        """Return the outcomes of the trials."""
         new = {repr(one): one for one in orders if repr(one) not in self._outcomes}
         self._outcomes |= dict(zip(new, carry_out(self._host, *new.values()), strict=True))
         return [self._outcomes[repr(one)] for one in orders]
@@ -63,7 +63,7 @@ class Known:
 
 @contextlib.contextmanager
 def node_service(patch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Run a node's service on this machine's loopback; give its name."""
+    """Run a node's service on this machine's loopback; yield its name."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         patch.setattr(remote, "PORT", free.getsockname()[1])
     listener = remote.of_node("127.0.0.1")

@@ -1,6 +1,6 @@
-"""Every page in Chromium: axe-core finds no violation in light, dark and 400 px, and docs get their pictures anew.
+"""Check every page in Chromium: axe-core finds no violation in light, dark and 400 px, and the docs get new pictures.
 
-A report of 5 paths x 10 sizes is weighed and timed as well: its goals are 1 MB, and 1 s to the first paint.
+The size and first paint of a report of 5 paths x 10 sizes are measured as well: their goals are 1 MB and 1 s.
 
 `make pictures`. Pages are those of the shipped example, of made-up runs, and of what `serve` draws around them.
 """
@@ -71,7 +71,7 @@ VIEWS: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def served(folder: Path) -> Iterator[Listening]:
-    """Give a server of runs: the example, two made-up ones and a fabric."""
+    """Yield a server of runs: the example, two made-up ones and a fabric."""
     with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
         unarchive(archive, folder / "example")
     make_run(folder / "paths", Recipe(study=STUDY, blocks=6))
@@ -95,7 +95,7 @@ def served(folder: Path) -> Iterator[Listening]:
 
 
 def look(browser: Browser, listening: Listening, name: str, shown: str, out: Path) -> list[str]:
-    """Open a page in one view, take its first screen's picture, and return what is wrong with it."""
+    """Open a page in one view, take a picture of its first screen, and return its violations."""
     context = browser.new_context(bypass_csp=True, reduced_motion="reduce", **VIEWS[shown])
     page = context.new_page()
     page.goto(listening.at("/"))
@@ -121,7 +121,7 @@ def _violations(page: Any) -> list[dict[str, Any]]:
 
 
 def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
-    """Return the bytes of a report of 5 paths x 10 sizes, and the ms until it is first painted, median of 5."""
+    """Return the bytes of a report of 5 paths x 10 sizes, and the ms until its first paint, median of 5."""
     study = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', SIZES)
     report = folder / "report.html"
     report.write_text(as_html.render(build_view(make_run(folder / "large", Recipe(study=study, blocks=6)))))
@@ -136,7 +136,7 @@ def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
 
 
 def main(out: Path, names: Sequence[str] = ()) -> int:
-    """Look at every page in every view, or at those named; weigh a large one; return 1 where anything is wrong."""
+    """Check every page in every view, or those named; measure a large one; return 1 if anything is wrong."""
     bad, out = 0, out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     with (

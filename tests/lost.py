@@ -1,4 +1,4 @@
-"""The power fails: what is left of a folder is what was synced (tests/native/lose.c)."""
+"""Power failures: only synced data are left of a folder (tests/native/lose.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = (Path(__file__).parents[1], Path(__file__).parents[1] / "src", Path(_
 
 @dataclass(frozen=True)
 class LostDisk:
-    """A disk that keeps what was synced in the folder `kept`."""
+    """A disk that keeps synced data in the folder `kept`."""
 
     shim: Path
     kept: Path
@@ -42,7 +42,7 @@ class LostDisk:
         return self.run([sys.executable, "-c", program, *arguments], drop=drop)
 
     def after_power_loss(self, folder: Path, into: Path) -> Path:
-        """Build what is left of a folder that was there before."""
+        """Rebuild what is left of an earlier folder."""
         real = str(folder.resolve())
         into.mkdir()
         for listing in self.kept.glob("*.folder"):
@@ -63,7 +63,7 @@ class LostDisk:
 
 
 def library(folder: Path) -> Path:
-    """Compile what stands between a program and such a disk."""
+    """Compile the library that puts a program on such a disk."""
     made = folder / "lose.so"
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
     process.run(["cc", *flags, "-o", str(made), str(SOURCE), "-ldl"], timeout_s=600, check=True)

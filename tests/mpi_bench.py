@@ -1,4 +1,4 @@
-"""What the tests of the engine share: every MPI of this machine, and one way to run the engine."""
+"""Shared by the engine's tests: every MPI of this machine, and one way to run the engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mpi_of(flavour: str) -> Mpi:
 
 
 def job_here(mpi: Mpi, program: tuple[str, ...], *, ranks: int, environment: tuple[tuple[str, str], ...] = ()) -> Job:
-    """Return a launch on this machine; waiting ranks sleep where their MPI knows how, as tests share the cores."""
+    """Return a launch on this machine; waiting ranks sleep if their MPI supports it, because tests share the cores."""
     progress: Progress = "blocking" if mpi.major >= 5 else "polling"
     nodes = ("here",) * ranks
     return Job(nodes=nodes, program=program, oversubscribed=True, environment=environment, progress=progress)

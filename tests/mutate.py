@@ -1,11 +1,12 @@
-"""Plant small errors into what figures rest on, one at a time, and name those that no test sees: `make mutate`.
+"""Plant small errors into the code behind the figures, one at a time, and name those no test detects: `make mutate`.
 
 python -m tests.mutate [--sample N] [ROOM | MODULE...]. With `--sample`, N errors of each room, always the same. Each
-error is compiled in place of its module in a process of its own, so that no file is touched; what a test starts as a
-further process does not see it.
+error is compiled in place of its module in a separate process, so that no file is changed; further processes started by
+a test do not have it.
 
-Found on 23 and 24 November 2026: of `knobs.journal` and `run` all were planted, of the others the first of a sample
-of 100, which come in random order and so are a sample, too. Seen now: with the tests that were written for the others.
+Results of 23 and 24 November 2026: in `knobs.journal` and `run` all errors were planted, in the other rooms the first
+of a sample of 100 in random order, which are a random sample, too. Seen now: with the tests that were written for the
+others.
 
 | room | planted | seen | seen now | the others |
 |---|--:|--:|--:|---|
@@ -132,9 +133,9 @@ SURVIVE = {
     ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",
     ("store.samples", "131072"): "how much is hashed at once: it decides the time alone",
     ("store.archive", "1048576"): "how much is copied at once, likewise",
-    ("store.archive", "1980"): "the day of a file in an archive, which nobody reads",
+    ("store.archive", "1980"): "the day of a file in an archive, which nothing reads",
     ("store.samples", "end_bytes > size"): "a file of its directory alone has another sum in any case",
-    ("store.bundle", "1980"): "the day of a file in an archive, which nobody reads",
+    ("store.bundle", "1980"): "the day of a file in an archive, which nothing reads",
     ("store.sums", "100000"): "how many files are remembered as seen: it decides the time alone",
     ("store.sums", "2000000000"): "1 ns of 2 s, by which a file is too young to be known",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
@@ -144,7 +145,7 @@ SURVIVE = {
     (
         "run.schedule",
         "0",
-    ): "of a run without records: its first occasion is the one to run, and its ending the one told",
+    ): "of a run without records: its first occasion is the one to run, and its ending the one reported",
     ("run.schedule", "len(running) < host.slots"): "one more waits in the pool, which has no more threads than slots",
     ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
 }
@@ -178,14 +179,14 @@ def _swapped(node: Any) -> ast.AST:
 
 
 def _returns(node: Any) -> bool:
-    """Return whether a `return` gives anything but None."""
+    """Return whether a `return` returns anything but None."""
     return node.value is not None and getattr(node.value, "value", ...) is not None
 
 
 def _returned(node: Any) -> ast.AST:
-    """Return None in place of anything but True and False, which None could stand for; those change places."""
-    said = getattr(node.value, "value", ...)
-    return ast.Return(ast.Constant(not said if isinstance(said, bool) else None))
+    """Return None in place of anything but True and False, for which None could stand; those are swapped."""
+    value = getattr(node.value, "value", ...)
+    return ast.Return(ast.Constant(not value if isinstance(value, bool) else None))
 
 
 _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.AST]], ...] = (
@@ -201,9 +202,10 @@ _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.A
 
 
 class _Error(ast.NodeTransformer):
-    """Plants the error of one number, of 0 none; `line` and `what` tell which it was, 0 when there are no more.
+    """Plants the error with a given number, or none for 0; `line` and `what` describe it, `line` is 0 when there are no
+    more.
 
-    `met` is what each error up to then changes.
+    `met` lists what each error up to then changes.
     """
 
     def __init__(self, number: int) -> None:
@@ -220,7 +222,7 @@ class _Error(ast.NodeTransformer):
         return self._left == 0
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Plant the error here if it is its turn, else below; types and messages are left alone."""
+        """Plant the error here if it is its turn, else below; types and messages are left unchanged."""
         if isinstance(node, ast.AnnAssign | ast.arg | ast.Raise | ast.JoinedStr):
             return node
         if isinstance(node, ast.FunctionDef):
@@ -233,14 +235,14 @@ class _Error(ast.NodeTransformer):
 
 
 def errors(tree: ast.Module) -> list[str]:
-    """Return what each error changes, in the order of their numbers."""
+    """Return what each error changes, in numeric order."""
     every = _Error(0)
     every.visit(copy.deepcopy(tree))
     return every.met
 
 
 def error(tree: ast.Module, number: int) -> tuple[int, str, ast.Module] | None:
-    """Return (line, what is changed, the changed module) of the error of that number, from 1 on."""
+    """Return (line, what is changed, the changed module) of the error with that number, from 1 on."""
     planted = _Error(number)
     changed = planted.visit(copy.deepcopy(tree))
     assert isinstance(changed, ast.Module)
@@ -248,18 +250,18 @@ def error(tree: ast.Module, number: int) -> tuple[int, str, ast.Module] | None:
 
 
 class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Gives the changed module in place of its file."""
+    """Loads the changed module in place of its file."""
 
     def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
         self._name, self._path, self._tree = name, path, tree
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return where the one module comes from."""
+        """Return the loader of the changed module."""
         del path, target
         return importlib.util.spec_from_loader(fullname, self) if fullname == self._name else None
 
     def get_source(self, fullname: str) -> str:
-        """Return the source as it was."""
+        """Return the original source."""
         del fullname
         return self._path.read_text()
 
@@ -273,7 +275,7 @@ _ARGUMENTS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider")
 
 
 def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
-    """Return whether a test fails, crashes or does not end with this error; raise RuntimeError where none is found."""
+    """Return whether a test fails, crashes or does not end with this error; raise RuntimeError without tests."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
@@ -281,7 +283,7 @@ def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
         sys.meta_path.insert(0, _Planted(name, path, tree))
-        # One file after the other: most errors are seen by the first, and the others are not even loaded for them.
+        # One file after another: most errors are detected by the first, and the others need not be loaded.
         os._exit(next((code for test in tests if (code := int(pytest.main([*_ARGUMENTS, test])))), 0))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -296,7 +298,7 @@ def source(module: str) -> Path:
 
 
 def room(module: str) -> str:
-    """Return the room that an error counts for."""
+    """Return the room that a module's errors count for."""
     return module.partition(".")[0]
 
 
@@ -318,18 +320,18 @@ def planted(whole: dict[str, ast.Module], most: int | None) -> Iterator[tuple[st
 
 
 def own_first(module: str) -> list[str]:
-    """Return the tests of a module, those first that have its name: most errors end there."""
+    """Return the tests of a module, those with its name first: most errors are detected there."""
     return sorted(TESTS[module], key=lambda path: module.replace(".", "_") not in path)
 
 
 def main() -> int:
-    """Print survivors as they are found, and each room's share that was seen; end with 1 where one is below 90 %."""
+    """Print survivors as they are found, and each room's share of detected errors; exit with 1 if one is below 90 %."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, help="take this many errors of each room")
     parser.add_argument("names", nargs="*", default=list(TESTS), metavar="ROOM or MODULE")
     asked = parser.parse_args()
     os.chdir(ROOT)
-    for name in ("numpy", "pyarrow.parquet", "pydantic", "scipy.special"):  # once, for all that is forked
+    for name in ("numpy", "pyarrow.parquet", "pydantic", "scipy.special"):  # once, for all forked children
         importlib.import_module(name)
 
     chosen = sorted((one for one in TESTS if any(f"{one}.".startswith(f"{name}.") for name in asked.names)), key=room)

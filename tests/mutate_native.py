@@ -1,7 +1,7 @@
-"""Plant small errors into the engine, one at a time, and name those that no test sees: `make mutate`.
+"""Plant small errors into the engine, one at a time, and name those that no test detects: `make mutate`.
 
-python -m tests.mutate_native [--every N] [FILE...]. An error is seen under the fake MPI (tests/native/fake_mpi) or by
-the tests in C of what needs no MPI. One that does not compile is not counted.
+python -m tests.mutate_native [--every N] [FILE...]. An error is detected under the fake MPI (tests/native/fake_mpi) or
+by the C tests of the parts without MPI. Errors that do not compile are not counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CHANGES = (
 SEEN_BY = (AssertionError, NearmetalError, ValueError, LookupError, OSError)
 """A spoiled engine may leave anything."""
 SURVIVE = {
-    (name, said): why
+    (name, line): why
     for why, where in {
         "the key of each round is another, so what the round before left is wrong in any case": (
             ("ops_p2p.c", "memset(run->receive, (0 + 1), run->receive_bytes);"),
@@ -184,13 +184,13 @@ SURVIVE = {
             ("main.c", "return fputs(options_usage, stdout) <= 0 ? EXIT_WRITE : EXIT_MEASURED;"),
         ),
     }.items()
-    for name, said in where
+    for name, line in where
 }
-"""Errors that no test can see, by file and what the line says then, and why; they do not count."""
+"""Errors that no test can see, by file and the changed line, and why; they do not count."""
 
 
 def is_code(line: str) -> bool:
-    """Return whether a line is no comment, text, macro, or head of a function."""
+    """Return whether a line is code, not a comment, text, macro or function header."""
     word = line.lstrip()
     if word.startswith(("/*", "*", "#", '"')) or line.endswith(" \\"):
         return False
@@ -198,20 +198,20 @@ def is_code(line: str) -> bool:
 
 
 def mutants(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, what it says then, whole text) of each error."""
+    """Yield (line number, the changed line, the whole text) of each error."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         for pattern, replacement in CHANGES if is_code(line) else ():
             for found in re.finditer(pattern, line):
                 changed = line[: found.start()] + found.expand(replacement) + line[found.end() :]
-                says = {";": f"without {line.strip()}", "return 0;": f"return 0; for {line.strip()}"}
-                said = says.get(changed.strip(), changed.strip())
+                replacements = {";": f"without {line.strip()}", "return 0;": f"return 0; for {line.strip()}"}
+                described = replacements.get(changed.strip(), changed.strip())
                 if changed != line:
-                    yield number + 1, said, "\n".join([*lines[:number], changed, *lines[number + 1 :], ""])
+                    yield number + 1, described, "\n".join([*lines[:number], changed, *lines[number + 1 :], ""])
 
 
 def limited(engine: Instrument) -> Instrument:
-    """Return the same engine with an end to its processor time."""
+    """Return the same engine with a limit on its processor time."""
     script = engine.folder / "limited"
     script.write_text(f'#!/bin/sh\nulimit -t {MOST_CPU_S}\nexec {engine.program} "$@"\n')
     script.chmod(0o755)
@@ -219,7 +219,7 @@ def limited(engine: Instrument) -> Instrument:
 
 
 def without_mpi(folder: Path, name: str) -> bool:
-    """Return whether the tests in C of a room's parts hold, with the changed source in the folder."""
+    """Return whether the C tests of a room's parts pass with the changed source in the folder."""
     for room, listed in PARTS.items():
         sources = [(source_dir(room) / one).resolve() for one in (*listed, "../common/arguments.c")]
         if room == "fabric" or name not in {path.name for path in sources}:
@@ -237,7 +237,7 @@ def without_mpi(folder: Path, name: str) -> bool:
 
 
 def yields(folder: Path) -> bool:
-    """Return whether a rank waits as it should, with the changed source in the folder."""
+    """Return whether a rank waits correctly with the changed source in the folder."""
     program = str(folder / "yields")
     sources = (folder / "yield.c", Path(__file__).parent / "native/yields.c")
     argv = ["cc", "-std=c11", "-D_GNU_SOURCE", "-w", *map(str, sources), "-o", program]
@@ -253,14 +253,14 @@ def yields(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What engines with one changed source share, as it is and with the sanitizers in it."""
+    """The objects that engines with one changed source share, plain and with sanitizers."""
 
     plain: list[Path]
     sanitized: list[Path]
 
 
 def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
-    """Return whether all tests hold with this text of one source; raise NearmetalError where it is no program."""
+    """Return whether all tests pass with this text of one source; raise NearmetalError if it does not compile."""
     (folder / name).write_text(text)
     if name == "yield.c":
         return yields(folder)
@@ -274,7 +274,7 @@ def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
 
 
 def all_hold(program: Instrument, checks: Iterable[Callable[[Instrument], None]]) -> bool:
-    """Return whether an engine passes, with the error that it may have."""
+    """Return whether an engine with a planted error passes."""
     for check in checks:
         try:
             check(program)
@@ -293,7 +293,7 @@ def outcome(name: str, text: str, compiled: Compiled) -> str:
 
 
 def main() -> int:
-    """Print errors that are not seen as they are found, and the share that is; end with 1 where it is below 90 %."""
+    """Print undetected errors as they are found, and the share detected; exit with 1 if it is below 90 %."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="take every n-th error only")
     parser.add_argument("files", nargs="*", default=list(SOURCES))

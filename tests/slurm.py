@@ -82,7 +82,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
-    """Bring the cluster up; give the shell whose nodes are its own, and the directory of its client programs."""
+    """Start the cluster; yield the shell of its nodes and the directory of its client programs."""
     if why_not():
         pytest.skip(why_not())
     try:
@@ -101,7 +101,7 @@ def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         (folder / "slurm.conf").write_text(_CONFIG.format(s=folder, cpus=max(2, os.cpu_count() or 2)))
-        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # loaded, and used by nothing here
+        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # loaded but not used here
         munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.sock"]
         munged += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/seed"]
         shell.start(["/usr/sbin/" + munged[0], *munged[1:]], node="n0")
@@ -116,7 +116,7 @@ def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
 
 @contextlib.contextmanager
 def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator[BatchHost]:
-    """Give a host over a throw-away cluster, its programs first in PATH."""
+    """Yield a host over a throw-away cluster, its programs first in PATH."""
     try:
         prefix = Path(find_mpi(mpi).mpirun).parents[1]
     except UnavailableError as error:
@@ -133,12 +133,12 @@ def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator
 
 
 def await_end_of_job(job: str, node: str) -> None:
-    """Wait until the controller has heard that a node is done with a job; the client programs are first in PATH."""
+    """Wait until the controller knows that a node has finished a job; the client programs are first in PATH."""
     config = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=600, check=True)
     log = Path(re.search(r"^SlurmctldLogFile\s*=\s*(.+)$", config.stdout, re.MULTILINE)[1])  # type: ignore[index]
-    told = re.compile(rf"_slurm_rpc_epilog_complete: JobId={job}\b.* Node={node}\b")
+    finished = re.compile(rf"_slurm_rpc_epilog_complete: JobId={job}\b.* Node={node}\b")
     deadline = time.monotonic() + _START_S
-    while not told.search(log.read_text(errors="replace")):
+    while not finished.search(log.read_text(errors="replace")):
         if time.monotonic() > deadline:
             raise AssertionError(
                 f"{node} is not done with job {job}; the controller's last words: {log.read_text()[-2000:]}"
@@ -164,10 +164,10 @@ def _await_idle(clients: Path, folder: Path) -> None:
     deadline = time.monotonic() + _START_S
     sinfo = [str(clients / "sinfo"), "-h", "-N", "-p", "test", "-o", "%T"]
     while True:
-        said = subprocess.run(sinfo, capture_output=True, text=True, timeout=600, check=False)
-        if said.stdout.split() == ["idle", "idle"]:
+        listed = subprocess.run(sinfo, capture_output=True, text=True, timeout=600, check=False)
+        if listed.stdout.split() == ["idle", "idle"]:
             return
         if time.monotonic() > deadline:
             logs = "\n".join(path.read_text()[-800:] for path in folder.glob("*.log"))
-            pytest.skip(f"Slurm did not come up on {socket.gethostname()}: {said.stdout} {said.stderr}\n{logs}")
+            pytest.skip(f"Slurm did not come up on {socket.gethostname()}: {listed.stdout} {listed.stderr}\n{logs}")
         time.sleep(0.1)

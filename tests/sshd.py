@@ -1,7 +1,7 @@
 """A throw-away sshd for tests: its own keys and configuration in a temporary folder, loopback only.
 
-A relay takes connections on a loopback port and gives each to `sshd -i`, started behind an argv prefix: with the
-prefix that enters a namespace, that namespace is a machine that only ssh reaches.
+A relay accepts connections on a loopback port and passes each to `sshd -i`, started with an argv prefix: with a prefix
+that enters a namespace, that namespace is a machine that is reached only by ssh.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def why_not() -> str:
         return "sshd or ssh-keygen is not installed (apt install openssh-server)"
     if os.geteuid() == 0:
         try:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd keeps its unprivileged half
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # the directory of sshd's unprivileged process
         except OSError as error:
             return f"sshd needs /run/sshd: {error}"
     return ""
@@ -51,7 +51,7 @@ class Sshd:
             f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nUsePAM no\n"
             "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
             f"AllowTcpForwarding yes\nLogLevel ERROR\nMaxSessions {max_sessions}\n"
-            f"SetEnv HOME={folder}/home\n"  # not the account's own, whose journal and lock others may hold
+            f"SetEnv HOME={folder}/home\n"  # not the account's own, whose journal and lock other processes may hold
         )
         (folder / "ssh_config").write_text("")
         (folder / "known_hosts").write_text("")
@@ -81,7 +81,7 @@ class Sshd:
         return port
 
     def unplug(self) -> None:
-        """Cut every connection and take no new ones."""
+        """Cut every connection and accept no new ones."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.shutdown(socket.SHUT_RDWR)
@@ -89,7 +89,7 @@ class Sshd:
         self.drop()
 
     def drop(self) -> None:
-        """Cut every connection, as a pulled cable does."""
+        """Cut every connection, like a pulled cable."""
         children, self._children = self._children, []
         for child in children:
             with contextlib.suppress(ProcessLookupError):
@@ -114,7 +114,7 @@ _FILES = {"identity": "user", "known_hosts": "known_hosts", "config": "ssh_confi
 
 
 class Agent:
-    """A throw-away ssh-agent that holds one key; a context manager that gives its socket."""
+    """A throw-away ssh-agent that holds one key; a context manager that yields its socket."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._socket = str(folder / "agent")

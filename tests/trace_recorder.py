@@ -1,4 +1,4 @@
-"""What the tests of the recorder share: it runs without MPI, built with sanitizers, fed from a script."""
+"""Shared by the recorder's tests: it runs without MPI, built with sanitizers, fed from a script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def driver(*flags: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One call as the recorder is told of it; `gap_ns` of compute come before it."""
+    """One call as the recorder gets it, after `gap_ns` of computing."""
 
     kind: int
     peer: int = -1

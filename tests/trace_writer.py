@@ -1,6 +1,6 @@
-"""Trace files written from what a reader returns, beside `native/trace`: for tests of whatever reads them.
+"""Trace files written from what a reader returns, independently of `native/trace`, for tests of their readers.
 
-The layout stands here a second time (docs/reference/trace-file.md), so that an error in the reader's is seen.
+The layout (docs/reference/trace-file.md) is implemented here a second time, so that an error in the reader is detected.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _section(tag: bytes, payload: bytes) -> bytes:
 
 
 def encode_rank(trace: RankTrace) -> bytes:
-    """Return the bytes of one rank's file: of version 2 where it has an order of gaps, else of version 1."""
+    """Return the bytes of one rank's file: version 2 if it has an order of gaps, else version 1."""
     ordered = any(gap.order for gap in trace.gaps)
     intern: dict[tuple[int, ...], int] = {}
     lists = list(trace.lists)
@@ -169,7 +169,7 @@ def encode_rank(trace: RankTrace) -> bytes:
 
 
 def made_rank(rank: int, ranks: int, calls: Sequence[Call], *comms: Communicator, **other: object) -> RankTrace:
-    """Return the trace of a rank that makes its calls one after another; `comms` come after the predefined two."""
+    """Return the trace of a rank that makes its calls one after another; `comms` follow the two predefined ones."""
     made = RankTrace(
         rank=rank,
         world_ranks=ranks,
@@ -197,7 +197,7 @@ def rank_file_name(rank: int) -> str:
 
 
 def write_trace(trace: Trace, directory: Path) -> None:
-    """Write one file a rank into `directory`, which must exist; each file appears whole or not at all."""
+    """Write one file per rank into `directory`, which must exist; each file appears complete or not at all."""
     for rank in trace.ranks:
         path = directory / rank_file_name(rank.rank)
         part = path.with_name(path.name + ".part")
