@@ -1,4 +1,4 @@
-"""Collectives take as long as their messages do when a program sends those itself."""
+"""Collectives take as long as the same messages sent by the program itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = (0, 10, 5000, 300_000, 1 << 20)
 
 
 def collective(of: Collective, ranks: int, size: int, *, root: int = 0, computes_ns: int | None = None) -> Schedule:
-    """Return a blocking collective, or one that is waited for after so much computing."""
+    """Return a blocking collective, or a non-blocking one with this much computing before its wait."""
     op = Op(OpKind.COLLECTIVE, collective=of, peer=root, message_bytes=size, nonblocking=computes_ns is not None)
     if computes_ns is None:
         return Schedule(ranks, (program([op], ranks=ranks),) * ranks)
@@ -56,8 +56,8 @@ def by_hand(mpi: MpiName, of: Collective, ranks: int, size: int, *, root: int = 
     return Schedule(ranks, tuple(programs), table)
 
 
-def test_a_linear_alltoall_sends_all_before_it_looks_at_what_came() -> None:
-    # Sends leave at 100, 200 and 300 ns and arrive 60 ns later; two are there at 300, the last one comes at 360.
+def test_a_linear_alltoall_sends_everything_before_handling_arrivals() -> None:
+    # Sends leave at 100, 200 and 300 ns and arrive 60 ns later; two have arrived by 300, the last arrives at 360.
     assert run_ns(collective(Collective.ALLTOALL, 4, 10), NEAR) == 300 + 3 * 200
 
 
@@ -68,12 +68,12 @@ def test_a_linear_alltoall_sends_all_before_it_looks_at_what_came() -> None:
 def test_a_nonblocking_collective_sends_what_it_can_before_its_process_computes(
     of: Collective, sends: int, receives: int
 ) -> None:
-    # All messages have come when 50 us of computing end. Those that only send are done before the others.
+    # All messages have arrived when the 50 us of computing end. Ranks that only send finish before the others.
     found = run_ns(collective(of, 3, 1000, computes_ns=50_000))
     assert found == sends * 100 + 50_000 + receives * 200
 
 
-def test_what_came_while_a_process_computed_is_looked_at_while_it_waits_for_the_rest() -> None:
+def test_arrivals_while_a_process_computed_are_handled_while_it_waits_for_the_rest() -> None:
     early = collective(Collective.ALLTOALL, 4, 10, computes_ns=50_000)
     late = replace(early, gaps=(*early.gaps, Distribution((0.0,), (60 * US,))))
     first = replace(late.programs[0], gaps=(1,), steps=(DoGap(0), *(DoCall(i) for i in range(2))))
@@ -105,7 +105,7 @@ def test_a_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, 
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 7, 13])
-def test_a_linear_alltoall_overlaps_with_computing_as_its_messages_do(ranks: int) -> None:
+def test_a_linear_alltoall_overlaps_with_computing_like_its_messages(ranks: int) -> None:
     for computes_ns in (200, 5000, 60_000):
         for size in (0, 10, 5000):
             machine = replace(NEAR, collectives="mpich")
