@@ -1,4 +1,4 @@
-"""A lab whose emulator is a stand-in, for what goes wrong with it."""
+"""A lab with a stand-in emulator, for tests of its failures."""
 
 from __future__ import annotations
 

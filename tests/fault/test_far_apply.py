@@ -1,4 +1,4 @@
-"""`nearmetal apply --host` over a real sshd: what stays, what returns, and what a cut connection leaves."""
+"""`nearmetal apply --host` over a real sshd: what is kept, what is restored, and the effect of a lost connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NODE = "n0"
 
 
 class Machine:
-    """A namespace that only ssh reaches, and a home on this side whose ssh knows it as `far`."""
+    """A namespace that is reached only by ssh, and a home on this side whose ssh configuration calls it `far`."""
 
     def __init__(self, inside: NamespaceShell, sshd: Sshd, home: Path) -> None:
         self.inside = inside
@@ -39,15 +39,15 @@ class Machine:
         self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, "XDG_STATE_HOME": str(home / "state")}
         self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
 
-    def verb(self, *words: str, said: str = "", there: bool = False) -> process.Finished:
+    def verb(self, *words: str, typed: str = "", there: bool = False) -> process.Finished:
         argv = [*self._place(there), *self._argv, *words]
-        return process.run(argv, timeout_s=PATIENCE_S, env=self._env, stdin=said.encode())
+        return process.run(argv, timeout_s=PATIENCE_S, env=self._env, stdin=typed.encode())
 
     def _place(self, there: bool) -> list[str]:
         return self.inside._enter(NODE) if there else []
 
     def share_home(self) -> Path:
-        """Let both sides have one home, as the nodes of a cluster; return where its journals are."""
+        """Give both sides one home, like the nodes of a cluster; return the folder of its journals."""
         shared = self.sshd.folder / "home/.local/state"
         self._env["XDG_STATE_HOME"] = str(shared)
         return shared / "nearmetal/journal"
@@ -107,7 +107,7 @@ def eventually(happened: Callable[[], bool], what: str) -> None:
 def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, profile: str) -> None:
     listed = far.verb("knobs", "far", "-i", "v0")
     assert "nic.mtu" in listed.text, listed.complaint()
-    kept = far.verb("apply", profile, "--host", "far", said="yes\n")
+    kept = far.verb("apply", profile, "--host", "far", typed="yes\n")
     assert "CONFIRMED" in kept.text, kept.complaint()
     assert far.mtu() == "1400"
     again = far.verb("rollback", "far")
@@ -115,13 +115,13 @@ def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, prof
     assert far.mtu() == "1400"
 
 
-def test_without_an_answer_a_far_machine_is_as_it_was(far: Machine, profile: str) -> None:
+def test_without_confirmation_a_far_machine_is_restored(far: Machine, profile: str) -> None:
     ended = far.verb("apply", profile, "--host", "far", "--confirm", "1")
     assert "RESTORED" in ended.text, ended.complaint()
     assert far.mtu() == "1500"
 
 
-def test_a_cut_connection_restores_by_itself_and_the_verb_says_so(far: Machine, profile: str) -> None:
+def test_a_lost_connection_restores_by_itself_and_the_verb_reports_it(far: Machine, profile: str) -> None:
     with far.start("apply", profile, "--host", "far", "--confirm", "300") as applying:
         eventually(lambda: far.mtu() == "1400", "the profile was not applied")
         far.sshd.drop()
@@ -136,10 +136,10 @@ def test_a_cut_connection_restores_by_itself_and_the_verb_says_so(far: Machine, 
     assert "nothing to restore" in far.verb("rollback", "far").stderr.decode()
 
 
-def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tmp_path: Path) -> None:
+def test_a_far_machine_has_one_lock_for_all_users(far: Machine, profile: str, tmp_path: Path) -> None:
     with far.start("apply", profile, "--host", "far", "--confirm", "300") as applying:
         eventually(lambda: far.mtu() == "1400", "the profile was not applied")
-        # Another user's home: the lock on this side is another one.
+        # Another user's home: the lock on this side is a different one.
         far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
         refused = far.verb("apply", profile, "--host", "far", "--confirm", "1")
         assert refused.exit_status == 1
@@ -149,7 +149,7 @@ def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tm
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_machine_that_is_known_by_two_names_is_put_back_by_either(far: Machine, profile: str, by_hand: bool) -> None:
+def test_a_machine_with_two_names_is_restored_by_either(far: Machine, profile: str, by_hand: bool) -> None:
     journals = far.share_home()
     names = ([], ["far"])
     with far.start("apply", profile, *(["--host", "far"] * (not by_hand)), there=by_hand):
@@ -159,7 +159,7 @@ def test_a_machine_that_is_known_by_two_names_is_put_back_by_either(far: Machine
                 line = place.read_bytes()
                 if profile.encode() in line or (b"nearmetal-watchdog" in line and str(journals).encode() in line):
                     os.kill(int(place.parent.name), signal.SIGKILL)
-    refused = far.verb("apply", profile, *(["--host", "far"] * by_hand), said="yes\n", there=not by_hand)
+    refused = far.verb("apply", profile, *(["--host", "far"] * by_hand), typed="yes\n", there=not by_hand)
     assert refused.exit_status == 1, refused.text
     assert "nic.mtu of v0, which was 1500" in refused.stderr.decode()
     assert far.mtu() == "1400"
@@ -175,13 +175,13 @@ def test_a_machine_that_is_known_by_two_names_is_put_back_by_either(far: Machine
 def test_the_management_interface_of_a_far_machine_is_refused(far: Machine, profile: str) -> None:
     for words in (["address", "add", "10.9.0.1/24", "dev", "v0"], ["route", "add", "default", "via", "10.9.0.2"]):
         far.inside.run(["ip", *words], node=NODE)
-    refused = far.verb("apply", profile, "--host", "far", said="yes\n")
+    refused = far.verb("apply", profile, "--host", "far", typed="yes\n")
     assert refused.exit_status == 2
     assert "carries the default route" in refused.stderr.decode()
     assert far.mtu() == "1500"
 
 
-def test_a_name_that_is_no_machine_is_refused(far: Machine) -> None:
+def test_a_name_that_is_not_a_machine_is_refused(far: Machine) -> None:
     refused = far.verb("knobs", "-oProxyCommand=x@:y")
     assert refused.exit_status == 2
     assert far.verb("knobs", "root@far:no").exit_status == 2

@@ -113,7 +113,7 @@ def test_machines_that_do_not_answer_are_all_named(tmp_path: Path) -> None:
             SshHost(nodes, sshd.options)
 
 
-def test_a_machine_that_says_nothing_is_given_up_after_its_own_time(tmp_path: Path) -> None:
+def test_a_silent_machine_is_given_up_after_its_own_timeout(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost
     from sshd import Sshd
@@ -128,7 +128,7 @@ def test_a_machine_that_says_nothing_is_given_up_after_its_own_time(tmp_path: Pa
             SshHost(nodes, sshd.options)
 
 
-def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_once(
+def test_machines_of_a_file_are_reached_by_the_agents_key_with_limited_concurrency(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far_machines.need_ssh()
@@ -149,7 +149,7 @@ def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_onc
             now -= 1
 
     monkeypatch.setattr(Connector, "_connect", counted)
-    monkeypatch.setenv("HOME", str(tmp_path))  # no key of whoever runs this
+    monkeypatch.setenv("HOME", str(tmp_path))  # no key of the user who runs this
     with Sshd(tmp_path) as sshd, Agent(tmp_path, "user") as agent:
         monkeypatch.setenv("SSH_AUTH_SOCK", agent)
         (tmp_path / "user").rename(tmp_path / "not-on-disk-any-more")
@@ -166,7 +166,7 @@ def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_onc
     assert most == 2
 
 
-def test_a_name_of_sshs_own_configuration_is_enough(tmp_path: Path) -> None:
+def test_a_name_from_the_ssh_configuration_is_enough(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost
     from sshd import Sshd
@@ -195,7 +195,7 @@ def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:
         node = NodeSpec(name="far", address="127.0.0.1", port=second, jump=f"127.0.0.1:{first}")
         host = SshHost([node], sshd.options)
         machine = host._machines["far"]
-        # One session a connection: a program that stays needs a connection of its own.
+        # One session per connection: a background program needs a connection of its own.
         helper = machine.keep(["cat", "/proc/self/stat"])
         assert machine.run(["echo", "still here"]).text == "still here\n"
         eventually(helper.ended, "the helper did not end")
@@ -203,10 +203,8 @@ def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("python", ["", "old", "none"])
-def test_programs_are_started_on_machines_that_have_no_nearmetal(
-    far: far_machines.Far, tmp_path: Path, python: str
-) -> None:
-    """A Python is enough, and an older one: neither that of this side nor its packages are looked for there."""
+def test_programs_are_started_on_machines_without_nearmetal(far: far_machines.Far, tmp_path: Path, python: str) -> None:
+    """Any Python is enough, even an older one: neither this side's Python nor its packages are needed there."""
     for node in ("n0", "n1"):
         for path in {str(Path(nearmetal.__file__).parent), sys.prefix}:
             far.inside.run(["mount", "-t", "tmpfs", "tmpfs", path], node=node)
@@ -226,7 +224,7 @@ def test_programs_are_started_on_machines_that_have_no_nearmetal(
         assert done.files["crew.json"], done.reason
 
 
-def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(
+def test_a_hanging_command_is_ended_and_the_machine_stays_usable(
     far: far_machines.Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = far.host._machines["m0"]
@@ -238,7 +236,7 @@ def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(
     eventually(lambda: not running("1234.5"), "the command was left behind")
 
 
-def test_a_launch_that_hangs_is_ended_with_its_ranks(
+def test_a_hanging_launch_is_ended_with_its_ranks(
     far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = tmp_path / "nmbench"
@@ -251,7 +249,7 @@ def test_a_launch_that_hangs_is_ended_with_its_ranks(
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 
 
-def test_a_machine_that_vanishes_fails_the_trial_and_leaves_nothing_running(far: far_machines.Far) -> None:
+def test_a_machine_that_disappears_fails_the_trial_and_leaves_nothing_running(far: far_machines.Far) -> None:
     def pull_the_plug(shell: Shell, order: Order) -> Outcome:
         shell.add_node("n0")
         shell.start(["sleep", "2345.5"], node="n0")
@@ -266,7 +264,7 @@ def test_a_machine_that_vanishes_fails_the_trial_and_leaves_nothing_running(far:
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID, "the next trial reconnects"
 
 
-def test_knobs_come_back_by_themselves_when_the_connection_drops(far: far_machines.Far, tmp_path: Path) -> None:
+def test_knobs_are_restored_automatically_when_the_connection_drops(far: far_machines.Far, tmp_path: Path) -> None:
     def mtu() -> str:
         return far.inside.read("/sys/class/net/eth0/mtu", node="n0").decode().strip()
 
@@ -285,7 +283,7 @@ def test_knobs_come_back_by_themselves_when_the_connection_drops(far: far_machin
     eventually(lambda: mtu() == "1500", "the far watchdog did not put the MTU back")
 
 
-def test_a_trial_under_a_setting_puts_it_back_and_leaves_no_journal(
+def test_a_trial_with_a_setting_restores_it_and_leaves_no_journal(
     far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -300,7 +298,7 @@ def mtus(far: far_machines.Far) -> list[str]:
 
 
 def leave_changed(far: far_machines.Far, folder: Path) -> None:
-    """Let a trial die in the middle of a setting, without a watchdog: what it would have done is left to the verb."""
+    """Let a trial die in the middle of a setting, without a watchdog: restoring is left to the verb."""
 
     def die(shell: Shell, order: Order) -> Outcome:
         for node in ("n0", "n1"):
@@ -320,7 +318,7 @@ def leave_changed(far: far_machines.Far, folder: Path) -> None:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of journals of the test's own."""
+    """A separate directory of journals for the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return journal_folder()
 
@@ -336,7 +334,7 @@ def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
     assert refused.hint.startswith("run `nearmetal rollback m0` to restore them")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n1")
-    # As the watchdog leaves it: all is as it was, though the journal is open.
+    # As the watchdog leaves it: everything is as it was, but the journal is open.
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
     under = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
     assert "left settings changed" in under.reason
@@ -347,9 +345,7 @@ def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
 
 
-def test_a_profile_that_an_apply_left_on_a_far_machine_is_in_the_way_of_a_run(
-    far: far_machines.Far, state: Path
-) -> None:
+def test_a_profile_left_applied_on_a_far_machine_blocks_a_run(far: far_machines.Far, state: Path) -> None:
     shells = far.host.shells()
     shell = next(shells)
     shell.run(["ip", "link", "set", "eth0", "mtu", "1500"])
@@ -367,7 +363,7 @@ def test_a_profile_that_an_apply_left_on_a_far_machine_is_in_the_way_of_a_run(
     assert "left settings changed: nic.mtu of eth0, which was 1500 (on m0)" in under.reason
 
 
-def test_a_trial_sets_nothing_on_a_far_machine_whose_knobs_an_apply_holds(
+def test_a_trial_sets_nothing_on_a_far_machine_locked_by_apply(
     far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nearmetal.run.trial._LOCK_PATIENCE_S", 0.0)
@@ -377,7 +373,7 @@ def test_a_trial_sets_nothing_on_a_far_machine_whose_knobs_an_apply_holds(
     assert far.host.carry_out(under, carry_out).status is TrialStatus.VALID
 
 
-def test_of_an_apply_and_a_trial_on_a_far_machine_the_newest_is_put_back_first(
+def test_the_newest_of_an_apply_and_a_trial_on_a_far_machine_is_restored_first(
     far: far_machines.Far, state: Path
 ) -> None:
     (state / "m0").mkdir(mode=0o700, parents=True)
@@ -391,7 +387,7 @@ def test_of_an_apply_and_a_trial_on_a_far_machine_the_newest_is_put_back_first(
     assert mtus(far) == ["1500", "1500"]
 
 
-def test_on_a_terminal_the_roll_back_of_far_machines_is_offered(
+def test_on_a_terminal_rolling_back_far_machines_is_offered(
     far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_changed(far, state)
@@ -402,27 +398,27 @@ def test_on_a_terminal_the_roll_back_of_far_machines_is_offered(
     for shell in far.host.shells():
         settle_far(shell)
     assert mtus(far) == ["1500", "1500"]
-    told = capsys.readouterr()
-    assert told.out.count("put back: nic.mtu of eth0") == 2
-    assert "nearmetal rollback m1" in told.err
+    captured = capsys.readouterr()
+    assert captured.out.count("put back: nic.mtu of eth0") == 2
+    assert "nearmetal rollback m1" in captured.err
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 
 
 class Typed(io.StringIO):
-    """A terminal at which somebody has typed."""
+    """A terminal with typed input."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
+def test_a_killed_trial_is_rolled_back_machine_by_machine(
     far: far_machines.Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_changed(far, tmp_path)
     assert run(["rollback", "--journals", str(tmp_path)]) == 0
-    said = capsys.readouterr().err
-    assert "trials on far machines did not end: m0, m1" in said
-    assert "nearmetal rollback m0" in said
+    stderr = capsys.readouterr().err
+    assert "trials on far machines did not end: m0, m1" in stderr
+    assert "nearmetal rollback m0" in stderr
     for number, (name, left) in enumerate((("m0", ["1500", "1400"]), ("m1", ["1500", "1500"]))):
         (path,) = open_journals(tmp_path, name)
         with MachinesShell([far.host._machines[name]], [name], Site("", str(tmp_path)), Memory()) as shell:
@@ -450,10 +446,10 @@ def test_a_file_of_any_number_of_pieces_is_written(tmp_path: Path, monkeypatch: 
     far.close()
 
 
-@pytest.mark.parametrize("told", ["", "SIGTERM", "SIGHUP"])
-def test_what_a_session_made_on_a_machine_goes_with_it_when_it_is_killed(tmp_path: Path, told: str) -> None:
-    """Also where the far shell is told to end before its input does, as in a job that is cancelled."""
-    deeds = """
+@pytest.mark.parametrize("signal_name", ["", "SIGTERM", "SIGHUP"])
+def test_files_of_a_killed_session_are_removed_from_the_machine(tmp_path: Path, signal_name: str) -> None:
+    """Even if the far shell gets a signal before its input ends, as in a cancelled job."""
+    script = """
 import os, signal, sys
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.stream import ProgramCarrier
@@ -469,14 +465,14 @@ if sys.argv[1]:
     os.kill(int(machine.process), getattr(signal, sys.argv[1]))
 os.kill(os.getpid(), 9)
 """
-    argv = [sys.executable, "-c", deeds, told]
+    argv = [sys.executable, "-c", script, signal_name]
     session = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert session.returncode == -signal.SIGKILL, session.stderr
     assert session.stdout.split() == ["given-back", "kept"]
     eventually(lambda: not (tmp_path / "kept").exists(), "what the killed session made is still there")
-    assert (tmp_path / "given-back").exists(), "what was given back is another's now"
+    assert (tmp_path / "given-back").exists(), "a released folder may belong to another session"
 
 
 def running(word: str) -> bool:
-    """Return whether a process other than this one has a word in its command line."""
-    return any(word.encode() in said.split(b"\0") and pid != os.getpid() for pid, said in of_each_process("cmdline"))
+    """Return whether another process has a word in its command line."""
+    return any(word.encode() in line.split(b"\0") and pid != os.getpid() for pid, line in of_each_process("cmdline"))

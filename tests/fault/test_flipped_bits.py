@@ -1,4 +1,4 @@
-"""One flipped bit anywhere in a run directory: named, or without effect, and never another figure in silence.
+"""One flipped bit anywhere in a run directory: reported or without effect, but never a silently changed figure.
 
 `NEARMETAL_FLIPS` says how many flips are tried; `make verify-store` tries 10,000.
 """
@@ -28,7 +28,7 @@ FLIPS = int(os.environ.get("NEARMETAL_FLIPS", "300"))
 
 
 def traced(root: Path) -> Path:
-    """A run whose trial kept files as they were, beside samples with flags."""
+    """A run whose trial stored files unchanged, beside samples with flags."""
     info = RunInfo("t", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
     outcome = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3}, files={"trace/events": bytes(range(256)) * 9})
     ns = np.arange(400, dtype=np.int64).reshape(2, 200) ** 2
@@ -41,7 +41,7 @@ def traced(root: Path) -> Path:
 
 
 def search(root: Path) -> Path:
-    """The same as launches of a search."""
+    """The same for launches of a search."""
     traced(root)
     info = RunDir.open(root).info
     (root / "run.json").unlink()
@@ -71,16 +71,16 @@ def verifies(root: Path) -> bool:
 
 
 def everything(root: Path) -> str:
-    """Return a digest of all that figures are made of: each reader reads all that it can."""
+    """Return a digest of everything that figures are computed from: each reader reads all that it can."""
     run = opened(root)
-    told = [repr(run.info), run.study_text(), str(run.of_fabric)]
+    parts = [repr(run.info), run.study_text(), str(run.of_fabric)]
     for record in run.trials():
-        told += [repr(record), repr(run.files("traces", record)), repr(run.files("fabric", record))]
+        parts += [repr(record), repr(run.files("traces", record)), repr(run.files("fabric", record))]
         for cell in record.cells:
-            told += [run.values(record, cell).tobytes().hex(), repr(run.rows(record, cell).to_pydict())]
+            parts += [run.values(record, cell).tobytes().hex(), repr(run.rows(record, cell).to_pydict())]
         if record.cells:
-            told.append(repr(run.samples(record).to_pydict()))
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+            parts.append(repr(run.samples(record).to_pydict()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def everything_or_error(root: Path) -> str | NearmetalError:
@@ -99,27 +99,29 @@ def flip(path: Path, bit: int) -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_no_flipped_bit_changes_a_figure_in_silence(tmp_path: Path, kind: str) -> None:
+def test_no_flipped_bit_silently_changes_a_figure(tmp_path: Path, kind: str) -> None:
     root = MADE[kind](tmp_path / "run")
     files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.stat().st_size]
     sizes = [path.stat().st_size for path in files]
     whole = everything(root)
     rng = random.Random(20261122)
     for _ in range(FLIPS // len(MADE)):
-        # Half of them anywhere, half in a file drawn first: records are small beside samples.
+        # Half of them anywhere, half in a file drawn first, because records are small compared with samples.
         path = rng.choice(files) if rng.random() < 0.5 else rng.choices(files, sizes)[0]
         bit = rng.randrange(8 * path.stat().st_size)
         flip(path, bit)
-        said = everything_or_error(root)
-        assert isinstance(said, NearmetalError), f"bit {bit} of {path}: {'no word' if said == whole else 'CHANGED'}"
-        assert path.name in said.message or str(root) in said.message, said.message
+        found = everything_or_error(root)
+        assert isinstance(found, NearmetalError), (
+            f"bit {bit} of {path}: {'not reported' if found == whole else 'CHANGED'}"
+        )
+        assert path.name in found.message or str(root) in found.message, found.message
         assert not verifies(root)
         flip(path, bit)
     assert everything(root) == whole
 
 
-def test_no_flipped_bit_changes_values_that_are_read_alone(tmp_path: Path) -> None:
-    """Values are read without the rest of the file, and held against sums of their own."""
+def test_no_flipped_bit_changes_values_that_are_read_separately(tmp_path: Path) -> None:
+    """Values are read without the rest of the file, and checked against sums of their own."""
     run = opened(traced(tmp_path / "run"))
     (record,) = run.trials()
     (cell,) = record.cells
@@ -135,8 +137,8 @@ def test_no_flipped_bit_changes_values_that_are_read_alone(tmp_path: Path) -> No
     assert named > 20
 
 
-def test_values_are_of_the_bytes_that_were_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody writes to the file after its sums were found right and before it is decoded."""
+def test_values_are_decoded_from_the_checked_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes to the file after its sums were checked and before it is decoded."""
     run = opened(traced(tmp_path / "run"))
     (record,) = run.trials()
     (cell,) = record.cells
@@ -153,7 +155,7 @@ def test_values_are_of_the_bytes_that_were_summed(tmp_path: Path, monkeypatch: p
         run.values(record, cell)
 
 
-def test_a_piece_that_was_not_summed_is_never_decoded(tmp_path: Path) -> None:
+def test_a_piece_that_was_not_checked_is_never_decoded(tmp_path: Path) -> None:
     run = opened(traced(tmp_path / "run"))
     (record,) = run.trials()
     pieces = samples._Pieces(run.samples_path(record).stat().st_size)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.netns
 NODE = "n0"
 V0 = Target(NODE, "v0")
 ENDS = Endpoints((Endpoint(NODE, "v0", "10.0.0.1"), Endpoint(NODE, "v1", "10.0.0.2")), "10.0.0.0/24")
-# Waits for a condition in the shell, as long as pytest lets it.
+# Waits in the shell for a condition, until pytest times out.
 _UNTIL = 'until [ "$("$@")" = "$0" ]; do sleep 0.05; done'
 
 
@@ -53,7 +53,7 @@ def machine() -> Iterator[NamespaceShell]:
 
 @pytest.fixture
 def shell(machine: NamespaceShell) -> Iterator[NamespaceShell]:
-    """Yield the machine, and hold that every test leaves it as it was."""
+    """Yield the machine, and check that every test leaves it as it was."""
     before = _state(machine)
     yield machine
     machine.run(["ip", "link", "set", "v1", "up"], node=NODE)
@@ -99,7 +99,7 @@ SAFE_VALUES = {
 
 
 @pytest.mark.parametrize("name", SAFE_VALUES)
-def test_every_knob_of_veth_is_held_and_put_back(shell: NamespaceShell, tmp_path: Path, name: str) -> None:
+def test_every_knob_of_veth_is_held_and_restored(shell: NamespaceShell, tmp_path: Path, name: str) -> None:
     knob = find(name)
     target = V0 if name.startswith("nic.") else Target(NODE)
     before = knob.read(shell, target)
@@ -125,7 +125,7 @@ def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:
     shell.run(["ip", "link", "del", "t0"], node=NODE)
 
 
-def test_drivers_answer_reaches_the_user(shell: NamespaceShell, tmp_path: Path) -> None:
+def test_the_drivers_error_reaches_the_user(shell: NamespaceShell, tmp_path: Path) -> None:
     _needs_ethtool(shell)
     with pytest.raises(KnobError, match="Operation not supported"), hold(shell, ENDS, {"nic.rx-usecs": 0}, tmp_path):
         pytest.fail("veth has no coalescing")
@@ -133,30 +133,30 @@ def test_drivers_answer_reaches_the_user(shell: NamespaceShell, tmp_path: Path) 
         pytest.fail("above the maximum")
 
 
-def test_every_knob_reads_or_says_why_not(shell: NamespaceShell) -> None:
+def test_every_knob_is_read_or_gives_the_reason(shell: NamespaceShell) -> None:
     for knob in (knob for family in FAMILIES.values() for knob in family):
         reading = knob.read(shell, V0)
         assert (reading.value is None) == bool(reading.reason), knob.name
 
 
-def test_undo_script_does_what_undo_does(shell: NamespaceShell, tmp_path: Path) -> None:
+def test_undo_script_has_the_same_effect_as_undo(shell: NamespaceShell, tmp_path: Path) -> None:
     intended = plan(shell, {"nic.mtu": 1400, "nic.napi-defer-hard-irqs": 1}, [V0])
     begun = session.begin(shell, intended, tmp_path)
     begun.apply()
     shell.run(["ip", "link", "set", "v0", "txqueuelen", "1000"], node=NODE)
-    said = shell.run(["sh", "-c", begun.undo_script], node=NODE)
-    assert "put back: nic.mtu of n0/v0 to 1500" in said.text
+    finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+    assert "put back: nic.mtu of n0/v0 to 1500" in finished.text
     assert shell.run(["sh", "-c", begun.undo_script], node=NODE).text == ""
     begun.restore()
 
 
-def test_undo_script_leaves_what_somebody_else_set(shell: NamespaceShell, tmp_path: Path) -> None:
+def test_undo_script_leaves_values_set_by_another_program(shell: NamespaceShell, tmp_path: Path) -> None:
     begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
     begun.apply()
     shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
-    said = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
-    assert said.exit_status == 4
-    assert "left, another program set it: nic.mtu of n0/v0, now 1300" in said.text
+    finished = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
+    assert finished.exit_status == 4
+    assert "left, another program set it: nic.mtu of n0/v0, now 1300" in finished.text
     assert _mtu(shell) == "1300"
     shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
     begun.restore()
@@ -185,19 +185,19 @@ class TestWatchdog:
         with pytest.raises(TrialError, match=because):
             body()
 
-    def test_is_quiet_when_all_is_well(self, shell: NamespaceShell, tmp_path: Path) -> None:
+    def test_is_silent_without_faults(self, shell: NamespaceShell, tmp_path: Path) -> None:
         with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=WatchLimits(links=("v0",), look_ms=50)):
             assert _mtu(shell) == "1400"
         assert _mtu(shell) == "1500"
 
-    def test_disarmed_is_gone(self, shell: NamespaceShell, tmp_path: Path) -> None:
+    def test_ends_when_disarmed(self, shell: NamespaceShell, tmp_path: Path) -> None:
         dog = Watchdog.arm(shell, NODE, WatchLimits(look_ms=50), "exit 0", str(tmp_path / "report"))
         assert dog.alive()
         assert dog.disarm() == ""
         # An empty command line is that of a process that has ended, whether or not its parent has noticed.
         assert _until(shell, "", "sh", "-c", f"cat /proc/{dog.process}/cmdline 2>/dev/null")
 
-    def test_restores_although_it_cannot_write_its_report(self, shell: NamespaceShell, tmp_path: Path) -> None:
+    def test_restores_even_if_it_cannot_write_its_report(self, shell: NamespaceShell, tmp_path: Path) -> None:
         begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
         begun.apply()
         for place in (tmp_path / "moved away" / "report", Path("/proc/nowhere"), tmp_path):
@@ -206,8 +206,8 @@ class TestWatchdog:
             assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu"), place
         begun.restore()
 
-    def test_takes_an_undo_script_longer_than_an_argument_can_be(self, shell: NamespaceShell, tmp_path: Path) -> None:
-        # Linux takes 128 KiB an argument; 150 interrupts with an affinity each need more.
+    def test_accepts_an_undo_script_longer_than_an_argument_can_be(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        # Linux allows 128 KiB per argument; 150 interrupts with an affinity each need more.
         begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
         begun.apply()
         long = f": {'x' * 60 * 5000}\n{begun.undo_script}"
@@ -217,15 +217,15 @@ class TestWatchdog:
         assert _mtu(shell) == "1500"
         begun.restore()
 
-    def test_ends_only_after_it_has_put_everything_back(self, shell: NamespaceShell, tmp_path: Path) -> None:
+    def test_ends_only_after_restoring_everything(self, shell: NamespaceShell, tmp_path: Path) -> None:
         slow = f"touch {tmp_path}/began; sleep 0.3; touch {tmp_path}/done"
         dog = Watchdog.arm(shell, NODE, WatchLimits(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))
         assert _until(shell, str(tmp_path / "began"), "ls", str(tmp_path / "began"))
         assert "undo ended with status 0" in dog.disarm()
         assert (tmp_path / "done").exists()
 
-    def test_restores_when_it_is_told_to_end_by_another(self, shell: NamespaceShell, tmp_path: Path) -> None:
-        # A job that is cancelled, or a machine that shuts down, has SIGTERM for it and for the process that it guards.
+    def test_restores_on_sigterm_from_another_process(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        # A cancelled job or a shutdown sends SIGTERM to it and to the process that it guards.
         begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path, guard=WatchLimits(look_ms=50))
         begun.apply()
         shell.run(["kill", str(begun.watchdogs[0].process)], node=NODE)
@@ -256,7 +256,7 @@ def test_roll_back_in_another_process_on_real_devices(shell: NamespaceShell, tmp
 
 
 def _network_of_a_new_namespace() -> str:
-    """Return how a network namespace is known in a process that makes it and ends."""
+    """Return the identity of a new network namespace, as seen by a process that makes it and ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     ours, theirs = os.pipe()
     child = os.fork()
@@ -268,8 +268,8 @@ def _network_of_a_new_namespace() -> str:
         finally:
             os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours) as said:
-        network = said.read()
+    with os.fdopen(ours) as output:
+        network = output.read()
     os.waitpid(child, 0)
     return network
 
@@ -277,8 +277,8 @@ def _network_of_a_new_namespace() -> str:
 _NEW_NETWORK = 0x40000000
 
 
-def test_a_namespace_whose_number_was_another_ones_is_not_taken_for_it() -> None:
-    """The kernel gives the numbers of namespaces out again; what one left changed is not the next one's."""
+def test_a_namespace_with_a_reused_number_is_not_mistaken_for_the_old_one() -> None:
+    """The kernel reuses the numbers of namespaces; settings that one left changed do not belong to the next."""
     known: dict[str, str] = {}
     for _ in range(1000):
         network = _network_of_a_new_namespace()
@@ -289,7 +289,7 @@ def test_a_namespace_whose_number_was_another_ones_is_not_taken_for_it() -> None
             break
         known[number] = network
     else:
-        pytest.fail("no number was given out again")
+        pytest.fail("the kernel reused no number")
     then, now = (Place("m", "h", "b", one, "mnt:[1]") for one in (known[number], network))
     assert claim(then, Present(now, 1.0), 0.0)[0] is Claim.ELSEWHERE
     assert claim(now, Present(now, 1.0), 0.0)[0] is Claim.MINE

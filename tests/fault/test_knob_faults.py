@@ -1,4 +1,4 @@
-"""Whatever happens on the way, the settings end as the snapshot says."""
+"""Whatever happens during a session, the settings end as in the snapshot."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_kill_at_every_journal_record_and_write(machine: KnobMachine, folder: Pa
         assert machine.state() == as_found, f"after a kill at event {event}"
         assert open_journals(folder) == []
         event += 1
-    assert event >= 2 + 4 * len(SETTING), "the loop must have walked every record and every write"
+    assert event >= 2 + 4 * len(SETTING), "the loop must have visited every record and every write"
 
 
 @pytest.mark.parametrize("text", sorted(set(ERRNO_TEXTS) - {"Device or resource busy"}))
@@ -79,7 +79,7 @@ def test_each_errno_on_each_write(machine: KnobMachine, folder: Path, text: str,
     assert not list(folder.glob("*.journal"))
 
 
-def test_busy_is_tried_again(machine: KnobMachine, folder: Path) -> None:
+def test_a_busy_device_is_tried_again(machine: KnobMachine, folder: Path) -> None:
     answers = [AnswerError("Device or resource busy")] * 2
 
     def busy_twice(_what: str) -> None:
@@ -90,7 +90,7 @@ def test_busy_is_tried_again(machine: KnobMachine, folder: Path) -> None:
         assert held.facts == {"knob.nic.rx-frames": "8", "knob.was.nic.rx-frames": "32"}
 
 
-def test_full_disk_before_the_first_write_means_no_write(
+def test_a_full_disk_before_the_first_write_prevents_any_write(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_descriptor: int, _data: bytes) -> int:
@@ -103,7 +103,7 @@ def test_full_disk_before_the_first_write_means_no_write(
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_disk_that_fills_up_in_the_middle_restores(
+def test_a_disk_that_fills_up_midway_restores_everything(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_found = machine.state()
@@ -122,7 +122,7 @@ def test_disk_that_fills_up_in_the_middle_restores(
     assert machine.state() == as_found
 
 
-def test_body_that_raises_restores(machine: KnobMachine, folder: Path) -> None:
+def test_an_exception_in_the_body_restores_everything(machine: KnobMachine, folder: Path) -> None:
     as_found = machine.state()
 
     def body() -> None:
@@ -150,7 +150,7 @@ def test_a_trial_whose_setting_somebody_put_back_meanwhile_does_not_count(machin
         pass
 
 
-def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachine, folder: Path) -> None:
+def test_values_that_cannot_be_restored_are_quarantined_with_a_script(machine: KnobMachine, folder: Path) -> None:
     stuck = []
 
     def refuse_later(what: str) -> None:
@@ -169,7 +169,7 @@ def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachi
 
 
 def _abandoned(machine: KnobMachine, folder: Path) -> Path:
-    """Apply a setting and walk away, as a killed process does."""
+    """Apply a setting and leave it, like a killed process."""
     intended = plan(machine, SETTING, TARGETS)
     begun = session.begin(machine, intended, folder)
     begun.apply()
@@ -177,7 +177,7 @@ def _abandoned(machine: KnobMachine, folder: Path) -> Path:
     return begun.journal.path
 
 
-def test_roll_back_leaves_and_names_what_somebody_else_changed(machine: KnobMachine, folder: Path) -> None:
+def test_roll_back_leaves_and_names_values_changed_by_another_program(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
     machine.set_nic("eth1", gro="off")
     machine.set_nic("eth1", rx_usecs="77")
@@ -201,7 +201,7 @@ def test_what_somebody_set_since_it_was_saved_is_not_overwritten(machine: KnobMa
     assert undone.foreign == ("nic.rx-usecs of eth1, which was 16, is 77: another program set it",)
 
 
-def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, folder: Path) -> None:
+def test_a_second_roll_back_writes_nothing(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
     assert rollback.roll_back(machine, path).put_back
     machine.writes.clear()
@@ -218,7 +218,7 @@ def test_after_a_reboot_there_is_nothing_to_undo(machine: KnobMachine, folder: P
     assert open_journals(folder) == []
 
 
-def test_a_device_that_is_gone_is_named(machine: KnobMachine, folder: Path) -> None:
+def test_a_missing_device_is_named(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
     (machine.root / "eth1.nic").unlink()
     undone = rollback.roll_back(machine, path)
@@ -226,7 +226,7 @@ def test_a_device_that_is_gone_is_named(machine: KnobMachine, folder: Path) -> N
     assert machine.read("/proc/sys/net/core/busy_read") == b"0\n"
 
 
-def test_journal_torn_at_the_end_is_read_and_torn_inside_is_refused(machine: KnobMachine, folder: Path) -> None:
+def test_a_journal_torn_at_its_end_is_read_and_one_torn_inside_is_refused(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
     content = path.read_bytes()
     path.write_bytes(content[:-5])
@@ -238,7 +238,7 @@ def test_journal_torn_at_the_end_is_read_and_torn_inside_is_refused(machine: Kno
         read_state(path)
 
 
-def test_one_session_a_host(machine: KnobMachine, folder: Path) -> None:
+def test_only_one_session_per_host(machine: KnobMachine, folder: Path) -> None:
     with host_lock(folder), pytest.raises(TrialError, match=str(os.getpid())), hold(machine, ENDS, SETTING, folder):
         pytest.fail("the lock is taken")
     assert machine.writes == []
@@ -257,7 +257,7 @@ def test_a_block_that_is_to_be_locked_keeps_other_sessions_out(machine: KnobMach
     assert machine.writes == []
 
 
-def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: Path) -> None:
+def test_a_lock_that_is_about_to_be_released_is_waited_for(machine: KnobMachine, folder: Path) -> None:
     held, release = threading.Event(), threading.Event()
 
     def other_session() -> None:
@@ -274,7 +274,7 @@ def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: 
     other.join()
 
 
-def test_undo_scripts_are_on_the_disk_before_the_first_write_and_gone_after_a_good_end(
+def test_undo_scripts_are_on_disk_before_the_first_write_and_removed_after_a_clean_end(
     machine: KnobMachine, folder: Path
 ) -> None:
     seen: list[tuple[int, str]] = []
@@ -289,7 +289,7 @@ def test_undo_scripts_are_on_the_disk_before_the_first_write_and_gone_after_a_go
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_a_power_cut_before_any_write_finds_the_journal_and_the_undo_script_on_the_disk(
+def test_a_power_cut_before_any_write_leaves_the_journal_and_the_undo_script_on_disk(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fsync = os.fsync
@@ -321,7 +321,7 @@ def test_a_power_cut_before_any_write_finds_the_journal_and_the_undo_script_on_t
     begun.journal.close()
 
 
-def test_an_undo_script_that_cannot_be_written_means_no_write(
+def test_an_undo_script_that_cannot_be_written_prevents_any_write(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_scripts(path: Path, content: bytes) -> int:
@@ -336,7 +336,7 @@ def test_an_undo_script_that_cannot_be_written_means_no_write(
     assert machine.writes == []
 
 
-def test_a_record_torn_by_a_full_disk_does_not_damage_what_comes_after_it(
+def test_a_record_torn_by_a_full_disk_does_not_damage_later_records(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
@@ -355,9 +355,7 @@ def test_a_record_torn_by_a_full_disk_does_not_damage_what_comes_after_it(
     assert read_state(begun.journal.path).end is EndState.RESTORED
 
 
-def test_a_journal_that_cannot_be_read_back_does_not_keep_settings_from_being_restored(
-    machine: KnobMachine, folder: Path
-) -> None:
+def test_a_journal_that_cannot_be_read_back_does_not_prevent_restoring(machine: KnobMachine, folder: Path) -> None:
     as_found = machine.state()
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
@@ -366,7 +364,7 @@ def test_a_journal_that_cannot_be_read_back_does_not_keep_settings_from_being_re
     assert machine.state() == as_found
 
 
-def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
+def test_stuck_values_are_reported_even_if_the_journal_cannot_be_ended(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse: list[bool] = []
@@ -390,7 +388,7 @@ def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
     assert machine.nic("eth1")["rx-frames"] == "32"
 
 
-def test_files_that_cannot_be_removed_after_a_good_end_are_no_failure(
+def test_files_that_cannot_be_removed_after_a_clean_end_are_not_an_error(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unlink = Path.unlink
@@ -408,7 +406,7 @@ def test_files_that_cannot_be_removed_after_a_good_end_are_no_failure(
     assert machine.nic("eth1")["rx-usecs"] == "16"
 
 
-def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
+def test_a_setting_is_confirmed_on_disk_before_its_watchdog_is_ended(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
@@ -419,19 +417,19 @@ def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
     assert ends == [EndState.CONFIRMED]
 
 
-def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, folder: Path) -> None:
+def test_a_setting_that_no_longer_holds_is_not_confirmed(machine: KnobMachine, folder: Path) -> None:
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
     machine.set_nic("eth1", rx_usecs="16")
     with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 0 and is 16"):
         begun.confirm()
-    assert read_state(begun.journal.path).end is None, "a roll-back names it, should this process die now"
+    assert read_state(begun.journal.path).end is None, "a roll-back would name it if this process died now"
     begun.restore()
     assert read_state(begun.journal.path).end is EndState.RESTORED
 
 
 @pytest.mark.parametrize("fails", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
-def test_a_confirmation_that_does_not_reach_the_disk_is_not_read_later(
+def test_a_confirmation_that_does_not_reach_the_disk_does_not_count_later(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, fails: BaseException
 ) -> None:
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
@@ -449,7 +447,7 @@ def test_a_confirmation_that_does_not_reach_the_disk_is_not_read_later(
     begun.restore()
 
 
-def test_who_dies_while_a_failed_confirmation_is_undone_leaves_an_open_journal(
+def test_a_process_that_dies_while_undoing_a_failed_confirmation_leaves_an_open_journal(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_found = machine.state()

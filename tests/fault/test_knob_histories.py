@@ -24,7 +24,7 @@ PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
     ("seed", "histories", "over"),
     [(1, 6, ""), (100, 4, ""), (1214, 1, ""), (5840, 1, ""), (1, 2, "ssh"), (6, 1, "slurm")],
 )
-def test_no_setting_is_left_changed_without_being_named(seed: int, histories: int, over: str) -> None:
+def test_no_setting_is_silently_left_changed(seed: int, histories: int, over: str) -> None:
     if over:
         far_machines.need_ssh()
     if over == "slurm" and slurm.why_not():
@@ -44,7 +44,7 @@ def test_no_setting_is_left_changed_without_being_named(seed: int, histories: in
     assert "otherwise wrong** | **0** |" in played.text
 
 
-def test_the_player_of_the_lab_needs_no_package_of_others() -> None:
+def test_the_player_in_the_lab_needs_only_the_standard_library() -> None:
     paths = [str(PLAYER.parent), str(Path(nearmetal.__file__).parents[1])]
     program = f"import sys; sys.path[:0] = {paths}; import knob_lab; knob_lab.stand_in('.'); import knob_histories"
     alone = process.run([sys.executable, "-S", "-I", "-c", program], timeout_s=600)

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def abandoned(machine: KnobMachine, folder: Path, **setting: str) -> Path:
-    """Apply a setting and walk away, as a killed process does."""
+    """Apply a setting and leave it, like a killed process."""
     wanted = {f"nic.{name.replace('_', '-')}": value for name, value in setting.items()}
     begun = session.begin(machine, plan(machine, wanted, [ETH1]), folder)
     begun.apply()
@@ -72,7 +72,7 @@ def put_back(machine: KnobMachine, folder: Path, *, force: bool = False) -> bool
 
 
 class TestOrder:
-    def test_of_two_sessions_the_newest_is_put_back_first(self, machine: KnobMachine, folder: Path) -> None:
+    def test_the_newest_of_two_sessions_is_restored_first(self, machine: KnobMachine, folder: Path) -> None:
         abandoned(machine, folder, mtu="1400")
         abandoned(machine, folder, mtu="1300")
         assert put_back(machine, folder)
@@ -87,7 +87,7 @@ class TestOrder:
         os.utime(first, (2e9, 2e9))
         assert open_journals(folder) == [second, first]
 
-    def test_nothing_is_set_after_a_session_that_did_not_end(self, machine: KnobMachine, folder: Path) -> None:
+    def test_nothing_is_set_while_a_session_has_not_ended(self, machine: KnobMachine, folder: Path) -> None:
         abandoned(machine, folder, mtu="1400")
         machine.writes.clear()
         with (
@@ -98,7 +98,7 @@ class TestOrder:
         assert "`nearmetal rollback`" in refused.value.hint
         assert machine.writes == []
 
-    def test_a_session_that_wrote_nothing_is_in_nobodys_way(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_session_that_wrote_nothing_blocks_no_other(self, machine: KnobMachine, folder: Path) -> None:
         session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder).journal.close()
         refuse_unfinished(machine, folder)
         assert put_back(machine, folder)
@@ -106,21 +106,21 @@ class TestOrder:
 
 
 class TestFile:
-    def test_what_is_appended_is_what_the_journal_tells(self, machine: KnobMachine, folder: Path) -> None:
+    def test_appended_records_are_read_back_from_the_journal(self, machine: KnobMachine, folder: Path) -> None:
         begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
         begun.apply()
         assert begun.journal.state == read_state(begun.journal.path)
         assert begun.journal.state.touched()
         begun.journal.close()
 
-    def test_a_confirmed_session_holds_its_journal_no_longer(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_confirmed_session_closes_its_journal(self, machine: KnobMachine, folder: Path) -> None:
         begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
         begun.apply()
         before = len([*OPEN.iterdir()])
         assert begun.confirm() is EndState.CONFIRMED
         assert len([*OPEN.iterdir()]) == before - 1
 
-    def test_a_watchdog_is_disarmed_once_and_missed_by_nobody(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_watchdog_is_disarmed_only_once(self, machine: KnobMachine, folder: Path) -> None:
         asked: list[str] = []
         dog = SimpleNamespace(disarm=lambda: asked.append("disarm") or "", alive=lambda: not asked)
         begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
@@ -130,7 +130,7 @@ class TestFile:
         assert asked == ["disarm"]
         assert not begun.unguarded()
 
-    def test_what_a_power_loss_left_of_the_first_write_is_in_nobodys_way(self, folder: Path) -> None:
+    def test_remains_of_a_first_write_after_a_power_loss_block_no_session(self, folder: Path) -> None:
         path = folder / "x.journal"
         path.with_name("x.journal.unborn").write_bytes(b"half")
         os.close(put_durably(path, b"whole"))
@@ -158,9 +158,7 @@ class TestFile:
         with pytest.raises(ForeignFileError, match="is damaged at line 3"):
             read_state(path)
 
-    def test_a_last_line_that_is_torn_is_left_out_and_one_before_it_is_damage(
-        self, machine: KnobMachine, folder: Path
-    ) -> None:
+    def test_a_torn_last_line_is_ignored_but_an_earlier_one_is_damage(self, machine: KnobMachine, folder: Path) -> None:
         path = abandoned(machine, folder, mtu="1400")
         *lines, last = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(lines))
@@ -189,7 +187,7 @@ class TestState:
         machines={"n0": ("far", "boot of far"), "n2": ("far", "boot of far"), "n1": ("other", "another")},
     )
 
-    def test_a_far_machine_is_told_of_its_own_values_by_its_own_names(self) -> None:
+    def test_a_far_machine_gets_only_its_own_values_under_its_own_names(self) -> None:
         far = self.STATE.on("far")
         assert {number: (cell.target, cell.node) for number, cell in far.cells.items()} == {
             1: ("eth1", ""),
@@ -200,7 +198,7 @@ class TestState:
         assert self.STATE.on("other").boot_id == "another"
         assert self.STATE.on("nobody").boot_id == ""
 
-    def test_a_write_that_nobody_saw_the_end_of_leaves_what_it_may_disturb_unseen(self) -> None:
+    def test_values_that_an_unconfirmed_write_may_disturb_count_as_unseen(self) -> None:
         begun = replace(self.STATE, unfinished=1)
         assert [begun.unseen(cell) for cell in self.CELLS.values()] == [True, True, False]
         assert not any(self.STATE.unseen(cell) for cell in self.CELLS.values())
@@ -226,7 +224,7 @@ class TestPlace:
             (Place(), 9, Claim.UNKNOWN),
         ],
     )
-    def test_what_a_journal_is_to_this_place(self, then: Place, up_s: int, what: Claim) -> None:
+    def test_how_a_journal_relates_to_this_machine(self, then: Place, up_s: int, what: Claim) -> None:
         assert claim(then, Present(HERE, up_s), elapsed_s=100)[0] is what
 
     @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ class TestPlace:
             ("/etc/machine-id", "machine-2\n"),
         ],
     )
-    def test_what_is_not_of_this_place_stays_open_and_is_named(
+    def test_journals_of_other_places_stay_open_and_are_named(
         self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str], path: str, text: str
     ) -> None:
         journal = abandoned(machine, folder, mtu="1400")
@@ -252,7 +250,9 @@ class TestPlace:
         assert put_back(machine, folder)
         assert machine.nic("eth1")["mtu"] == "1500"
 
-    def test_another_machine_of_a_shared_home_is_not_a_reboot(self, machine: KnobMachine, folder: Path) -> None:
+    def test_another_machine_with_a_shared_home_is_not_taken_for_a_reboot(
+        self, machine: KnobMachine, folder: Path
+    ) -> None:
         journal = abandoned(machine, folder, mtu="1400")
         moved(machine, "/proc/sys/kernel/random/boot_id", "boot-2\n")
         moved(machine, "/proc/uptime", "999999.00 1.00\n")
@@ -260,7 +260,7 @@ class TestPlace:
         assert open_journals(folder) == [journal]
         refuse_unfinished(machine, folder)
 
-    def test_after_a_reboot_nothing_is_left_to_do(
+    def test_after_a_reboot_there_is_nothing_to_restore(
         self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         abandoned(machine, folder, mtu="1400")
@@ -281,7 +281,7 @@ class TestPlace:
         assert put_back(machine, folder, force=True)
         assert machine.nic("eth1")["mtu"] == "1500"
 
-    def test_what_nobody_can_put_back_any_more_is_given_up(self, machine: KnobMachine, folder: Path) -> None:
+    def test_values_that_can_no_longer_be_restored_are_given_up(self, machine: KnobMachine, folder: Path) -> None:
         journal = abandoned(machine, folder, mtu="1400")
         moved(machine, "/proc/self/ns/net", "net:[2]\n")
         assert not put_back(machine, folder)
@@ -289,7 +289,7 @@ class TestPlace:
         assert put_back(machine, folder)
         assert read_state(journal).end is EndState.FORGOTTEN
 
-    def test_a_device_of_another_name_is_named_and_stays_open(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_renamed_device_is_named_and_its_journal_stays_open(self, machine: KnobMachine, folder: Path) -> None:
         journal = abandoned(machine, folder, mtu="1400")
         (machine.root / "eth1.nic").rename(machine.root / "eth7.nic")
         moved(machine, "/routes", "3: eth7: <UP> mtu 1400\n")
@@ -299,7 +299,7 @@ class TestPlace:
 
 
 def as_format_1(path: Path) -> None:
-    """Write a journal again as the first version did."""
+    """Rewrite a journal in the first version's format."""
     state = read_state(path)
     cells = [
         {key: value for key, value in cell_record(cell).items() if key not in {"place", "key", "node"}}
@@ -316,7 +316,7 @@ def as_format_1(path: Path) -> None:
 
 class TestDamage:
     @pytest.mark.parametrize("damage", [b"", b"\0" * 50, b'{"crc":"00000000","record":{}}\n{}\n'])
-    def test_one_damaged_journal_does_not_keep_others_from_being_put_back(
+    def test_one_damaged_journal_does_not_prevent_restoring_others(
         self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str], damage: bytes
     ) -> None:
         abandoned(machine, folder, mtu="1400")
@@ -325,11 +325,11 @@ class TestDamage:
         with pytest.raises(UnfinishedError, match=broken.name):
             refuse_unfinished(machine, folder)
         assert not put_back(machine, folder)
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         assert machine.nic("eth1")["mtu"] == "1500"
-        assert "unknown: nic.rx-frames of eth1 32" in said.out
-        assert f"{broken.name}.0.undo.sh" in said.err
-        assert f"{broken.name}.damaged" in said.err
+        assert "unknown: nic.rx-frames of eth1 32" in captured.out
+        assert f"{broken.name}.0.undo.sh" in captured.err
+        assert f"{broken.name}.damaged" in captured.err
         refuse_unfinished(machine, folder)
         assert put_back(machine, folder), "damage is named once"
 
@@ -345,7 +345,7 @@ class TestDamage:
         assert [path for path, _ in survey(folder).journals] == [still, kept]
         assert not list(folder.glob("*.unborn"))
 
-    def test_a_roll_back_works_where_nothing_can_be_written(
+    def test_a_roll_back_works_on_a_read_only_file_system(
         self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         abandoned(machine, folder, mtu="1400")
@@ -361,7 +361,7 @@ class TestDamage:
 
 class TestTrust:
     @pytest.mark.parametrize("mode", [0o622, 0o606, 0o666])
-    def test_a_journal_that_others_can_write_is_not_acted_upon(
+    def test_a_journal_writable_by_others_is_not_acted_upon(
         self, machine: KnobMachine, folder: Path, mode: int
     ) -> None:
         path = abandoned(machine, folder, mtu="1400")
@@ -369,7 +369,7 @@ class TestTrust:
         machine.writes.clear()
         assert not put_back(machine, folder)
         assert machine.writes == []
-        assert path.exists(), "it is not ours to rename"
+        assert path.exists(), "a journal of another user must not be renamed"
 
     def test_a_journal_of_another_user_is_not_acted_upon(
         self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -381,12 +381,12 @@ class TestTrust:
             trusted_bytes(path)
         assert trusted_bytes(path, owners=frozenset({path.stat().st_uid}))
 
-    def test_a_directory_that_others_can_write_is_refused(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_directory_writable_by_others_is_refused(self, machine: KnobMachine, folder: Path) -> None:
         folder.chmod(0o777)
         with pytest.raises(UntrustedError, match="can be written by others"), host_lock(folder):
-            pytest.fail("anybody could put a journal there")
+            pytest.fail("any user could put a journal there")
 
-    def test_neither_a_pipe_nor_a_device_is_read(self, folder: Path) -> None:
+    def test_pipes_and_devices_are_not_read(self, folder: Path) -> None:
         os.mkfifo(folder / "pipe", 0o600)
         with pytest.raises(UntrustedError, match="not a regular file"):
             trusted_bytes(folder / "pipe")
@@ -402,7 +402,7 @@ class TestTrust:
             {"old": "$(reboot)"},
         ],
     )
-    def test_a_roll_back_writes_only_where_the_table_of_knobs_points(
+    def test_a_roll_back_writes_only_to_files_in_the_table_of_knobs(
         self, machine: KnobMachine, folder: Path, forged: dict[str, str]
     ) -> None:
         path = abandoned(machine, folder, mtu="1400")
@@ -421,9 +421,7 @@ class TestTrust:
         assert machine.state() == before
 
 
-def test_journals_are_in_one_place_whatever_directory_a_verb_is_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journals_are_in_one_place_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for relative in ("state", "", "./x"):
         monkeypatch.setenv("XDG_STATE_HOME", relative)
@@ -432,16 +430,16 @@ def test_journals_are_in_one_place_whatever_directory_a_verb_is_started_in(
     assert journal_folder() == Path("/var/state/nearmetal/journal")
 
 
-def test_what_the_roll_back_did_is_exact(machine: KnobMachine, folder: Path) -> None:
+def test_the_report_of_a_roll_back_is_exact(machine: KnobMachine, folder: Path) -> None:
     undone = roll_back(machine, abandoned(machine, folder, mtu="1400", rx_frames="8"))
     assert sorted(undone.put_back) == ["nic.mtu of eth1", "nic.rx-frames of eth1"]
     assert not undone.unproven
 
 
-def test_what_is_left_is_named_before_the_journal_ends(
+def test_remaining_changes_are_named_before_the_journal_ends(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who is killed after the last record is not asked again."""
+    """After the last record, a killed roll-back is not repeated."""
 
     def killed(self: Journal, record: dict[str, Any]) -> None:
         raise SystemExit(f"killed before the record {record}")
@@ -455,16 +453,14 @@ def test_what_is_left_is_named_before_the_journal_ends(
 
 
 class TestNames:
-    """Journals under another name of this machine, in a folder beside its own: homes are shared."""
+    """Journals under another name of this machine, in a folder beside its own, because homes are shared."""
 
     @pytest.fixture
     def other(self, folder: Path) -> Path:
         (folder / "far").mkdir()
         return folder / "far"
 
-    def test_the_newest_is_put_back_first_under_whatever_name(
-        self, machine: KnobMachine, folder: Path, other: Path
-    ) -> None:
+    def test_the_newest_is_restored_first_under_any_name(self, machine: KnobMachine, folder: Path, other: Path) -> None:
         for place, mtu in ((other, "1400"), (folder, "1300"), (other, "1200")):
             abandoned(machine, place, mtu=mtu)
         with pytest.raises(UnfinishedError, match="mtu of eth1, which was 1300"):
@@ -481,19 +477,19 @@ class TestNames:
         assert machine.nic("eth1")["mtu"] == "1400"
         assert open_journals(other) == [path]
 
-    def test_what_is_damaged_is_named_and_stays_for_its_own_machine(
+    def test_damaged_journals_are_named_and_kept_for_their_own_machine(
         self, machine: KnobMachine, folder: Path, other: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = abandoned(machine, other, mtu="1400")
         path.write_bytes(b"")
         refuse_unfinished(machine, other, "far")
         assert not put_back(machine, folder)
-        said = capsys.readouterr()
-        assert "unknown: nic.mtu of eth1" in said.out
-        assert "`nearmetal rollback far` on this side sets it aside" in said.err
+        captured = capsys.readouterr()
+        assert "unknown: nic.mtu of eth1" in captured.out
+        assert "`nearmetal rollback far` on this side sets it aside" in captured.err
         assert path.exists()
 
-    def test_a_session_that_lives_under_another_name_is_left_alone(
+    def test_a_live_session_under_another_name_is_left_alone(
         self, machine: KnobMachine, folder: Path, other: Path
     ) -> None:
         path = abandoned(machine, other, mtu="1400")

@@ -1,4 +1,4 @@
-"""What goes wrong with the lab from outside: each ends as a clear error that names the next step."""
+"""Faults of the lab from outside: each ends in a clear error that names the next step."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def boot(emulator: Path) -> Boot:
     return Boot(str(emulator), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))
 
 
-def test_an_order_goes_in_and_its_outcome_comes_out(host: lab.LabHost) -> None:
+def test_an_order_is_carried_out_and_returns_its_outcome(host: lab.LabHost) -> None:
     outcome = host.carry_out(ORDER, lambda *_: pytest.fail("the body must run inside"))
     assert outcome.status is TrialStatus.VALID
     assert outcome.said == "latency"
     assert outcome.facts["lab.virtual_time"] is True
 
 
-def test_blocks_take_turns_over_boots_with_seeds_of_their_own(host: lab.LabHost, tmp_path: Path) -> None:
+def test_blocks_alternate_between_boots_with_their_own_seeds(host: lab.LabHost, tmp_path: Path) -> None:
     outcomes = [host.carry_out(replace(ORDER, block=block), lambda *_: pytest.fail("outside")) for block in range(5)]
     assert [one.facts["lab.variant"] for one in outcomes] == [0, 1, 2, 0, 1]
     snapshots = sorted((tmp_path / "cache" / "nearmetal" / "lab").glob("snapshot-*"))
@@ -84,7 +84,7 @@ def test_blocks_take_turns_over_boots_with_seeds_of_their_own(host: lab.LabHost,
     assert sorted(seeds) == ["0", "1", "2"]
 
 
-def test_no_emulator_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_emulator_is_reported_with_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="not installed") as caught:
         lab.find_emulator()
@@ -111,10 +111,10 @@ def test_an_emulator_that_refuses_its_arguments_is_quoted(emulator: Path, monkey
         ("torn", "cut short or foreign"),
     ],
 )
-def test_a_life_that_ends_badly_costs_its_trial_alone(
+def test_a_machine_that_fails_costs_only_its_own_trial(
     host: lab.LabHost, monkeypatch: pytest.MonkeyPatch, mode: str, reason: str
 ) -> None:
-    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))  # the snapshot is made
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))  # make the snapshot
     monkeypatch.setenv("LAB_EMULATOR", mode)
     outcome = host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     assert outcome.status is TrialStatus.FAILED
@@ -132,7 +132,7 @@ def test_a_panic_shows_the_console_without_the_stack(host: lab.LabHost, monkeypa
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
-def test_a_life_without_end_meets_its_limit(
+def test_an_endless_machine_meets_its_time_limit(
     emulator: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
@@ -144,7 +144,7 @@ def test_a_life_without_end_meets_its_limit(
 
 @pytest.fixture
 def cluster(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.LabHost]:
-    """Two machines of the stand-in, which is never coupled; the snapshot is made."""
+    """Two machines of the stand-in, which is never coupled; their snapshot exists."""
     with contextlib.closing(lab.open_lab({"nodes": 2}, lambda _: None)) as opened:
         opened.carry_out(ORDER, lambda *_: pytest.fail("outside"))
         yield opened
@@ -167,7 +167,7 @@ def test_the_first_machine_answers_and_the_others_end_with_it(cluster: lab.LabHo
         (("uncoupled", "serves"), r"^node 0: the emulator ended with status 70: wire: node 0: node 1 has ended"),
     ],
 )
-def test_a_machine_that_ends_takes_its_cluster_along_and_is_named(
+def test_a_machine_that_ends_stops_its_cluster_and_is_named(
     cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch, modes: tuple[str, str], reason: str
 ) -> None:
     for node, mode in enumerate(modes):
@@ -182,7 +182,7 @@ def launches(*labels: str) -> list[Order]:
     return [replace(ORDER, trial=i, workload=replace(ORDER.workload, label=label)) for i, label in enumerate(labels)]
 
 
-def test_launches_on_one_path_share_machines_and_a_failure_is_the_last_of_them(
+def test_launches_on_one_path_share_machines_until_one_fails(
     cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = list(cluster.carry_out_together(launches("a", "b")))
@@ -198,9 +198,7 @@ def test_launches_on_one_path_share_machines_and_a_failure_is_the_last_of_them(
     assert "status -9" in outcomes[1].reason
 
 
-def test_warm_machines_carry_out_a_launch_before_that_nobody_sees(
-    cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_machines_carry_out_a_hidden_launch_first(cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(lab.open_lab({"nodes": 2, "warm_machines": True}, lambda _: None)) as opened:
         outcomes = list(opened.carry_out_together(launches("a", "b")))
         assert [(one.said, one.facts["lab.launch"]) for one in outcomes] == [("a", 2), ("b", 3)]
@@ -212,7 +210,7 @@ def test_warm_machines_carry_out_a_launch_before_that_nobody_sees(
         assert (outcome.status, outcome.facts["lab.launch"]) == (TrialStatus.FAILED, 1)
 
 
-def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(cluster: lab.LabHost) -> None:
+def test_only_launches_on_one_path_share_machines_up_to_the_given_number(cluster: lab.LabHost) -> None:
     other = replace(ORDER, path=PathOrder("other", "native"))
     assert [len(life) for life in cluster.together([ORDER, other, ORDER])] == [1, 1, 1]
     with contextlib.closing(lab.open_lab({"nodes": 2, "launches": 2}, lambda _: None)) as opened:
@@ -226,7 +224,7 @@ def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(clust
         lab.open_lab({"warm_machines": True}, lambda _: None)
 
 
-def test_lives_with_guests_come_first(cluster: lab.LabHost) -> None:
+def test_trials_with_guests_run_first(cluster: lab.LabHost) -> None:
     guests = replace(ORDER, path=PathOrder("guests", "guest-vf"))
     assert cluster.together([ORDER, guests, ORDER]) == [[ORDER], [guests], [ORDER]]
     with contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, lambda _: None)) as opened:
@@ -241,12 +239,12 @@ def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(clu
 
 
 def machines_of(emulator: Path) -> dict[int, str]:
-    """Return the command lines of this test's emulators that run, whoever started them, by process."""
+    """Return the command lines of this test's running emulators by process, whoever started them."""
     lines = {}
-    for pid, said in of_each_process("cmdline"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if b"-plugin" in said and f"{emulator.parent}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                lines[pid] = said.replace(b"\0", b" ").decode()
+    for pid, line in of_each_process("cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if b"-plugin" in line and f"{emulator.parent}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                lines[pid] = line.replace(b"\0", b" ").decode()
     return lines
 
 
@@ -285,11 +283,11 @@ def test_two_clusters_at_once_have_memory_of_their_own(
     ("signals", "ended"),
     [
         ((signal.SIGKILL,), {-signal.SIGKILL}),
-        # The second may come when the first has done its work, and Python is on its way out.
+        # The second may arrive when the first has done its work and Python is exiting.
         ((signal.SIGINT, signal.SIGINT), {130, -signal.SIGINT}),
     ],
 )
-def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
+def test_a_terminated_run_leaves_no_machine_no_memory_and_no_lock(
     host: lab.LabHost,
     emulator: Path,
     tmp_path: Path,
@@ -317,12 +315,12 @@ def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
     assert not [path for path in Path("/dev/shm").iterdir() if "wire" in path.name]
     for node in range(3):
         monkeypatch.delenv(f"LAB_EMULATOR_{node}")
-    nearmetal(["run", "--resume", str(tmp_path / "run")])  # nothing holds the run or the image; there are no samples
+    nearmetal(["run", "--resume", str(tmp_path / "run")])  # nothing locks the run or the image; there are no samples
     assert len(list((tmp_path / "run" / "trials").glob("*.json"))) == 4
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
-def test_a_boot_without_end_meets_its_limit_in_processor_time(
+def test_an_endless_boot_meets_its_limit_in_processor_time(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
@@ -336,10 +334,10 @@ def test_a_boot_without_end_meets_its_limit_in_processor_time(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_a_full_temporary_folder_is_said_while_the_guest_runs(
+def test_a_full_temporary_folder_is_reported_while_the_guest_runs(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guest hangs, as one does whose emulator finds no room; the limit would end it much later."""
+    """The guest hangs, like one whose emulator finds no space; the limit would end it only much later."""
     monkeypatch.setenv("LAB_EMULATOR", "hangs")
     with tempfile.TemporaryDirectory(dir="/tmp") as small:
         subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], check=True)
@@ -357,7 +355,7 @@ def test_a_full_temporary_folder_is_said_while_the_guest_runs(
             subprocess.run(["/bin/umount", "-l", small], check=True)
 
 
-def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_stops_a_running_machine(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     monkeypatch.setenv("LAB_EMULATOR", "hangs")
     outcomes = []
@@ -380,30 +378,32 @@ def test_a_lab_that_does_not_boot_shows_its_console(
         life.freeze(tmp_path / "state", timeout_s=600)
 
 
-def test_no_space_for_a_snapshot_is_said(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_for_a_snapshot_is_reported(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_EMULATOR", "no-space")
     with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match="No space left on device"):
         life.freeze(tmp_path / "state", timeout_s=600)
 
 
-def test_an_image_that_was_never_built_says_so(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_was_never_built_is_reported(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UnavailableError, match="has not been built") as caught:
         lab.open_lab({}, lambda _: None)
     assert "nearmetal lab build" in caught.value.hint
 
 
-def test_a_damaged_image_is_made_again(host: lab.LabHost) -> None:
-    said: list[str] = []
-    built = image.current(said.append)
+def test_a_damaged_image_is_rebuilt(host: lab.LabHost) -> None:
+    messages: list[str] = []
+    built = image.current(messages.append)
     good = built.initrd.read_bytes()
     built.initrd.write_bytes(good[:-1] + b"X")
-    again = image.current(said.append)
+    again = image.current(messages.append)
     assert again.initrd.read_bytes() == good
-    assert any("initramfs does not match its checksum" in line for line in said)
+    assert any("initramfs does not match its checksum" in line for line in messages)
 
 
-def test_a_damaged_root_asks_for_a_build(host: lab.LabHost) -> None:
+def test_a_damaged_root_is_reported_with_how_to_build_it(host: lab.LabHost) -> None:
     (image.cache_folder() / "root-test" / "kernel").write_bytes(b"other")
     with pytest.raises(UnavailableError, match="damaged"):
         image.current(lambda _: None)
@@ -418,7 +418,9 @@ def test_a_damaged_snapshot_is_made_again(host: lab.LabHost) -> None:
     assert image.Manifest.load(folder).kind == "snapshot"
 
 
-def test_no_space_for_an_image_says_how_much_is_needed(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_for_an_image_is_reported_with_the_space_needed(
+    host: lab.LabHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -429,31 +431,31 @@ def test_no_space_for_an_image_says_how_much_is_needed(host: lab.LabHost, monkey
     assert not list(image.cache_folder().glob("unfinished-*"))
 
 
-def test_a_second_lab_waits_for_the_first_to_make_the_same(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_second_lab_waits_while_the_first_makes_the_same_image(tmp_path: Path) -> None:
+    messages: list[str] = []
     entered = threading.Event()
 
     def second() -> None:
-        with image.locked(tmp_path / "image-1", said.append):
+        with image.locked(tmp_path / "image-1", messages.append):
             entered.set()
 
-    with image.locked(tmp_path / "image-1", said.append):
-        with image.locked(tmp_path / "image-2", said.append):
-            assert said == []
+    with image.locked(tmp_path / "image-1", messages.append):
+        with image.locked(tmp_path / "image-2", messages.append):
+            assert messages == []
         thread = threading.Thread(target=second)
         thread.start()
-        while not said:
+        while not messages:
             pass
         assert not entered.is_set()
-        (tmp_path / "lock-image-1").unlink()  # as `clean` does
-        with image.locked(tmp_path / "image-1", said.append):
+        (tmp_path / "lock-image-1").unlink()  # like `clean`
+        with image.locked(tmp_path / "image-1", messages.append):
             pass
     thread.join(600)
     assert entered.is_set()
-    assert said == ["waiting for another nearmetal that is making image-1"]
+    assert messages == ["waiting for another nearmetal that is making image-1"]
 
 
-def test_snapshots_are_booted_at_once_and_an_end_ends_them(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_boot_concurrently_and_closing_ends_them(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setenv("LAB_EMULATOR", "hangs")
     errors: list[NearmetalError] = []
@@ -476,7 +478,7 @@ def test_snapshots_are_booted_at_once_and_an_end_ends_them(host: lab.LabHost, mo
 @pytest.mark.parametrize(
     "options", [{"machin": "base"}, {"machine": "huge"}, {"nodes": 1}, {"slots": 0}, {"slots": "2"}]
 )
-def test_options_that_the_lab_does_not_know_are_refused(
+def test_unknown_options_of_the_lab_are_refused(
     host: lab.LabHost, options: dict[str, str | int | float | bool]
 ) -> None:
     with pytest.raises(BadInputError):

@@ -48,7 +48,7 @@ def lab() -> Iterator[LabHost]:
 
 
 def _modules(release: str) -> list[str]:
-    """Return the modules that `make netdevsim` built, as files for the guest."""
+    """Return the modules built by `make netdevsim`, as files for the guest."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     files = sorted((cache / "nearmetal" / f"netdevsim-{release}").glob("*.ko"))
     return [f"{file.name}.xz.base64={base64.b64encode(lzma.compress(file.read_bytes())).decode()}" for file in files]
@@ -66,14 +66,14 @@ def test_kill_at_every_record_and_write_on_a_real_driver(lab: LabHost, path: str
     workload = WorkloadOrder("victim", "command", options)
     order = Order(0, 0, PathOrder(path, path), workload, seed=1, timeout_s=120.0)
     outcome = lab.carry_out(order, lambda *_: pytest.fail("outside"))
-    said = outcome.files.get("command.output", b"").decode()
-    if said.startswith("the kernel has no netdevsim"):
+    output = outcome.files.get("command.output", b"").decode()
+    if output.startswith("the kernel has no netdevsim"):
         pytest.skip("the lab's kernel has no netdevsim, as Debian builds it; `make netdevsim` builds the module")
-    assert said.rstrip().endswith("all as found"), f"{outcome.reason}\n{outcome.said}\n{said}"
+    assert output.rstrip().endswith("all as found"), f"{outcome.reason}\n{outcome.said}\n{output}"
 
 
 @pytest.mark.parametrize(("path", "first", "last"), [("native", 1, 61), ("native", 61, 121), ("vf", 121, 161)])
-def test_no_setting_of_a_port_is_left_changed_without_being_named(
+def test_no_setting_of_a_port_is_silently_left_changed(
     lab: LabHost, path: str, first: int, last: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options: dict[str, Scalar | list[Scalar]] = {
@@ -84,11 +84,11 @@ def test_no_setting_of_a_port_is_left_changed_without_being_named(
     order = Order(0, 0, PathOrder(path, path), workload, seed=1, timeout_s=1200.0)
     outcome = lab.carry_out(order, lambda *_: pytest.fail("outside"))
     output = outcome.files.get("command.output", b"").decode()
-    told = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    assert [one["seed"] for one in told] == [*range(first, last)], f"{outcome.reason}\n{outcome.said}"
+    results = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert [one["seed"] for one in results] == [*range(first, last)], f"{outcome.reason}\n{outcome.said}"
     counts: Counter[str] = Counter()
-    for one in told:
+    for one in results:
         assert not one["wrong"], "\n".join(map(str, (one["seed"], one["wrong"], *one["log"])))
         counts.update(one["counts"])
     with capsys.disabled():
-        sys.stdout.write(f"\n{knob_campaign.table(len(told), 0, counts)}\n")
+        sys.stdout.write(f"\n{knob_campaign.table(len(results), 0, counts)}\n")

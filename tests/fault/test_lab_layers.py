@@ -1,4 +1,4 @@
-"""The snapshot with a guest that stands is a life of the one without, frozen again."""
+"""The snapshot with a booted guest is made by resuming the one without and freezing it again."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ BARE = replace(IN_GUESTS, path=PathOrder("native", "native"))
 
 
 def of_machines() -> contextlib.closing[lab.LabHost]:
-    """Open a lab of two machines that can hold guests."""
+    """Open a lab of two machines that can have guests."""
     return contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, lambda _: None))
 
 
 @pytest.fixture
 def machines(host: lab.LabHost) -> Iterator[lab.LabHost]:
-    """Two machines that can hold guests, over the stand-in."""
+    """Two machines that can have guests, over the stand-in."""
     with of_machines() as opened:
         yield opened
 
 
 def snapshots() -> dict[str, Path]:
-    """Return the folders of snapshots by the name of what they are made from."""
+    """Return the folders of snapshots by the name of their source."""
     folders = image.cache_folder().glob("snapshot-*")
     return {json.loads((folder / "state").read_text())["below"]: folder for folder in folders}
 
 
-def test_what_a_guest_stands_in_is_made_of_the_boot_without_it(machines: lab.LabHost) -> None:
+def test_the_snapshot_with_a_guest_is_made_from_the_boot_without_it(machines: lab.LabHost) -> None:
     machines.prepare([IN_GUESTS])
     made = snapshots()
     plain = made.pop("")
@@ -53,7 +53,7 @@ def test_what_a_guest_stands_in_is_made_of_the_boot_without_it(machines: lab.Lab
     assert [image.Manifest.load(folder).damaged(folder) for folder in (plain, guests)] == [(), ()]
 
 
-def test_each_variant_is_made_of_its_own_boot(machines: lab.LabHost) -> None:
+def test_each_variant_is_made_from_its_own_boot(machines: lab.LabHost) -> None:
     machines.prepare(replace(IN_GUESTS, block=block) for block in range(3))
     states = {folder.name: json.loads((folder / "state").read_text()) for folder in snapshots().values()}
     of_guests = [state for state in states.values() if state["below"]]
@@ -62,21 +62,21 @@ def test_each_variant_is_made_of_its_own_boot(machines: lab.LabHost) -> None:
     for state in of_guests:
         below = image.cache_folder() / state["below"] / "state"
         assert json.loads(below.read_text()) == {"frozen": "machine", "seed": state["seed"], "below": ""}
-    assert len(plain) == 2  # three without a guest, of which `snapshots` names one
-    told = [
+    assert len(plain) == 2  # three without a guest; `snapshots` returns one of them
+    sources = [
         one.about.partition("machine kvm, ")[2] for one in image.cached(verify=False) if "snapshot" in one.folder.name
     ]
-    assert sorted(told) == sorted(f"variant {number}" for number in range(3) for _ in range(2))
+    assert sorted(sources) == sorted(f"variant {number}" for number in range(3) for _ in range(2))
     with_guest = [one for one in image.cached(verify=False) if "guest started" in one.about]
     assert len(with_guest) == 3
 
 
-def test_what_others_are_made_of_is_booted_first(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_other_snapshots_are_booted_first(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    said: list[str] = []
-    with contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, said.append)) as opened:
+    messages: list[str] = []
+    with contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, messages.append)) as opened:
         opened.prepare(replace(IN_GUESTS, block=block) for block in range(2))
-    made = [line.partition(" the lab")[0] for line in said if "to its snapshot" in line]
+    made = [line.partition(" the lab")[0] for line in messages if "to its snapshot" in line]
     assert made == ["booting", "booting", "starting a guest in", "starting a guest in"]
 
 
@@ -102,17 +102,17 @@ def test_a_guest_that_does_not_come_up_leaves_the_boot_without_it(
 
 
 @pytest.mark.parametrize(
-    ("told", "happens"),
+    ("commands", "happens"),
     [
         ([BARE], ["freeze", "carried out", "off"]),
         ([STAND_GUEST, BARE], ["freeze", "stand", "freeze", "carried out", "off"]),
     ],
 )
-def test_a_machine_stands_a_guest_when_told_to(
-    monkeypatch: pytest.MonkeyPatch, told: list[bytes | Order], happens: list[str]
+def test_a_machine_boots_a_guest_on_command(
+    monkeypatch: pytest.MonkeyPatch, commands: list[bytes | Order], happens: list[str]
 ) -> None:
     seen: list[str] = []
-    lives = iter(told)
+    lives = iter(commands)
 
     def take_order() -> tuple[bytes, object]:
         order = next(lives)

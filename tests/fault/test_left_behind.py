@@ -1,4 +1,4 @@
-"""What `kill -9` leaves in the temporary folder is removed by the next start, and nothing else is.
+"""Files that `kill -9` leaves in the temporary folder are removed by the next start, and nothing else is.
 
 `NEARMETAL_KILLS` says how many kills are tried; `make verify-kills` tries 2,000.
 """
@@ -56,9 +56,9 @@ INFO = RunInfo("kills", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary folder of the test's own, in which this process has not looked yet; its name is short for sockets.
+    """A separate temporary folder that this process has not scanned yet; its name is short for sockets.
 
-    Shared memory is its own, too: others' must not be removed here.
+    Shared memory is separate, too: that of others must not be removed here.
     """
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, tempfile.TemporaryDirectory(dir="/tmp") as memory:
         monkeypatch.setattr(scratch, "SHARED_MEMORY", Path(memory))
@@ -72,7 +72,7 @@ def names(folder: Path) -> list[str]:
 
 
 def killed_owner(prefix: str) -> Path:
-    """Let a process make a folder with a file in it, and die."""
+    """Let a process make a folder with a file in it and die."""
     program = (
         f"import os; from nearmetal import scratch; f = scratch.make({prefix!r}); (f / 'x').write_bytes(b'12345'); "
     )
@@ -83,7 +83,7 @@ def killed_owner(prefix: str) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_the_next_start_removes_what_a_dead_one_left(temporary: Path) -> None:
+def test_the_next_start_removes_folders_of_dead_processes(temporary: Path) -> None:
     dead = killed_owner("nearmetal-lab")
     assert (dead / "x").exists()
     with MachineShell() as shell:
@@ -91,7 +91,7 @@ def test_the_next_start_removes_what_a_dead_one_left(temporary: Path) -> None:
     assert names(temporary) == []
 
 
-def test_only_what_is_known_to_be_left_is_removed(temporary: Path) -> None:
+def test_only_folders_of_dead_owners_are_removed(temporary: Path) -> None:
     mine = scratch.make("nm")
     dead = killed_owner("nm")
     later = mine.name.split("-")
@@ -118,8 +118,8 @@ def test_only_what_is_known_to_be_left_is_removed(temporary: Path) -> None:
     }
 
 
-def test_what_a_living_container_uses_is_not_removed(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also with --all: its process has another number there, and is seen from here."""
+def test_folders_used_by_a_live_container_are_not_removed(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Even with --all: its process has another number there but is visible from here."""
     if os.geteuid() != 0:
         pytest.skip("needs root to make a process namespace")
     program = "import time; from nearmetal import scratch; print(scratch.make('nm'), flush=True); time.sleep(1234)"
@@ -130,18 +130,18 @@ def test_what_a_living_container_uses_is_not_removed(temporary: Path, capsys: py
         made = Path(container.stdout.readline().strip())
         assert made.name.startswith("nm-1-"), "it is process 1 there"
         assert nearmetal(["clean", "--remove", "--all"]) == 0
-        said = capsys.readouterr().out
-        container.kill()  # unshare itself waits through a SIGTERM
+        stdout = capsys.readouterr().out
+        container.kill()  # unshare itself ignores SIGTERM while it waits
     assert made.exists()
-    used = re.search(rf"^{made}: 0\.0 MB, in use by process (\d+)$", said, re.MULTILINE)
+    used = re.search(rf"^{made}: 0\.0 MB, in use by process (\d+)$", stdout, re.MULTILINE)
     assert used
-    while Path(f"/proc/{used[1]}").exists():  # it ends after unshare, not with it
+    while Path(f"/proc/{used[1]}").exists():  # it ends after unshare, not at the same moment
         time.sleep(0.01)
     assert nearmetal(["clean", "--remove", "--all"]) == 0
     assert not made.exists()
 
 
-def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_lists_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, dead = scratch.make("nm"), killed_owner("nm")
     (temporary / "nm-a8b7c6d5").mkdir()
     owner = dead.name.split("-")[1]
@@ -167,7 +167,7 @@ def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFi
 
 @contextlib.contextmanager
 def mounted(point: Path) -> Iterator[None]:
-    """Mount a file system there, as long as it is not unmounted."""
+    """Mount a file system there, and unmount it at the end if it is still mounted."""
     point.mkdir(parents=True)
     if process.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], timeout_s=600).exit_status:
         pytest.skip("mounting needs root")
@@ -178,8 +178,8 @@ def mounted(point: Path) -> Iterator[None]:
         process.run(["umount", str(point)], timeout_s=600)
 
 
-def test_nothing_is_removed_through_what_is_mounted(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A build that was killed once left /dev/shm mounted in its folder, and removing the folder emptied it."""
+def test_nothing_is_removed_through_a_mount(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A killed build once left /dev/shm mounted in its folder, and removing the folder emptied it."""
     dead = killed_owner("nearmetal-root")
     point = dead / "mmdebstrap.x y/dev/shm"
     with mounted(point):
@@ -188,16 +188,16 @@ def test_nothing_is_removed_through_what_is_mounted(temporary: Path, capsys: pyt
         assert f"  mounted in it: {point}\n" in capsys.readouterr().out
         with (point / "open").open("w"):
             assert nearmetal(["clean", "--remove"]) == 1
-        said = capsys.readouterr().out
-        assert f"cannot remove {dead}: 0.0 MB" in said
-        assert f"  busy, still mounted in it: {point}\n" in said
+        stdout = capsys.readouterr().out
+        assert f"cannot remove {dead}: 0.0 MB" in stdout
+        assert f"  busy, still mounted in it: {point}\n" in stdout
         assert (point / "not ours").read_text() == "precious"
         assert nearmetal(["clean", "--remove"]) == 0
         assert f"removed {dead}: " in capsys.readouterr().out
     assert names(temporary) == []
 
 
-def test_the_folder_of_an_image_builder_is_shown_and_removed_when_asked(
+def test_the_folder_of_an_image_builder_is_listed_and_removed_on_request(
     temporary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = temporary / "mmdebstrap.AbCdEf"
@@ -208,8 +208,8 @@ def test_the_folder_of_an_image_builder_is_shown_and_removed_when_asked(
     assert names(temporary) == []
 
 
-def test_mounts_of_an_image_builder_go_with_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builder is a stand-in that mounts as the real one does, and is killed."""
+def test_mounts_of_an_image_builder_are_removed_with_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builder is a stand-in that mounts like the real one and is killed."""
     if os.geteuid():
         pytest.skip("without root the builder itself takes a namespace")
     programs = temporary / "bin"
@@ -230,7 +230,9 @@ def test_mounts_of_an_image_builder_go_with_it(temporary: Path, monkeypatch: pyt
     assert names(temporary) == ["bin"]
 
 
-def test_shared_memory_is_shown_with_who_has_it_open(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shared_memory_is_listed_with_the_processes_that_have_it_open(
+    temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ours, left = (scratch.SHARED_MEMORY / f"mpich_shm_{number}" for number in (0, 1))
     for file in (ours, left, scratch.SHARED_MEMORY / "not an MPI's"):
         file.write_bytes(bytes(4096))
@@ -269,15 +271,15 @@ class Countdown(Disk):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_child(deed: Callable[[], object]) -> int:
-    """Carry a deed out in a process of its own; return how it ended: 0, or minus the signal."""
+def in_child(run_action: Callable[[], object]) -> int:
+    """Run an action in a child process; return how it ended: 0, or minus the signal."""
     child = os.fork()
     if child == 0:
         signal.alarm(600)
-        scratch._swept.clear()  # a start of its own
+        scratch._swept.clear()  # a fresh start
         code = 7
         try:
-            deed()
+            run_action()
             code = 0
         finally:
             os._exit(code)
@@ -304,8 +306,8 @@ def search(root: Path, steps: int) -> None:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], None]:
-    """Print a row of the table that `make verify-kills` is asked for."""
+def print_row(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], None]:
+    """Print a row of the table of `make verify-kills`."""
 
     def row(what: str, kills: int) -> None:
         if "NEARMETAL_KILLS" in os.environ:
@@ -319,9 +321,9 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], None]:
 def test_no_kill_loses_or_repeats_a_launch(
     tmp_path: Path,
     victim: Callable[[Path, int], None],
-    told: Callable[[str, int], None],
+    print_row: Callable[[str, int], None],
 ) -> None:
-    victim(tmp_path / "warm", 1 << 60)  # imports what is imported late, once and not in every child
+    victim(tmp_path / "warm", 1 << 60)  # loads modules that are imported late, once instead of in every child
     kind = SearchDir if victim is search else RunDir
     rng = random.Random(13)
     kills = number = 0
@@ -341,11 +343,11 @@ def test_no_kill_loses_or_repeats_a_launch(
         assert found.trials == (9 if kind is RunDir else 12)
         assert not list(root.rglob("*.part"))
         shutil.rmtree(root)
-    told("a run's store" if victim is store else "a search of `tune`", kills)
+    print_row("a run's store" if victim is store else "a search of `tune`", kills)
 
 
 def test_no_kill_leaves_a_setting_or_a_file_of_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, print_row: Callable[[str, int], None]
 ) -> None:
     """One to three sessions in a row are killed before a roll-back, which may be killed as well."""
     monkeypatch.setattr("nearmetal.knobs.folder.KEPT_DAYS", -1)
@@ -365,18 +367,18 @@ def test_no_kill_leaves_a_setting_or_a_file_of_the_journal(
         assert open_journals(folder) == []
         expire(folder)
         assert names(folder) == ["lock"]
-    told("a session of knobs: journal, values, undo scripts", kills)
+    print_row("a session of knobs: journal, values, undo scripts", kills)
 
 
 def roll_back_all(root: Path, folder: Path, event: int) -> None:
-    """Replay every journal, and be killed before a write or after so many."""
+    """Replay every journal, and be killed before a write after this many events."""
     shell = KnobMachine(root, knob_victim.Countdown(event).tick)
     for path in open_journals(folder):
         roll_back(shell, path)
 
 
 def after_events(events: int) -> Callable[[], None]:
-    """Return what kills this process when it is called that many times."""
+    """Return a function that kills this process at its call with this number."""
     left = [events]
 
     def tick() -> None:
@@ -403,7 +405,7 @@ def namespaces(events: int) -> NoReturn:
 
 
 @pytest.mark.netns
-def test_kills_of_namespaces_leave_nothing(temporary: Path, told: Callable[[str, int], None]) -> None:
+def test_kills_of_namespaces_leave_nothing(temporary: Path, print_row: Callable[[str, int], None]) -> None:
     rng = random.Random(15)
     for _ in range(KILLS // 5):
         events = rng.randrange(1, 12)
@@ -412,7 +414,7 @@ def test_kills_of_namespaces_leave_nothing(temporary: Path, told: Callable[[str,
     with NamespaceShell() as shell:
         assert names(temporary) == [Path(shell.scratch).name]
     assert names(temporary) == []
-    told("namespaces, their programs and folders", KILLS // 5)
+    print_row("namespaces, their programs and folders", KILLS // 5)
 
 
 def lab(boot: Boot, snapshot: Path | None, events: int) -> NoReturn:
@@ -432,13 +434,13 @@ def lab(boot: Boot, snapshot: Path | None, events: int) -> NoReturn:
 
 
 def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> None:
-    """Kill that many, and hold that no emulator outlives its nearmetal and no folder the next start."""
+    """Kill this many, and check that no emulator outlives its nearmetal and no folder the next start."""
     rng = random.Random(16)
     for _ in range(kills):
         events = rng.randrange(1, 7)
         assert in_child(lambda events=events: lab(boot, snapshot, events)) == -signal.SIGKILL
         assert len(names(folder)) <= 1, "the one that was killed last"
-    while emulators(folder):  # the kernel ends them as their parent dies
+    while emulators(folder):  # the kernel ends them when their parent dies
         time.sleep(0.01)
     with MachineShell():
         pass
@@ -447,20 +449,20 @@ def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> No
 
 def emulators(folder: Path) -> list[str]:
     """Return the processes that work in a folder."""
-    return [str(pid) for pid, said in of_each_process("cmdline") if f"{folder}/".encode() in said]
+    return [str(pid) for pid, line in of_each_process("cmdline") if f"{folder}/".encode() in line]
 
 
 @pytest.mark.lab
 @pytest.mark.xdist_group("lab")
-def test_kills_of_the_lab_leave_nothing(temporary: Path, told: Callable[[str, int], None]) -> None:
+def test_kills_of_the_real_lab_leave_nothing(temporary: Path, print_row: Callable[[str, int], None]) -> None:
     with labs.opened("base") as host:
         ready = host._prepared((0, False))
         kill_labs(temporary, ready.boot, ready.snapshot, KILLS // 20)
-    told("the lab, its emulator running the snapshot", KILLS // 20)
+    print_row("the lab, its emulator running the snapshot", KILLS // 20)
 
 
-def test_kills_of_a_lab_leave_nothing(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
+def test_kills_of_a_lab_with_a_stand_in_leave_nothing(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, print_row: Callable[[str, int], None]
 ) -> None:
     """The emulator is a stand-in that speaks its protocol."""
     program = tmp_path / "emulator"
@@ -471,4 +473,4 @@ def test_kills_of_a_lab_leave_nothing(
     program.chmod(0o755)
     boot = Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))
     kill_labs(temporary, boot, None, 3 * KILLS // 20)
-    told("the lab, with a stand-in for the emulator", 3 * KILLS // 20)
+    print_row("the lab, with a stand-in for the emulator", 3 * KILLS // 20)

@@ -1,4 +1,4 @@
-"""The power fails: nothing that was reported done is lost, and a disk that lies about any one sync is found out."""
+"""Power failures: nothing that was reported done is lost, and a disk that ignores any one sync is detected."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def stored(disk: LostDisk, tmp_path: Path, drop: str = "") -> tuple[int, RunDir]
 
 
 def whole(run: RunDir) -> int:
-    """Return how many trials are there with all their samples as they were stored."""
+    """Return how many trials exist with all their samples as stored."""
     records = run.trials()
     for record in records:
         (cell,) = record.cells
@@ -134,7 +134,7 @@ def test_each_sync_of_the_journal_is_needed(disk: LostDisk, tmp_path: Path, drop
 
 
 @pytest.mark.parametrize("drop", ["", "file:.tmp", "folder:"])
-def test_the_engines_file_is_there_when_it_has_ended(tmp_path: Path, disk: LostDisk, engine: Path, drop: str) -> None:
+def test_the_engines_file_is_on_disk_when_it_has_ended(tmp_path: Path, disk: LostDisk, engine: Path, drop: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     argv = [str(engine), "--op", "barrier", "--iterations", "3", "--out", str(folder / "samples")]

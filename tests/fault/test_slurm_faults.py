@@ -50,13 +50,13 @@ def tool(*argv: str, check: bool = True) -> str:
 
 
 def look(shell: Shell, order: Order) -> Outcome:
-    """Carry out no launch: say which job this is."""
+    """Carry out no launch, but return the job."""
     del order
     shell.add_node("n0")
     return Outcome(TrialStatus.VALID, said=shell.run(["hostname"], node="n0").text.strip())
 
 
-def test_trials_share_an_allocation_until_its_blocks_are_over(host: BatchHost) -> None:
+def test_trials_share_an_allocation_until_its_blocks_are_done(host: BatchHost) -> None:
     jobs = [
         host.carry_out(dataclasses.replace(DECLARED, block=block, mpi="mpich"), look).facts["slurm.job"]
         for block in (0, 3, 4)
@@ -65,7 +65,7 @@ def test_trials_share_an_allocation_until_its_blocks_are_over(host: BatchHost) -
 
 
 @pytest.mark.parametrize("placement", [(0, 0, 1, 1), (0, 1, 0, 1)])
-def test_ranks_of_one_node_meet_in_its_memory(host: BatchHost, placement: tuple[int, ...]) -> None:
+def test_ranks_of_one_node_use_its_shared_memory(host: BatchHost, placement: tuple[int, ...]) -> None:
     options = {"operation": "barrier", "iterations": 200, "warmup": 5}
     workload = WorkloadOrder("b", "engine", options, placement, progress="blocking")  # type: ignore[arg-type]
     outcome = host.carry_out(dataclasses.replace(DECLARED, workload=workload, mpi="mpich"), carry_out)
@@ -74,7 +74,7 @@ def test_ranks_of_one_node_meet_in_its_memory(host: BatchHost, placement: tuple[
 
 
 def cancel_allocation_of(shell: Shell) -> str:
-    """Cancel the allocation that a trial runs in; return its job."""
+    """Cancel the allocation in which a trial runs; return its job."""
     assert isinstance(shell, MachinesShell)
     assert isinstance(shell.site.starter, SrunStarter)
     job = shell.site.starter.job
@@ -83,13 +83,13 @@ def cancel_allocation_of(shell: Shell) -> str:
     return job
 
 
-def test_an_allocation_that_is_cancelled_is_replaced_and_the_trial_goes_on(host: BatchHost) -> None:
+def test_a_cancelled_allocation_is_replaced_and_the_trial_continues(host: BatchHost) -> None:
     seen: list[str] = []
 
     def cancelled_once(shell: Shell, order: Order) -> Outcome:
         if not seen:
             seen.append(cancel_allocation_of(shell))
-            while True:  # Slurm takes its time; the shell is lost in the end
+            while True:  # Slurm takes some time; eventually the shell is lost
                 shell.run(["sleep", "0.1"])
         return carry_out(shell, order)
 
@@ -99,7 +99,7 @@ def test_an_allocation_that_is_cancelled_is_replaced_and_the_trial_goes_on(host:
     assert outcome.facts["mpi.flavour"] == "mpich"
 
 
-def test_what_fails_because_its_allocation_ends_is_tried_in_another(host: BatchHost) -> None:
+def test_a_trial_that_fails_because_its_allocation_ends_is_repeated_in_another(host: BatchHost) -> None:
     seen: list[str] = []
 
     def ended_first(shell: Shell, order: Order) -> Outcome:
@@ -128,7 +128,7 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
         begun.journal.close()
         return outcome
 
-    def mend(shell: Shell, order: Order) -> Outcome:
+    def repair(shell: Shell, order: Order) -> Outcome:
         outcome = look(shell, order)
         shell.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
         return outcome
@@ -139,24 +139,24 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
     assert refused.status is TrialStatus.FAILED
     assert "nic.mtu of eth0, which was 1500 (on n0)" in refused.reason
     assert "nearmetal rollback n0" in refused.hint
-    assert host.carry_out(order, mend).status is TrialStatus.VALID
+    assert host.carry_out(order, repair).status is TrialStatus.VALID
     assert host.carry_out(order, carry_out).status is TrialStatus.VALID
 
 
-def test_a_time_limit_below_one_trial_is_said_before_anything_is_submitted() -> None:
+def test_a_time_limit_below_one_trial_is_refused_before_anything_is_submitted() -> None:
     outcome = BatchHost(Slurm(), {"time_limit_s": 90}).carry_out(DECLARED, carry_out)
     assert outcome.status is TrialStatus.FAILED
     assert "one trial may take 60 s" in outcome.reason
 
 
-def test_a_job_that_slurm_refuses_is_said_in_its_words(host: BatchHost) -> None:
+def test_a_job_refused_by_slurm_is_reported_with_its_message(host: BatchHost) -> None:
     wrong = dataclasses.replace(DECLARED, path=PathOrder("p", "declared", {"partition": "nowhere"}))
     outcome = host.carry_out(wrong, carry_out)
     assert "invalid partition" in outcome.reason
     assert "`partition`" in outcome.hint
 
 
-def test_drained_nodes_are_said(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drained_nodes_are_reported(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.hosts.batch.host._STUCK_S", 0.5)
     tool("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     try:
@@ -175,7 +175,7 @@ ALONE = dataclasses.replace(DECLARED, workload=dataclasses.replace(DECLARED.work
 
 @contextlib.contextmanager
 def another(host: BatchHost, **options: str | float) -> Iterator[BatchHost]:
-    """Give a host with other options on the same cluster, whose nodes the module's host gives back first."""
+    """Yield a host with other options on the same cluster, after the module's host has released its nodes."""
     host.close()
     made = BatchHost(Slurm(), {**host._options, **options})
     try:
@@ -185,12 +185,12 @@ def another(host: BatchHost, **options: str | float) -> Iterator[BatchHost]:
 
 
 def until_lost(shell: Shell) -> None:
-    """Work until the allocation is gone; Slurm takes its time."""
+    """Work until the allocation is gone; Slurm takes some time."""
     while True:
         shell.run(["sleep", "0.1"])
 
 
-def test_a_wide_study_runs_side_by_side_as_an_array(host: BatchHost) -> None:
+def test_a_wide_study_runs_concurrently_as_an_array(host: BatchHost) -> None:
     both = threading.Barrier(2, timeout=600)
 
     def together(shell: Shell, order: Order) -> Outcome:
@@ -212,17 +212,17 @@ def test_an_excluded_node_is_not_used(host: BatchHost, excluded: str, left: str)
 
 
 def preempt(shell: Shell) -> None:
-    """Have a job of a higher partition take the nodes for a moment."""
+    """Let a job of a higher-priority partition take the nodes for a moment."""
     words = ["--nodes=2", "--exclusive", "--output=/dev/null", "--error=/dev/null", "--chdir=/", "--wrap=sleep 1"]
     tool("sbatch", "--partition=urgent", *words)
     until_lost(shell)
 
 
 def lose_a_node(shell: Shell) -> None:
-    """Take a node down, and mend it once Slurm has heard the end of the job there.
+    """Take a node down, and bring it back once Slurm has noticed the end of the job there.
 
-    Slurm 22.05 does not wait for a node that is down, and takes the end of the old run for the end of the new one
-    where the node is back too early: the job then runs without the node, and the node serves nobody any more.
+    Slurm 22.05 does not wait for a node that is down, and takes the end of the old run for the end of the new one if
+    the node is back too early: the job then runs without the node, and the node gets no further jobs.
     """
     job = shell.site.starter.job  # type: ignore[attr-defined]  # a MachinesShell in a step
     tool("scontrol", "update", "nodename=n1", "state=down", "reason=test")
@@ -234,9 +234,7 @@ def lose_a_node(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("happens", [preempt, lose_a_node])
-def test_a_job_that_is_put_back_into_the_queue_comes_again_and_the_trial_with_it(
-    host: BatchHost, happens: Callable[[Shell], None]
-) -> None:
+def test_a_requeued_job_starts_again_and_repeats_its_trial(host: BatchHost, happens: Callable[[Shell], None]) -> None:
     seen: list[str] = []
 
     def once(shell: Shell, order: Order) -> Outcome:
@@ -251,7 +249,7 @@ def test_a_job_that_is_put_back_into_the_queue_comes_again_and_the_trial_with_it
     assert (outcome.facts["slurm.job"], outcome.facts["slurm.restarts"]) == (seen[0], 1)
 
 
-def test_a_job_at_its_time_limit_is_said(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_at_its_time_limit_is_reported(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.hosts.batch.host._ATTEMPTS", 1)
 
     def late(shell: Shell, order: Order) -> Outcome:

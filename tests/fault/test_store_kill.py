@@ -1,4 +1,4 @@
-"""Kill -9 and a full disk at every step of the store: finished trials stay, half ones vanish."""
+"""Kill -9 and a full disk at every step of the store: finished trials stay, unfinished ones disappear."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ class DyingDisk(Disk):
         if self.left == 0:
             if self.code:
                 raise OSError(self.code, os.strerror(self.code))
-            path.with_name(path.name + ".part").write_bytes(b"half")  # what a crash leaves
+            path.with_name(path.name + ".part").write_bytes(b"half")  # what a crash leaves behind
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -57,7 +57,7 @@ def append(run: RunDir, trial: int) -> None:
     run.append(order(trial), OUTCOME, cells(trial), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
 
 
-def test_the_steps_of_a_trial_are_the_ones_that_are_tested(tmp_path: Path) -> None:
+def test_the_steps_of_a_trial_are_all_tested(tmp_path: Path) -> None:
     disk = CountingDisk()
     with RunDir.create(tmp_path / "r", INFO, "", disk) as run:
         disk.steps.clear()
@@ -95,7 +95,7 @@ def test_kill_at_every_step(tmp_path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("at", range(1, STEPS_A_TRIAL + 1))
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_refusing_disk_at_every_step(tmp_path: Path, at: int, code: int) -> None:
+def test_a_disk_error_at_every_step(tmp_path: Path, at: int, code: int) -> None:
     root = tmp_path / "r"
     with RunDir.create(root, INFO, "study") as run:
         append(run, 0)
@@ -109,7 +109,7 @@ def test_a_refusing_disk_at_every_step(tmp_path: Path, at: int, code: int) -> No
     assert not list(root.rglob("*.part"))
 
 
-def test_a_full_disk_for_real(tmp_path: Path) -> None:
+def test_a_real_full_disk(tmp_path: Path) -> None:
     full = Path("/dev/full")
     with pytest.raises(StoreError, match="no space left"):
         Disk().put(tmp_path / "x", lambda part: _copy_to_full(full))
@@ -121,10 +121,8 @@ def _copy_to_full(full: Path) -> None:
         sink.write(b"x" * 10)
 
 
-def test_a_directory_that_may_not_be_written_is_an_error_and_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a file system that is read-only even removing the temporary file is refused."""
+def test_a_read_only_directory_is_an_error_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a read-only file system even removing the temporary file fails."""
     root = tmp_path / "r"
     with RunDir.create(root, INFO, "study") as run:
         append(run, 0)
@@ -146,7 +144,9 @@ def test_a_directory_that_may_not_be_written_is_an_error_and_no_traceback(
         Disk().put_bytes(tmp_path / "report.html", b"x")
 
 
-def test_a_file_system_without_locks_is_not_another_nearmetal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_not_taken_for_another_nearmetal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

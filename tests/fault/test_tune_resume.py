@@ -1,4 +1,4 @@
-"""A search that is killed, again and again, and continued ends exactly as one that was left alone."""
+"""A search that is repeatedly killed and continued ends exactly like an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nearmetal.cli.main import run
 from nearmetal.store.rundir import SearchDir
 from tests.beside_runs import SEARCH_STUDY
 
-# Dies by SIGKILL at a step of the disk, as often as it is told to.
+# Dies by SIGKILL at a step of the disk, as often as requested.
 VICTIM = """
 import os, signal, sys
 from nearmetal.cli.main import main
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search that came to its end, for tests to copy."""
+    """A finished search, for tests to copy."""
     made = tmp_path_factory.mktemp("ended")
     (made / "s.toml").write_text(SEARCH_STUDY)
     assert run(["tune", str(made / "s.toml"), "--run", str(made / "search"), "--out", str(made)]) == 0
@@ -59,7 +59,9 @@ def search(folder: Path, ended: Path) -> Path:
     return shutil.copytree(ended, folder / "search")
 
 
-def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_and_resumed_searches_end_like_an_uninterrupted_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["tune", "s.toml", "--run", "whole", "--out", "alone"]) == 0
     alone = capsys.readouterr().out
     _killed(folder, 30, "tune", "s.toml", "--run", "search", "--out", "profiles")
@@ -70,7 +72,7 @@ def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: 
     assert run(["tune", "--resume", "search"]) == 0
     resumed = capsys.readouterr()
     assert f"{launches[-1]} launches were kept from before" in resumed.err
-    assert launches == sorted(set(launches)), "every start went on where the last one died"
+    assert launches == sorted(set(launches)), "every start continued where the last one died"
     assert resumed.out.replace("profiles", "alone") == alone
     name = "s-latency-bound.profile.json"
     assert (folder / "profiles" / name).read_bytes() == (folder / "alone" / name).read_bytes()
@@ -78,7 +80,7 @@ def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: 
     assert [one.order for one in whole] == [one.order for one in search]
 
 
-def test_an_interrupted_search_says_how_to_go_on(
+def test_an_interrupted_search_reports_how_to_continue(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
