@@ -1,4 +1,4 @@
-"""Runs on the fake host that the tests of several verbs begin with, and the engine under the fake MPI."""
+"""Runs on the fake host for the tests of several verbs, and the engine under the fake MPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 @pytest.fixture
 def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a run of the small study as `r`, and stand beside it."""
+    """Make a run of the small study as `r` in the working directory."""
     monkeypatch.chdir(tmp_path)
     kept.copy(tmp_path / "r", STUDY)
     return Path("r")
@@ -25,11 +25,11 @@ def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Compile the engine and the fake MPI once, for whole engines and for those with a changed source."""
+    """Compile the engine and the fake MPI once, for the original engine and for those with a changed source."""
     return parts(tmp_path_factory.mktemp("parts"))
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory, compiled: list[Path]) -> Instrument:
-    """Link the engine as it is."""
+    """Link the original engine."""
     return build(tmp_path_factory.mktemp("bench"), [], others=compiled)

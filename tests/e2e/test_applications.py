@@ -1,7 +1,7 @@
-"""The applications for real: verified on every rank count, their records read back, a spoilt input seen to fail.
+"""The real applications: verified on every rank count, their records read back, a corrupted input detected.
 
-The suite runs class S on every rank count with every MPI, which is where ranks differ; classes W and A differ from
-it in sizes and reference values alone, so W on one rank of one MPI is enough. `make verify-apps` sets
+The suite runs class S on every rank count with every MPI, which covers all differences between ranks; classes W and A
+differ from it only in sizes and reference values, so W on one rank of one MPI is enough. `make verify-apps` sets
 NEARMETAL_EVERY_CLASS and runs all three on every rank count with every MPI (minutes), `make verify-large` sets
 NEARMETAL_LARGE_CLASSES and runs B and C on one rank (hours; C takes up to 7 GB).
 """
@@ -53,7 +53,7 @@ def program_of(flavour: str, sanitized: bool = False) -> str:
     return str(build_apps(mpi_of(flavour), SANITIZED if sanitized else ()))
 
 
-# MPI libraries keep memory until exit: what of it is ours cannot be told.
+# MPI libraries keep memory until exit, and our share of it cannot be distinguished.
 NO_LEAKS = (("ASAN_OPTIONS", "detect_leaks=0"),)
 
 
@@ -116,8 +116,10 @@ def test_large_classes_verify(name: str, letter: str) -> None:
 @pytest.mark.parametrize(
     ("name", "ranks"), [("cg", 8), ("mg", 16), ("ft", 8), ("is", 8), ("lu", 6), ("sp", 9), ("ep", 3)]
 )
-def test_more_ranks_than_the_usual_take_other_branches(name: str, ranks: int) -> None:
-    """CG with twice as many columns as rows, MG with gathered levels, LU and SP with inner blocks, EP unevenly."""
+def test_unusual_rank_counts_take_other_branches(name: str, ranks: int) -> None:
+    """CG with twice as many columns as rows, MG with gathered levels, LU and SP with inner blocks, EP with an uneven
+    division.
+    """
     finished = start(ONE_MPI, name, "--class", "S", ranks=ranks)
     assert finished.ok, finished.complaint()
     assert read_end_block(finished.text).ranks == ranks
@@ -133,7 +135,7 @@ def test_advection_is_the_same_on_every_process_grid(grid: str) -> None:
 
 
 @every_application
-def test_a_spoilt_input_fails_verification_and_the_trial(name: str) -> None:
+def test_a_corrupted_input_fails_verification_and_the_trial(name: str) -> None:
     finished = start(ONE_MPI, name, "--class", "S", "--spoil", ranks=1)
     assert finished.exit_status == 1
     assert not read_end_block(finished.text).verified
@@ -159,7 +161,9 @@ def test_a_spoilt_input_fails_verification_and_the_trial(name: str) -> None:
         (("sp",), 2, "a square"),
     ],
 )
-def test_what_cannot_run_is_refused_with_the_reason(arguments: tuple[str, ...], ranks: int, complaint: str) -> None:
+def test_impossible_arguments_are_refused_with_the_reason(
+    arguments: tuple[str, ...], ranks: int, complaint: str
+) -> None:
     finished = start(ONE_MPI, *arguments, ranks=ranks)
     assert finished.exit_status == 2
     assert complaint in finished.stderr.decode()
@@ -211,9 +215,9 @@ def test_the_sanitizers_find_nothing(name: str, tmp_path: Path) -> None:
     assert read_end_block(finished.text).verified
 
 
-# What rank 0 of 4 sends in class S: to which rank, how many messages, how many bytes. CG and SP send exactly what
-# NPB 3.3.1 does (counted with Open MPI's monitoring); its LU and MG send 1 and 2 messages more, in their set-up.
-# Advection exchanges its faces once before its clock starts.
+# What rank 0 of 4 sends in class S: the destination, the number of messages, and their bytes. CG and SP send exactly
+# the messages of NPB 3.3.1 (counted with Open MPI's monitoring); its LU and MG send 1 and 2 messages more, in their
+# set-up. Advection exchanges its faces once before its clock starts.
 TRAFFIC = {
     "cg": {0: (416, 2329600), 1: (1264, 2336512)},
     "sp": {1: (406, 1233920), 2: (406, 1233920), 3: (406, 1233920)},
@@ -225,7 +229,7 @@ TRAFFIC = {
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
-def test_the_messages_are_those_of_the_benchmark(name: str, tmp_path: Path) -> None:
+def test_messages_match_those_of_the_benchmark(name: str, tmp_path: Path) -> None:
     counter = tmp_path / "count_messages.so"
     source = REPOSITORY / "tests" / "native" / "count_messages.c"
     argv = [mpi_of(ONE_MPI).mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)]

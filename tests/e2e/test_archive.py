@@ -1,4 +1,4 @@
-"""`nearmetal archive` and `unarchive`: the same run in one file and back, and archives that are not what they say."""
+"""`nearmetal archive` and `unarchive`: a run to one file and back, and archives with false contents."""
 
 import json
 import zipfile
@@ -23,7 +23,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name != "lock"}
 
 
-def test_there_and_back_is_the_same_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archiving_and_unarchiving_restores_the_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["archive", "r", "r.nmrun"]) == 0
     assert nearmetal(["unarchive", "r.nmrun", "deep/back"]) == 0
     assert "deep/back: 21 files, all match their checksums" in capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_there_and_back_is_the_same_run(root: Path, capsys: pytest.CaptureFixtur
     assert nearmetal(["unarchive", "r.nmrun", "r"]) == 2
 
 
-def test_a_run_without_a_trial_goes_on_elsewhere(root: Path) -> None:
+def test_a_run_without_a_trial_can_continue_elsewhere(root: Path) -> None:
     for one in [*root.glob("trials/*"), *root.glob("samples/*")]:
         one.unlink()
     (root / "records.sums").write_bytes(b"")
@@ -53,7 +53,7 @@ def test_a_damaged_run_is_not_archived(root: Path) -> None:
 
 
 def remake(change: Callable[[dict[str, bytes]], object], listed: dict[str, bytes] | None = None) -> None:
-    """Write the archive anew with other files; `listed` go into its list as well."""
+    """Rewrite the archive with other files; `listed` files also go into its list."""
     with zipfile.ZipFile("r.nmrun") as opened:
         kept = {name: opened.read(name) for name in opened.namelist()}
     change(kept)
@@ -68,19 +68,19 @@ def remake(change: Callable[[dict[str, bytes]], object], listed: dict[str, bytes
 
 
 @pytest.mark.parametrize("what", ["r", "not-there"])
-def test_what_cannot_be_read_is_no_failure_of_the_disk(
+def test_an_unreadable_archive_is_not_reported_as_a_disk_error(
     root: Path, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert nearmetal(["unarchive", what, "back"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {what} cannot be read: ")
-    assert "hint: `nearmetal archive` writes archives" in told
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"error: {what} cannot be read: ")
+    assert "hint: `nearmetal archive` writes archives" in stderr
 
 
 @pytest.mark.parametrize(
     "name", ["/etc/x", "../x", "trials/../../x.json", "samples/x.parquet", "run.json/../x", "lock", "a\x1b[31m"]
 )
-def test_a_name_that_no_run_has_is_refused(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_name_that_no_run_has_is_refused(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
     remake(lambda _: None, {name: b"x"})
     assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
@@ -98,7 +98,7 @@ CHANGES: dict[str, Callable[[dict[str, bytes]], object]] = {
 }
 
 
-def test_an_archive_that_would_grow_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_that_would_unpack_to_too_much_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
     remake(lambda _: None, {"samples/000900.parquet": bytes(10**7)})
     with zipfile.ZipFile("r.nmrun") as opened:
@@ -114,7 +114,7 @@ def test_an_archive_that_would_grow_is_refused(root: Path, capsys: pytest.Captur
 def test_a_size_that_is_no_number_of_bytes_is_refused(
     root: Path, size: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Less than nothing would make room in the sum for others that unpack to more than the archive has."""
+    """A negative size would let other files unpack to more than the archive's limit in total."""
     nearmetal(["archive", "r", "r.nmrun"])
     with zipfile.ZipFile("r.nmrun") as opened:
         raw = json.loads(opened.read(LIST))
@@ -126,7 +126,7 @@ def test_a_size_that_is_no_number_of_bytes_is_refused(
     assert "r.nmrun lists a file whose size is not a number of bytes" in capsys.readouterr().err
 
 
-def test_a_file_of_another_size_than_is_listed_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_another_size_than_listed_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
     with zipfile.ZipFile("r.nmrun") as opened:
         raw = json.loads(opened.read(LIST))
@@ -137,41 +137,41 @@ def test_a_file_of_another_size_than_is_listed_is_refused(root: Path, capsys: py
     assert "samples/000000.parquet is not the file that the archive lists: its size" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("says", CHANGES)
+@pytest.mark.parametrize("message", CHANGES)
 def test_a_changed_archive_is_refused_and_leaves_nothing(
-    root: Path, says: str, capsys: pytest.CaptureFixture[str]
+    root: Path, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
-    remake(CHANGES[says])
+    remake(CHANGES[message])
     assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert names() == ["r", "r.nmrun"]
 
 
-def test_no_flipped_byte_or_cut_gives_another_run(root: Path) -> None:
+def test_no_flipped_byte_or_truncation_gives_another_run(root: Path) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
     whole, wanted = Path("r.nmrun").read_bytes(), files(root)
     step = len(whole) // 120
     for number, place in enumerate(range(0, len(whole), step)):
         Path("bad").write_bytes(whole[:place] + bytes([whole[place] ^ 1 << number % 8]) + whole[place + 1 :])
         if nearmetal(["unarchive", "bad", f"b{number}"]) == 0:
-            assert files(Path(f"b{number}")) == wanted, f"byte {place}"  # a date, or what ZIP keeps twice
+            assert files(Path(f"b{number}")) == wanted, f"byte {place}"  # a date, or data that ZIP stores twice
         Path("bad").write_bytes(whole[:place])
         assert nearmetal(["unarchive", "bad", f"c{number}"]) == 2
 
 
-def test_a_run_that_gets_trials_is_not_archived(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its list would name trials that the archive does not hold, and nobody could unpack it."""
+def test_a_run_that_is_being_written_is_not_archived(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its list would name trials that the archive lacks, so it could not be unpacked."""
     with RunDir.open_for_writing(root):
         assert nearmetal(["archive", str(root), "r.nmrun"]) == 2
-    said = capsys.readouterr().err
-    assert "is being written" in said
-    assert f"continue it later: nearmetal run --resume {root}" in " ".join(said.split())
+    stderr = capsys.readouterr().err
+    assert "is being written" in stderr
+    assert f"continue it later: nearmetal run --resume {root}" in " ".join(stderr.split())
 
 
-def test_a_run_that_another_machine_writes_is_not_archived(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_another_machine_is_writing_is_not_archived(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def summed(path: Path) -> str:
-        if path.name == "000008.json":  # the last file of all
+        if path.name == "000008.json":  # the last file
             path.unlink()
         return ""
 
@@ -181,13 +181,15 @@ def test_a_run_that_another_machine_writes_is_not_archived(root: Path, monkeypat
         archive.archive(root, Path("r.nmrun"))
 
 
-def test_an_archive_in_place_of_a_run_says_how_to_unpack_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_in_place_of_a_run_is_reported_with_how_to_unpack_it(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert nearmetal(["archive", str(root), "r.nmrun"]) == 0
     assert nearmetal(["compare", "r.nmrun"]) == 2
     assert "nearmetal unarchive r.nmrun DIR" in capsys.readouterr().err
 
 
-def test_a_place_where_nothing_can_be_made_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_destination_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["archive", str(root), "r.nmrun"]) == 0
     Path("file").touch()
     assert nearmetal(["unarchive", "r.nmrun", "file/new"]) == 1

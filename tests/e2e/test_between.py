@@ -57,19 +57,19 @@ def asked(*pairs: MachinePair, sizes: tuple[int, ...] = (8, 65536), budget_s: fl
     return LinkRequest(pairs or (PAIR,), sizes, budget_s, {})
 
 
-def looks(**changed: MachineLook) -> dict[str, MachineLook]:
+def facts_of_machines(**changed: MachineLook) -> dict[str, MachineLook]:
     names = ("vm1", "vm2", "hpc1", "hpc2")
     return {name: changed.get(name, replace(LOOK, host=name, identity=name)) for name in names}
 
 
-def test_this_machine_is_looked_at_by_the_script() -> None:
+def test_the_script_gathers_facts_of_this_machine() -> None:
     here = look(run_process, "127.0.0.1", "")
     assert (here.host, here.kernel) == (os.uname().nodename, os.uname().release)
     assert (here.address, here.interface, here.own) == ("127.0.0.1", "lo", "127.0.0.1")
     assert look(run_process, "::1", "").address == "::1"
 
 
-def test_a_look_is_read() -> None:
+def test_facts_are_parsed() -> None:
     assert (LOOK.virtual, LOOK.mpi, LOOK.compiler, LOOK.adaptive) == ("QEMU", "openmpi", True, True)
     assert LOOK.tools == {"sockperf", "iperf3"}
     assert LOOK.nic == "eth0 (virtio_net)"
@@ -77,8 +77,8 @@ def test_a_look_is_read() -> None:
     assert (bare.mpi, bare.what, bare.cpus, bare.load) == ("mpich", "bare machine", 0, 0.0)
 
 
-def test_the_proposal_is_a_study_of_everything_that_is_there() -> None:
-    proposal = propose(asked(PAIR, BARE), looks())
+def test_the_proposal_is_a_study_of_everything_available() -> None:
+    proposal = propose(asked(PAIR, BARE), facts_of_machines())
     study = parse_study(proposal.text, "proposal")
     assert study.baseline == "hpc1-hpc2"
     assert [path.name for path in study.path] == ["vm1-vm2", "hpc1-hpc2"]
@@ -96,7 +96,7 @@ def test_the_proposal_is_a_study_of_everything_that_is_there() -> None:
     assert proposal.left_out == ("verbs: no RDMA device on vm1, vm2, hpc1, hpc2",)
 
 
-def test_machines_of_ipv6_addresses_reach_each_other_by_ipv4() -> None:
+def test_machines_named_by_ipv6_addresses_reach_each_other_by_ipv4() -> None:
     pair = MachinePair(node_named("2001:db8::1", {}), node_named("2001:db8::2", {}))
     seen = {
         node.name: replace(LOOK, identity=node.name, address="2001:db8::9", own=f"10.0.0.{number}")
@@ -109,7 +109,7 @@ def test_machines_of_ipv6_addresses_reach_each_other_by_ipv4() -> None:
         check_looks([pair], seen | {"2001-db8-2": replace(seen["2001-db8-2"], own="")})
 
 
-def test_verbs_are_measured_where_the_compared_interfaces_have_them() -> None:
+def test_verbs_are_measured_if_the_compared_interfaces_have_them() -> None:
     def proposed(**changed: object) -> tuple[list[str], str]:
         card = replace(LOOK, rdma=("mlx5_0",), verbs="mlx5_0", tools=LOOK.tools | {"ib_write_lat"})
         seen = {"vm1": replace(card, identity="a"), "vm2": replace(card, identity="b", **changed)}  # type: ignore[arg-type]
@@ -125,27 +125,27 @@ def test_verbs_are_measured_where_the_compared_interfaces_have_them() -> None:
 
 def test_the_budget_decides_the_number_of_blocks_and_never_asks_for_fewer_than_five() -> None:
     def most(budget_s: float) -> int:
-        return parse_study(propose(asked(budget_s=budget_s), looks()).text, "p").trials.max_blocks
+        return parse_study(propose(asked(budget_s=budget_s), facts_of_machines()).text, "p").trials.max_blocks
 
     assert most(1) == 5
     assert 5 < most(120) < most(240) <= 40
 
 
-def test_what_differs_or_lacks_is_left_out_with_its_reason() -> None:
+def test_differing_or_missing_features_are_left_out_with_the_reason() -> None:
     other = replace(LOOK, host="vm2", identity="vm2", mpi="mpich", tools=frozenset())
     with pytest.raises(UnavailableError) as raised:
-        propose(asked(sizes=(64,)), looks(vm2=other))
+        propose(asked(sizes=(64,)), facts_of_machines(vm2=other))
     assert "vm1: openmpi, vm2: mpich" in raised.value.message
     assert "no sockperf on vm2" in raised.value.message
     without = replace(LOOK, host="vm2", identity="vm2", mpi="")
-    study = parse_study(propose(asked(sizes=(64,)), looks(vm2=without)).text, "p")
+    study = parse_study(propose(asked(sizes=(64,)), facts_of_machines(vm2=without)).text, "p")
     assert [w.kind for w in study.workload] == ["sockperf"]
 
 
-def test_a_pair_with_nothing_between_is_refused_with_every_reason() -> None:
+def test_a_pair_without_a_path_is_refused_with_every_reason() -> None:
     with pytest.raises(UnavailableError, match="are one machine"):
-        check_looks([PAIR], looks(vm2=replace(LOOK, identity="vm1")))
-    lost = looks(vm1=replace(LOOK, address=""), vm2=replace(LOOK, identity="x", interface="lo"))
+        check_looks([PAIR], facts_of_machines(vm2=replace(LOOK, identity="vm1")))
+    lost = facts_of_machines(vm1=replace(LOOK, address=""), vm2=replace(LOOK, identity="x", interface="lo"))
     with pytest.raises(UnavailableError) as raised:
         check_looks([PAIR], lost)
     assert "vm1 cannot resolve the name 'vm2'" in raised.value.message
@@ -164,41 +164,41 @@ def test_a_pair_with_nothing_between_is_refused_with_every_reason() -> None:
         ("_vm1-again", NodeSpec(name="vm1", address="_vm1-again")),
     ],
 )
-def test_a_machine_is_named_as_ssh_names_it(word: str, node: NodeSpec) -> None:
+def test_a_machine_is_named_as_for_ssh(word: str, node: NodeSpec) -> None:
     assert node_named(word, {}) == node
 
 
 @pytest.mark.parametrize(
     "word", ["-oProxyCommand=x", "", "a b", "host:99999", "me@", "a/b@host", "1:2:3", "[host]:22", "::g", "vm1\n"]
 )
-def test_what_names_no_machine_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_machine_name_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["between", "--", word, "vm2"]) == 2
     assert "does not name a machine" in capsys.readouterr().err
 
 
-def test_an_option_is_a_number_or_a_switch_where_it_looks_like_one() -> None:
+def test_options_that_look_like_numbers_or_switches_are_parsed_as_such() -> None:
     given = ["connect_timeout_s=2.5", "parallel=3", "exclusive=false", "mpi_prefix=/opt/mpi", "cache=", "x={}"]
     assert [_option(one)[1] for one in given] == [2.5, 3, False, "/opt/mpi", "", "{}"]
 
 
 def test_the_largest_doubt_comes_first() -> None:
-    busy = looks(vm2=replace(LOOK, identity="vm2", load=3.9))
+    busy = facts_of_machines(vm2=replace(LOOK, identity="vm2", load=3.9))
     assert "vm2 3.9" in doubts(asked(), busy)[0]
-    quiet = {name: replace(one, adaptive=False) for name, one in looks().items()}
+    quiet = {name: replace(one, adaptive=False) for name, one in facts_of_machines().items()}
     assert doubts(asked(), quiet)[0].startswith("one occasion")
 
 
 def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = {name: replace(one, tools=frozenset()) for name, one in looks().items()}
+    bare = {name: replace(one, tools=frozenset()) for name, one in facts_of_machines().items()}
     recipe = Recipe(study=propose(asked(sizes=(64,)), bare).text, blocks=5, cost={"vm1-vm2": 1.0})
     view = build_view(make_run(tmp_path / "run", recipe))
     _answer(asked(sizes=(64,)), bare, view)
     again = _next(view, 120, tmp_path / "run", ["me@vm1:2201", "vm2"], ["--hosts", "my hosts"])
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     assert re.search(
-        r"^answer for vm1 and vm2:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", said
+        r"^answer for vm1 and vm2:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", stdout
     )
-    assert "near-metal" not in said, "nothing is compared"
+    assert "near-metal" not in stdout, "nothing is compared"
     options = "--against HOST3 HOST4 --hosts 'my hosts'"
     assert again == f"compare with a baseline: nearmetal between me@vm1:2201 vm2 {options}"
 
@@ -210,7 +210,7 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for blocks in ("LEAST_BLOCKS", "MOST_BLOCKS"):
-        monkeypatch.setattr(between, blocks, 3)  # fewer launches: what they find is not judged here
+        monkeypatch.setattr(between, blocks, 3)  # fewer launches: their result is not judged here
     (tmp_path / "ssh").mkdir()
     with two_machines(tmp_path / "ssh", cables=2) as far:
         if tool := shutil.which("sockperf"):
@@ -224,32 +224,32 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
         words = ["between", "m0", "m1", "--against", "m2", "m3", "--size", "64", "--minutes", "0.1"]
         words += ["--hosts", "hosts.toml", *options]
         assert nearmetal([*words, "--out", "run"]) == 0
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         study = parse_study((tmp_path / "between-m0-m1.toml").read_text(), "s")
         refused = nearmetal([*words, "-o", "remote_shell=ssh -F /dev/null -p 1 -o BatchMode=yes"])
     assert {w.name for w in study.workload} == {"latency"}
-    assert "left out     TCP round trips: no sockperf on m" in said.err
+    assert "left out     TCP round trips: no sockperf on m" in captured.err
     assert all(node.interface for node in study.host.node), "the interface that leads to the other machine"
-    verdict = re.search(r"^m0-m1 +(\S+) +[\d.]+", said.out, re.MULTILINE)
-    assert verdict, said.out
+    verdict = re.search(r"^m0-m1 +(\S+) +[\d.]+", captured.out, re.MULTILINE)
+    assert verdict, captured.out
     assert verdict[1] in set(Verdict)
-    assert "largest doubt: " in said.out
+    assert "largest doubt: " in captured.out
     more = "next: more launches: nearmetal between m0 m1 --against m2 m3 --minutes 0.4"
     assert (
         more if verdict[1] == Verdict.UNDECIDED else "next: what could close the gap: nearmetal advise run"
-    ) in said.out
-    assert "will measure MPI ping-pong latency: 64 B" in said.err
+    ) in captured.out
+    assert "will measure MPI ping-pong latency: 64 B" in captured.err
     assert len(RunDir.open(tmp_path / "run").trials()) == 9
     assert refused == 3
     assert "cannot log in to" in capsys.readouterr().err
 
 
-def test_a_machine_that_is_not_reached_comes_with_the_command_that_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_machine_is_reported_with_a_command_to_check_it(capsys: pytest.CaptureFixture[str]) -> None:
     need_ssh()
     assert nearmetal(["between", "me@127.0.0.1:1", "127.0.0.2:1"]) == 3
-    said = capsys.readouterr().err
-    assert said.startswith("error: cannot connect to 127.0.0.1 (127.0.0.1 port 1): ")
-    assert said.endswith("hint: check it with `ssh -p 1 me@127.0.0.1`\n")
-    assert "Errno" not in said
-    assert ": Connection refused\n" in said or "; cannot connect" in said
-    assert "Connect call failed" not in said
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("error: cannot connect to 127.0.0.1 (127.0.0.1 port 1): ")
+    assert stderr.endswith("hint: check it with `ssh -p 1 me@127.0.0.1`\n")
+    assert "Errno" not in stderr
+    assert ": Connection refused\n" in stderr or "; cannot connect" in stderr
+    assert "Connect call failed" not in stderr

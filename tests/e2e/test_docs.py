@@ -1,12 +1,12 @@
-"""Every command in README and docs runs: each `sh` block, line by line, in a workspace of its own a page.
+"""Every command in README and docs runs: each `sh` block, line by line, in a separate workspace per page.
 
-The run that several pages begin with is carried out for the first of them, and copied for the others. A line that is
-one command of nearmetal's runs in this process, into a file too; what needs a shell gets one, and the command that is
-installed.
+The run that several pages begin with is carried out for the first of them and copied for the others. A line that is a
+single nearmetal command runs in this process, even with its output redirected to a file; other lines get a shell and
+the installed command.
 
 Studies are shortened (few iterations, three blocks; on this machine two paths, one workload and ranks that sleep while
-they wait), those that ship with nearmetal and those that a page writes too, so that a page takes seconds; nothing else
-is changed. A line that needs more than this machine offers carries a comment `# needs: WHAT`, one of `_NEEDS`.
+they wait), both shipped ones and those written by a page, so that a page takes seconds; nothing else is changed. A line
+that needs more than this machine offers carries a comment `# needs: WHAT`, one of `_NEEDS`.
 """
 
 import os
@@ -32,13 +32,13 @@ _NEEDS = {
     "time": "minutes, or a profile that took minutes (tests/e2e/test_tune.py runs a short search)",
     "program": "an MPI program of the reader's own (tests/e2e/test_trace.py runs these lines with one)",
     "reframe": "ReFrame (pip install reframe-hpc), which the suite does without",
-    "browser": "somebody who looks and then ends the server (tests/e2e/test_serve.py runs these lines)",
+    "browser": "a person who looks and then ends the server (tests/e2e/test_serve.py runs these lines)",
     "set-up": "the set-up itself, which is what runs this test",
 }
 
 
 def commands(page: Path) -> list[str]:
-    """Return a page's commands: lines, or all lines of a here-document together."""
+    """Return a page's commands: single lines, or all lines of a here-document together."""
     found: list[str] = []
     for block in _BLOCK.findall(page.read_text()):
         for line in block.replace("\\\n", " ").splitlines():
@@ -50,8 +50,8 @@ def commands(page: Path) -> list[str]:
 
 
 def shorten(study: Path) -> None:
-    """Leave everything as it is but the amount of work: on this machine two paths, one workload, ranks that sleep,
-    and a fabric of four nodes instead of six.
+    """Reduce only the amount of work: on this machine two paths, one workload, ranks that sleep, and a fabric of four
+    nodes instead of six.
     """
     text = study.read_text()
     if ("[host]" not in text or 'kind = "local"' in text) and "[tune" not in text:
@@ -89,7 +89,7 @@ FIRST, FIRST_RUN = "nearmetal run paths --out runs/first", "runs/first"
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first page leaves that run for the others."""
+    """The folder in which the first page leaves that run for the others."""
     return tmp_path_factory.mktemp("kept") / "first"
 
 
@@ -101,7 +101,7 @@ def of_page(page: Path) -> object:
 
 
 def carry_out(line: str) -> int:
-    """Carry out one line of a page, and shorten the study that it writes; what it says is pytest's to show.
+    """Carry out one line of a page, and shorten the study that it writes; pytest captures its output.
 
     Return its exit code.
     """

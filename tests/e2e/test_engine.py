@@ -1,4 +1,4 @@
-"""The engine for real: every operation with every MPI of this machine, its samples read back."""
+"""The real engine: every operation with every MPI of this machine, its samples read back."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def ranks_for(operation: str) -> int:
     return OPERATIONS[operation].max_ranks or 4
 
 
-def test_waiting_ranks_sleep_when_their_mpi_yields_and_they_are_told_to(tmp_path: Path) -> None:
-    """Native/bench/yield.c: the MPI's own call of sched_yield, inside its library, becomes a sleep."""
+def test_waiting_ranks_sleep_on_request_if_their_mpi_yields(tmp_path: Path) -> None:
+    """native/common/yield.c: the MPI's own call of sched_yield, inside its library, becomes a sleep."""
     bench = bench_of("openmpi", tmp_path)
 
     def sleeps(*environment: tuple[str, str]) -> int:
@@ -51,7 +51,7 @@ def test_waiting_ranks_sleep_when_their_mpi_yields_and_they_are_told_to(tmp_path
     assert sleeps(("NEARMETAL_YIELD", "sleep")) > sleeps() + 3000
 
 
-def test_nothing_is_sent_one_way_before_what_is_measured(tmp_path: Path) -> None:
+def test_nothing_is_sent_one_way_before_the_measurement(tmp_path: Path) -> None:
     """An odd number of messages one way slows Open MPI's small collectives in shared memory (bench/loop_history.py)."""
     bench, counter = bench_of("openmpi", tmp_path), tmp_path / "broadcasts.so"
     source = REPOSITORY / "tests" / "native" / "broadcasts.c"
@@ -89,14 +89,14 @@ def test_every_operation_keeps_every_iteration_of_every_rank(flavour: str, opera
 
 
 @every_mpi
-def test_python_lays_the_file_down_byte_for_byte_as_the_engine_does(flavour: str, tmp_path: Path) -> None:
+def test_python_writes_the_same_file_as_the_engine_byte_for_byte(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     file = bench.measure("--op", "bcast", "--sizes", "8,16", *SHORT, ranks=3)
     assert encode_sample_file(file.header, file.cells) == bench.out.read_bytes()
 
 
 @every_mpi
-def test_warmup_comes_first_and_is_marked(flavour: str, tmp_path: Path) -> None:
+def test_warmup_is_first_and_marked(flavour: str, tmp_path: Path) -> None:
     options = ("--iterations", "9", "--warmup", "4", "--large-from", "64", "--iterations-large", "2")
     file = bench_of(flavour, tmp_path).measure("--op", "latency", "--sizes", "8,64", *options, "--warmup-large", "0")
     small, large = file.cells
@@ -107,7 +107,7 @@ def test_warmup_comes_first_and_is_marked(flavour: str, tmp_path: Path) -> None:
 
 
 @every_mpi
-def test_barrier_and_window_say_how_well_they_synchronize(flavour: str, tmp_path: Path) -> None:
+def test_barrier_and_window_report_how_well_they_synchronize(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     for sync in ("barrier", "window"):
         file = bench.measure("--op", "allreduce", "--sizes", "8", "--sync", sync, *SHORT)
@@ -134,14 +134,14 @@ def test_a_missed_window_is_flagged_and_has_no_value(flavour: str, tmp_path: Pat
 
 
 @every_mpi
-def test_reductions_say_what_they_add(flavour: str, tmp_path: Path) -> None:
+def test_reductions_report_their_element_type(flavour: str, tmp_path: Path) -> None:
     file = bench_of(flavour, tmp_path).measure("--op", "reduce", "--sizes", "1,6,8", *SHORT)
     assert file.header.datatypes == ("uint8", "uint8", "float32")
 
 
 @pytest.fixture
 def meddling(tmp_path: Path) -> dict[str, Path]:
-    """Return, by flavour, a library that harms an MPI program from within; see tests/native/meddle.c."""
+    """Return, by flavour, a library that corrupts an MPI program from inside; see tests/native/meddle.c."""
     return {flavour: tmp_path / f"meddle-{flavour}.so" for flavour in ("openmpi", "mpich")}
 
 
@@ -167,7 +167,7 @@ def test_the_payload_check_catches_every_kind_of_corruption(
 
 
 @every_mpi
-def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path, meddling: dict[str, Path]) -> None:
+def test_a_dying_rank_leaves_no_file(flavour: str, tmp_path: Path, meddling: dict[str, Path]) -> None:
     bench = bench_of(flavour, tmp_path)
     harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "die"))
     finished = bench.launch("--op", "latency", *SHORT, environment=harm)
@@ -181,7 +181,7 @@ def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path, meddling:
 def test_ranks_count_how_often_they_are_moved_to_another_processor(
     flavour: str, tmp_path: Path, meddling: dict[str, Path]
 ) -> None:
-    """Rank 1 is pinned to another processor at each receive: 23 of either size, the first perhaps to where it is."""
+    """Rank 1 is pinned to another processor at each receive: 23 times per size, the first perhaps without a move."""
     bench = bench_of(flavour, tmp_path)
     harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "move"))
     assert bench.launch("--op", "latency", "--sizes", "8,16", *SHORT, environment=harm).ok
@@ -194,7 +194,7 @@ def test_ranks_count_how_often_they_are_moved_to_another_processor(
         "tool.iterations": sum(header.iterations + header.warmup),
     }
     for torn in (b"", bench.out.read_bytes()[:200]):
-        with pytest.raises(ForeignFileError):  # an outcome, and no end of the run
+        with pytest.raises(ForeignFileError):  # a failed trial, but the run continues
             Engine().counters(order, {SAMPLES: torn})
 
 
@@ -208,30 +208,30 @@ REFUSED = {
 
 
 @every_mpi
-@pytest.mark.parametrize("said", REFUSED)
-def test_bad_arguments_are_named_and_end_with_status_2(flavour: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_arguments_are_named_and_end_with_status_2(flavour: str, message: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
-    ranks, *options = REFUSED[said]
+    ranks, *options = REFUSED[message]
     finished = bench.launch(*options, ranks=int(ranks))
     assert finished.exit_status == 2, finished.complaint()
-    assert said in (finished.stderr + finished.stdout).decode()
+    assert message in (finished.stderr + finished.stdout).decode()
     assert not bench.out.exists()
 
 
 @every_mpi
-def test_a_rank_without_memory_says_how_much_it_wanted(flavour: str, tmp_path: Path) -> None:
+def test_a_rank_without_memory_reports_how_much_it_needed(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     small = dataclasses.replace(bench, program=limited(tmp_path, bench.program))
     finished = small.launch("--op", "alltoall", "--sizes", "2147483647", "--iterations", "1")
     assert finished.exit_status == 4, finished.complaint()
-    said = re.search(r"rank \d on \S+: cannot allocate (\d+) bytes", (finished.stderr + finished.stdout).decode())
-    assert said is not None, finished.complaint()
-    assert int(said[1]) >= 2 * 2 * 2147483647, "two ranks' contributions, sent and received"
+    output = re.search(r"rank \d on \S+: cannot allocate (\d+) bytes", (finished.stderr + finished.stdout).decode())
+    assert output is not None, finished.complaint()
+    assert int(output[1]) >= 2 * 2 * 2147483647, "two ranks' contributions, sent and received"
     assert not bench.out.exists()
 
 
 def limited(folder: Path, program: Path) -> Path:
-    """Return a script that runs a program with little memory to have."""
+    """Return a script that runs a program with a small memory limit."""
     script = folder / "limited"
     script.write_text(f'#!/bin/sh\nulimit -v 4000000\nexec {program} "$@"\n')
     script.chmod(0o755)
@@ -239,7 +239,7 @@ def limited(folder: Path, program: Path) -> Path:
 
 
 @every_mpi
-def test_an_unwritable_place_is_refused_before_anything_is_measured(flavour: str, tmp_path: Path) -> None:
+def test_an_unwritable_output_is_refused_before_anything_is_measured(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path / "nowhere")
     finished = bench.launch("--op", "barrier")
     assert finished.exit_status == 5, finished.complaint()
@@ -247,7 +247,7 @@ def test_an_unwritable_place_is_refused_before_anything_is_measured(flavour: str
 
 
 @every_mpi
-def test_the_table_here_is_the_table_there(flavour: str) -> None:
+def test_the_tables_in_python_and_c_match(flavour: str) -> None:
     program = build_engine(mpi_of(flavour))
     listed = process.run([str(program), "--list"], timeout_s=600, check=True).text.splitlines()
     assert listed == [
@@ -266,7 +266,7 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     flags = [*STRICT, "-Wmissing-prototypes", "-Wno-stringop-overflow", "-D_GNU_SOURCE", *SANITIZED]
     process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=600, check=True)
     sanitized = dataclasses.replace(bench, program=program)
-    # Both libraries keep memory until exit; leaks are looked for in the parts without MPI.
+    # Both libraries keep memory until exit; leaks are checked in the parts without MPI.
     options = (("ASAN_OPTIONS", "detect_leaks=0"),)
     for operation in ("bibw", "allreduce", "alltoall", "halo"):
         finished = sanitized.launch(
@@ -277,7 +277,7 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
 
 
 @every_mpi
-def test_a_value_is_the_slowest_of_those_that_count(flavour: str, tmp_path: Path) -> None:
+def test_a_value_is_that_of_the_slowest_value_rank(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     pairs = bench.measure("--op", "multi_latency", "--sizes", "8", *SHORT, ranks=4)
     everyone = bench.measure("--op", "barrier", *SHORT, ranks=3)

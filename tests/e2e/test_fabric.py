@@ -1,4 +1,4 @@
-"""`nearmetal fabric` as a person runs it: on a made-up fabric for every ending, and on namespaces with a real MPI."""
+"""`nearmetal fabric` as a command: on a made-up fabric for every outcome, and on namespaces with a real MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Desk:
-    """A folder with the study, and the host that answers."""
+    """A folder with the study, and the host that carries it out."""
 
     folder: Path
     host: MadeUpHost
@@ -36,8 +36,8 @@ class Desk:
 
     def fabric(self, *words: str | Path) -> tuple[int, str, str]:
         code = run(["fabric", *map(str, words)])
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+        captured = self.capsys.readouterr()
+        return code, captured.out, captured.err
 
     @staticmethod
     def flat(text: str) -> str:
@@ -57,7 +57,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return found
 
 
-def test_a_healthy_fabric_ends_with_0(desk: Desk) -> None:
+def test_a_healthy_fabric_exits_with_0(desk: Desk) -> None:
     code, out, err = desk.fabric(desk.study, "--out", "run")
     assert code == 0
     assert "No node or link stands out by more than 10 %." in out
@@ -85,7 +85,7 @@ def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
     assert "<script" not in page
 
 
-def test_json_holds_everything(desk: Desk) -> None:
+def test_json_has_everything(desk: Desk) -> None:
     desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}))
     code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json", "--no-bisection")
     read = json.loads(out)
@@ -100,7 +100,7 @@ def test_json_holds_everything(desk: Desk) -> None:
     assert read["rounds"]["all"] == 7
 
 
-def test_the_map_shows_what_the_retests_saw(desk: Desk) -> None:
+def test_the_map_shows_the_results_of_the_retests(desk: Desk) -> None:
     shaky = Noise(hiccups=0.08, hiccup=2.0)
     desk.host.fabrics[8] = MadeUpFabric(8, Faults(latency_links={(1, 6): 3.0}), seed=9, noise=shaky)
     code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
@@ -121,7 +121,7 @@ def test_the_bisection_adds_up(desk: Desk) -> None:
     assert cut["there_together"] == pytest.approx(cut["there_alone"], rel=0.1)
 
 
-def test_a_node_that_dies_ends_with_4_and_leaves_its_reason(desk: Desk) -> None:
+def test_a_dead_node_exits_with_4_and_its_reason(desk: Desk) -> None:
     desk.host = MadeUpHost(broken=frozenset({0}))
     code, out, err = desk.fabric(desk.study, "--out", "run")
     assert (code, out) == (4, "")
@@ -130,7 +130,7 @@ def test_a_node_that_dies_ends_with_4_and_leaves_its_reason(desk: Desk) -> None:
     assert desk.host.closed
 
 
-def test_lost_retests_name_nobody(desk: Desk) -> None:
+def test_lost_retests_name_no_node(desk: Desk) -> None:
     desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}), broken=frozenset({1}))
     assert desk.fabric(desk.study, "--out", "run")[0] == 4
     code, out, _ = desk.fabric("run")
@@ -139,7 +139,7 @@ def test_lost_retests_name_nobody(desk: Desk) -> None:
     assert "Suspected, not measured again:" in out
 
 
-def test_a_torn_file_of_the_engine_is_a_failed_launch(desk: Desk) -> None:
+def test_a_truncated_engine_file_is_a_failed_launch(desk: Desk) -> None:
     desk.host = MadeUpHost(torn=frozenset({0}))
     code, _, err = desk.fabric(desk.study, "--out", "run")
     assert code == 4
@@ -184,12 +184,12 @@ def test_fabrics_that_cannot_be_paired_are_refused(desk: Desk) -> None:
     assert code == 2
     assert "one fabric has 8 nodes, the other 6" in err
     code, _, err = desk.fabric(desk.study, "--nodes", "6", "--out", "third", "--against", "base")
-    assert (code, (desk.folder / "third").exists()) == (2, False), "said before anything is measured"
+    assert (code, (desk.folder / "third").exists()) == (2, False), "reported before anything is measured"
     assert "one fabric has 6 nodes, the other 8" in err
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
-def test_few_nodes_say_what_they_cannot_tell(desk: Desk, nodes: int) -> None:
+def test_the_limits_of_few_nodes_are_reported(desk: Desk, nodes: int) -> None:
     code, out, _ = desk.fabric(desk.study, "--nodes", str(nodes), "--out", "run")
     assert code == 0
     assert ("it is impossible to say which node or link is slow" in desk.flat(out)) == (nodes < 4)
@@ -206,14 +206,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_wrong_words_are_refused_with_2(desk: Desk, said: str) -> None:
-    code, out, err = desk.fabric(*REFUSED[said])
+@pytest.mark.parametrize("message", REFUSED)
+def test_wrong_arguments_are_refused_with_2(desk: Desk, message: str) -> None:
+    code, out, err = desk.fabric(*REFUSED[message])
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
-def test_an_interrupted_run_says_that_nothing_was_measured(desk: Desk) -> None:
+def test_an_interrupted_run_reports_that_nothing_was_measured(desk: Desk) -> None:
     assert desk.fabric(desk.study, "--nodes", "4", "--out", "run")[0] == 0
     (desk.folder / "run" / "trials" / "000000.json").unlink()
     list_anew(desk.folder / "run")
@@ -222,7 +222,7 @@ def test_an_interrupted_run_says_that_nothing_was_measured(desk: Desk) -> None:
     assert "run contains no measured fabric" in err
 
 
-def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
+def test_a_run_of_a_study_is_not_a_fabric(desk: Desk) -> None:
     desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}))
     desk.fabric(desk.study, "--out", "run")
     second = desk.folder / "run" / "trials" / "000001.json"
@@ -252,20 +252,20 @@ def test_verbs_that_compare_trials_point_to_the_fabric(desk: Desk, verb: str) ->
     (desk.folder / "ring.toml").write_text('[pattern]\nkind = "alltoall"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     argv, code = OTHER_VERBS[verb]
     assert run(argv) == code
-    said = desk.capsys.readouterr()
-    assert said.out == ""
-    assert "error: run is a fabric run" in said.err
-    assert "hint: `nearmetal fabric run` reads it" in desk.flat(said.err)
+    captured = desk.capsys.readouterr()
+    assert captured.out == ""
+    assert "error: run is a fabric run" in captured.err
+    assert "hint: `nearmetal fabric run` reads it" in desk.flat(captured.err)
     assert sorted((desk.folder / "run").rglob("*")) == before
 
 
-def test_show_lists_its_launches_and_says_what_reads_it(desk: Desk) -> None:
+def test_show_lists_its_launches_and_names_the_verb_that_reads_it(desk: Desk) -> None:
     desk.fabric(desk.study, "--out", "run")
     assert run(["show", "run"]) == 0
     assert "nearmetal fabric run" in desk.capsys.readouterr().out
 
 
-def test_names_of_a_foreign_run_cannot_speak_to_a_terminal_or_a_page(desk: Desk) -> None:
+def test_names_in_a_foreign_run_cannot_inject_terminal_commands_or_markup(desk: Desk) -> None:
     desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}), prefix="\x1b[2J<b>")
     _, out, _ = desk.fabric(desk.study, "--out", "run", "--html", "page.html")
     assert "node ?[2J<b>1:" in out
@@ -282,7 +282,7 @@ def test_a_page_that_cannot_be_written_is_an_error(desk: Desk) -> None:
     assert code == 1
     assert "cannot write no/such/page.html" in err
     code, _, err = desk.fabric(desk.study, "--html", ".", "--out", "other")
-    assert (code, (desk.folder / "other").exists()) == (1, False), "said before anything is measured"
+    assert (code, (desk.folder / "other").exists()) == (1, False), "reported before anything is measured"
     assert "cannot write .: it is a directory" in err
 
 
@@ -293,11 +293,11 @@ def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:
     assert (desk.folder / "page.html").stat().st_size < 1_000_000
 
 
-# ---- for real
+# ---- on a real fabric
 
 
 def throttled(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-    """Make a bridge on which one node's sending is held at 1 Mbit/s by a token bucket (tc-tbf(8))."""
+    """Make a bridge on which one node's sending is limited to 1 Mbit/s by a token bucket (tc-tbf(8))."""
     ends = BRIDGE.up(shell, order, nodes)
     words = ["root", "tbf", "rate", "1mbit", "burst", "2kb", "latency", "1s"]
     shell.run(["tc", "qdisc", "add", "dev", "eth0", *words], node=nodes[2])
@@ -310,7 +310,7 @@ REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations =
 @pytest.mark.netns
 @pytest.mark.mpi
 @pytest.mark.parametrize("flavour", ["openmpi", "mpich"])
-def test_a_throttled_node_of_a_real_fabric_is_seen(
+def test_a_throttled_node_of_a_real_fabric_is_found(
     flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(PATHS, "bridge", replace(BRIDGE, up=throttled))
@@ -318,12 +318,12 @@ def test_a_throttled_node_of_a_real_fabric_is_seen(
     (tmp_path / "study.toml").write_text(re.sub(r"options = .*", f"options = {REAL}", text))
     words = [str(tmp_path / "study.toml"), "--nodes", "6", "--out", str(tmp_path / "run"), "--format", "json"]
     code = run(["fabric", *words, "--no-bisection"])
-    said = capsys.readouterr()
-    assert said.out, said.err
-    read = json.loads(said.out)
+    captured = capsys.readouterr()
+    assert captured.out, captured.err
+    read = json.loads(captured.out)
     assert max(rate for rate in read["bandwidth_mb_per_s"][2] if rate is not None) < 0.3, "8 KiB less the bucket"
     named = {(one["metric"], one["role"], *one["nodes"]) for one in read["named"]}
-    # On a machine so busy that healthy windows take as long, n2 does not stand out; what is named must still be true.
+    # On a machine so busy that healthy windows take as long, n2 does not stand out; any finding must still be true.
     assert code == (1 if named else 0)
     assert not named or ("bandwidth", "send", "n2") in named
     assert run(["show", str(tmp_path / "run"), "--trial", "0"]) == 0

@@ -1,4 +1,4 @@
-"""The fabric engine for real: rounds in, every iteration of every pair out."""
+"""The real fabric engine: rounds in, every iteration of every pair out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_pair_keeps_every_iteration(flavour: str, ranks: int, tmp_path: Pa
 
 
 @every_mpi
-def test_a_fabric_without_bandwidth_keeps_pings_alone(flavour: str, tmp_path: Path) -> None:
+def test_a_fabric_without_bandwidth_keeps_only_pings(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
     finished = engine.launch(text_of(3), *SHORT, "--bandwidth-iterations", "0", ranks=3)
     assert finished.ok, finished.complaint()
@@ -91,12 +91,12 @@ REFUSED = {"'0-9'": "all 0-9\n", "twice": "all 0-1 1-0\n", "no rounds": ""}
 
 
 @every_mpi
-@pytest.mark.parametrize("said", REFUSED)
-def test_bad_rounds_are_refused_before_anything_is_measured(flavour: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_rounds_are_refused_before_anything_is_measured(flavour: str, message: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    finished = engine.launch(REFUSED[said], *SHORT, ranks=2)
+    finished = engine.launch(REFUSED[message], *SHORT, ranks=2)
     assert finished.exit_status == 2, finished.complaint()
-    assert said in (finished.stderr + finished.stdout).decode()
+    assert message in (finished.stderr + finished.stdout).decode()
     assert not engine.out.exists()
 
 
@@ -109,7 +109,7 @@ def harmed(flavour: str, folder: Path, harm: str) -> tuple[tuple[str, str], ...]
 
 
 @every_mpi
-def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path) -> None:
+def test_a_dying_rank_leaves_no_file(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
     finished = engine.launch(text_of(3), ranks=3, environment=harmed(flavour, tmp_path, "die"))
     assert not finished.ok
@@ -118,22 +118,22 @@ def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path) -> None:
 
 
 @every_mpi
-def test_a_rank_that_stands_still_is_named_by_its_partner(flavour: str, tmp_path: Path) -> None:
+def test_a_stalled_rank_is_named_by_its_partner(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
     environment = harmed(flavour, tmp_path, "stop")
     finished = engine.launch(text_of(2), "--patience", "1", ranks=2, environment=environment)
-    # MPICH's launcher has to kill the rank that stands still, and ends with whichever end it hears of first.
+    # MPICH's launcher has to kill the stalled rank, and exits with whichever status arrives first.
     assert finished.exit_status in ({6, signal.SIGKILL} if flavour == "mpich" else {6}), finished.complaint()
     assert not finished.timed_out
-    assert "rank 0 on" in (said := (finished.stderr + finished.stdout).decode())
-    assert "had no answer from rank 1 on" in said
+    assert "rank 0 on" in (output := (finished.stderr + finished.stdout).decode())
+    assert "had no answer from rank 1 on" in output
     assert not engine.out.exists()
 
 
 @every_mpi
 def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    linger = harmed(flavour, tmp_path, "linger")  # 55 pings of 50 ms are more than two patiences
+    linger = harmed(flavour, tmp_path, "linger")  # 55 pings of 50 ms are longer than twice the patience
     finished = engine.launch(text_of(2), "--bandwidth-iterations", "0", "--patience", "1", ranks=2, environment=linger)
     assert finished.ok, finished.complaint()
 
@@ -142,7 +142,7 @@ def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
 def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     mpi = mpi_of(flavour)
     engine = FabricEngine(mpi, tmp_path, build_fabric(mpi, (*SANITIZED, "-Werror")))
-    # Both libraries keep memory until exit; leaks are looked for in the parts without MPI.
+    # Both libraries keep memory until exit; leaks are checked in the parts without MPI.
     options = (("ASAN_OPTIONS", "detect_leaks=0"),)
     finished = engine.launch(text_of(5, bisection=True), *SHORT, ranks=5, environment=options)
     assert finished.ok, finished.complaint()

@@ -52,7 +52,7 @@ iterations = 60
 
 @pytest.fixture
 def made(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return what makes a run under a name, and stand in a folder of its own."""
+    """Return a function that makes a run with a name, in a separate working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -71,11 +71,11 @@ def found(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
-def test_another_run_of_the_same_is_within(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_run_of_the_same_state_is_within(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(made("new", seed=2), "--against", made("old")) == 0
     printed = capsys.readouterr()
     assert "verdict: within (6 within; margin 5 %" in printed.out
-    assert "is not known" in printed.out, "one run of each state says nothing of the noise between runs"
+    assert "is not known" in printed.out, "one run of each state gives no noise between runs"
     assert max(map(len, printed.out.splitlines())) <= 80
     assert not list(Path().glob("new-again-*"))
 
@@ -86,12 +86,12 @@ def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pyt
     for record in Path("copy", "trials").iterdir():
         rewrite(record, lambda raw: raw["outcome"].update(status="failed"))
     assert gate("copy", "--against", "old") == 64
-    assert "copy and old have no cell in common" in capsys.readouterr().err, "nothing is no part of a run"
+    assert "copy and old have no cell in common" in capsys.readouterr().err, "an empty run is not part of another"
     anew = made("alike", change=("format = 1", "format = 1  # measured anew"))
-    assert gate(anew, "--against", "old") == 0, "what came out alike, in the same second perhaps, is another run"
+    assert gate(anew, "--against", "old") == 0, "equal results, even from the same second, are another run"
 
 
-def test_worse_is_said_after_fresh_blocks_said_so_too(
+def test_worse_is_reported_only_if_fresh_blocks_confirm_it(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
@@ -106,13 +106,13 @@ def test_worse_is_said_after_fresh_blocks_said_so_too(
         ("veth", "bw"): "within",
         ("tap", "bw"): "worse",
     }
-    assert sorted(Path(new).rglob("*")) == before, "fresh blocks are no part of the run"
+    assert sorted(Path(new).rglob("*")) == before, "fresh blocks are not part of the run"
     records = RunDir.open(Path("again")).trials()
     assert {r.order.block for r in records} == {5, 6, 7, 8, 9}
     assert {r.order.path.label for r in records} == {"tap", "veth"}
     assert gated["remeasured"]["blocks"] == 5  # type: ignore[index]
     assert 0 < gated["noise_floor_between_runs"] < 0.02  # type: ignore[operator]
-    # the same directory again: everything is there, nothing is measured twice
+    # the same directory again: everything exists, nothing is measured twice
     assert gate(new, "--against", base, "--out", "again") == 1
     assert len(RunDir.open(Path("again")).trials()) == len(records)
 
@@ -145,7 +145,7 @@ def test_runs_of_several_occasions_are_compared_by_occasion(
     assert cell["difference"]["floor"] == pytest.approx(math.expm1(max(means) - min(means)))
 
 
-def test_what_only_looked_worse_is_not_called_worse(
+def test_a_run_that_only_looked_worse_is_not_called_worse(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
@@ -197,16 +197,14 @@ def test_fresh_blocks_of_another_state_confirm_nothing(
     assert {r.order.block for r in RunDir.open(Path("again")).trials()} == {5}, "seen after the first block"
 
 
-def test_a_path_that_fails_does_not_pass(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_path_does_not_pass(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(made("new", '"fail.tap" = "link is down"'), "--against", made("old")) == 2
     printed = capsys.readouterr().out.replace("\n", " ")
     assert "no valid trial in the run: " in printed
     assert "link is down" in printed
 
 
-def test_the_control_states_the_noise_between_runs(
-    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_control_gives_the_noise_between_runs(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base = made("old")
     both = made("both", '"base_ns.tap" = 28000, "base_ns.veth" = 16000')
     assert gate(both, "--against", base, "--no-remeasure") == 1
@@ -218,7 +216,7 @@ def test_the_control_states_the_noise_between_runs(
     assert gate(both, "--against", base, "--control", "nosuch") == 64
 
 
-def test_p99_and_what_cannot_support_it(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_p99_needs_enough_samples(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     many = ("iterations = 60", "iterations = 400")
     base = made("old", change=many)
     assert gate(made("new", seed=5, change=many), "--against", base, "--metric", "p99") == 0
@@ -277,7 +275,7 @@ def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: 
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "says"),
+    ("argv", "code", "message"),
     [
         (["r", "--agianst", "x"], 64, "--against"),
         (["r"], 64, "Missing option"),
@@ -288,14 +286,14 @@ def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: 
     ],
 )
 def test_errors_have_codes_of_their_own(
-    made: Callable[..., str], capsys: pytest.CaptureFixture[str], argv: list[str], code: int, says: str
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], argv: list[str], code: int, message: str
 ) -> None:
     made("old")
     assert gate(*argv) == code
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_bug_is_no_verdict(
+def test_a_bug_is_not_a_verdict(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, new = made("old"), made("new", seed=2)
@@ -304,7 +302,7 @@ def test_a_bug_is_no_verdict(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_an_interrupted_gate_goes_on(
+def test_an_interrupted_gate_can_be_continued(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
@@ -327,7 +325,7 @@ def test_an_interrupted_gate_goes_on(
     assert len(after) == 20
 
 
-def test_a_reader_that_leaves_does_not_change_the_code(made: Callable[..., str]) -> None:
+def test_a_closed_pipe_does_not_change_the_exit_code(made: Callable[..., str]) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
     command = f"set -o pipefail; {sys.executable} -m nearmetal gate {new} --against {base} --no-remeasure | true"
     program = "from nearmetal.cli.main import main; main()"
@@ -364,7 +362,7 @@ def check_junit(element: ET.Element) -> None:
         check_junit(child)
 
 
-def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_for_other_programs_are_written(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
     files = ["--junit", "j.xml", "--openmetrics", "m.prom", "--reframe", "p.log", "--no-remeasure"]
     assert gate(new, "--against", base, *files) == 1
@@ -408,7 +406,7 @@ def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.Captu
 
 
 def ci_jobs() -> dict[str, tuple[list[str], list[str]]]:
-    """Return of each pipeline in the docs the scripts, in the shells that run them, and the files that it keeps."""
+    """Return for each pipeline in the docs its scripts with their shells, and the files that it keeps."""
     page = (Path(__file__).parents[2] / "docs/how-to/gate-a-driver-upgrade.md").read_text()
     gitlab, github = (
         yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -425,8 +423,8 @@ def ci_jobs() -> dict[str, tuple[list[str], list[str]]]:
 
 
 @pytest.mark.parametrize(("service", "tap_ns", "code"), [("gitlab", 28_000, 1), ("github", 0, 0)])
-def test_the_pipelines_in_the_docs_gate(made: Callable[..., str], service: str, tap_ns: int, code: int) -> None:
-    """Each script in a fresh shell that ends at its first failure, as the services start it, with an empty HOME."""
+def test_the_pipelines_in_the_docs_run_the_gate(made: Callable[..., str], service: str, tap_ns: int, code: int) -> None:
+    """Each script runs in a fresh shell that exits at the first failure, as on the services, with an empty HOME."""
     made("baseline/run")
     scripts, kept = ci_jobs()[service]
     options = f'"base_ns.tap" = {tap_ns}' if tap_ns else ""
@@ -445,7 +443,7 @@ def test_the_pipelines_in_the_docs_gate(made: Callable[..., str], service: str, 
     assert json.loads(Path("gate.json").read_text())["verdict"] == {0: "within", 1: "worse"}[code]
     for name in kept:
         assert list(Path().glob(name.rstrip("/"))), f"the pipeline keeps {name}"
-    assert not list(home.rglob("*.toml")), "nothing is looked for or left in HOME"
+    assert not list(home.rglob("*.toml")), "HOME is neither read nor written"
 
 
 def test_a_perf_log_with_other_columns_is_moved_aside(made: Callable[..., str]) -> None:
@@ -456,7 +454,7 @@ def test_a_perf_log_with_other_columns_is_moved_aside(made: Callable[..., str]) 
         assert Path(f"p.log.h{number}").read_text().startswith(f"other|columns{number}")
 
 
-def test_names_cannot_become_markup(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_cannot_inject_markup(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base = made("old")
     nasty = 'x"\\\n<&]]>\x00|\u202e'
     new = made("new", f'"fail.tap" = {json.dumps(nasty)}')
@@ -484,10 +482,10 @@ def make_faster(run: Path, copy: Path) -> None:
 
 
 @pytest.mark.netns
-def test_on_real_namespaces(
+def test_a_gate_on_real_namespaces(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Real launches against a base a hundred times as fast: fresh ones are launched."""
+    """Real launches against a base that is a hundred times as fast: fresh blocks are measured."""
     study = """
 format = 1
 name = "small"

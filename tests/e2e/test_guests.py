@@ -66,14 +66,14 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_running_domain_is_read_warned_of_and_kept_in_every_trial(
+def test_a_running_domain_is_parsed_warned_about_and_recorded_in_every_trial(
     session: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["guests", "--libvirt", "qemu:///session", "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["facts"]["guest.nm-guest.nic0.kind"] == "virtio"
-    assert told["facts"]["guest.nm-guest.nic1.kind"] == "e1000"
-    assert any("1 of 2 vCPUs are not pinned" in warning for warning in told["warnings"])
+    stdout = json.loads(capsys.readouterr().out)
+    assert stdout["facts"]["guest.nm-guest.nic0.kind"] == "virtio"
+    assert stdout["facts"]["guest.nm-guest.nic1.kind"] == "e1000"
+    assert any("1 of 2 vCPUs are not pinned" in warning for warning in stdout["warnings"])
 
     (tmp_path / "study.toml").write_text(STUDY)
     assert run(["run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "run")]) == 0

@@ -1,4 +1,4 @@
-"""`nearmetal history` from end to end, and its file: killed writers, two at once, rubbish, other formats."""
+"""`nearmetal history` from end to end, and its file: killed writers, two at once, garbage, other formats."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def count(path: str | Path) -> int:
         return len(database.runs())
 
 
-def test_the_same_run_twice_is_one(
+def test_the_same_run_added_twice_counts_once(
     history: str, runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moved = shutil.copytree(runs[0], tmp_path / "elsewhere")
@@ -74,25 +74,25 @@ def test_the_same_run_twice_is_one(
     assert count(history) == 14
 
 
-def test_a_run_that_went_on_is_taken_in_anew(
-    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_continued_run_is_updated(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = shutil.copytree(runs[0], tmp_path / "part")
     for record in RunDir.open(part).trials():
         if record.order.block == 2:
             (part / "trials" / f"{record.order.trial:06d}.json").unlink()
     list_anew(part)
     path = tmp_path / "h.duckdb"
-    for root, says in ((part, "added"), (runs[0], "updated"), (part, "known")):
+    for root, status in ((part, "added"), (runs[0], "updated"), (part, "known")):
         assert nearmetal(["history", "add", str(path), str(root)]) == 0
-        assert capsys.readouterr().out == f"{says}: {root}\n"
+        assert capsys.readouterr().out == f"{status}: {root}\n"
     with Database(path, write=False) as database:
         shown = build_history(database, Metric.MEDIAN)
     assert [run.entry.blocks for run in shown.runs] == [3]
     assert {point.level.n for one in shown.series for point in one.points} == {3}
 
 
-def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_finds_the_change_and_the_facts_that_changed_with_it(
+    history: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert nearmetal(["history", "show", history]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
@@ -103,12 +103,12 @@ def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytes
     by_path = {one["path"]: one for one in found["series"]}
     assert [change["run"] for change in by_path["tap"]["changes"]] == [9]
     assert by_path["tap"]["changes"][0]["ratio"] == pytest.approx(28 / 24, rel=0.02)
-    assert by_path["veth"]["changes"] == [], "one run that went wrong is no change"
+    assert by_path["veth"]["changes"] == [], "one bad run is not a change"
     assert [run["changed"] for run in found["runs"]] == [[]] * 8 + [["kernel.release: 6.1 -> 6.8"]] + [[]] * 5
 
 
 class FourteenRuns:
-    """Runs of one cell, in memory: from the ninth on its p99 is a fifth longer, and its mean what it was."""
+    """Runs of one cell, in memory: from the ninth on its p99 is a fifth longer, while its mean is unchanged."""
 
     path = "memory"
 
@@ -131,7 +131,7 @@ class FourteenRuns:
         ]
 
 
-def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
+def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     by_mean = build_history(FourteenRuns(), Metric.MEAN)
     assert by_mean.marked == ()
     assert by_mean.further == ((Metric.P99, 1),)
@@ -157,13 +157,13 @@ class OfTwoWindows(FourteenRuns):
         return found
 
 
-def test_another_window_is_no_change_of_bandwidth() -> None:
+def test_another_window_size_is_not_a_change_of_bandwidth() -> None:
     (series,) = (found := build_history(OfTwoWindows(), Metric.MEAN)).series
     assert [round(point.level.value, 1) for point in series.points[:2] + series.points[8:10]] == [8.0, 8.0, 8.0, 8.0]
     assert found.marked == ()
 
 
-def test_a_long_series_is_drawn_whole() -> None:
+def test_a_long_series_is_drawn_completely() -> None:
     shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE), 3, 1) for n in range(1, 101))
@@ -174,7 +174,7 @@ def test_a_long_series_is_drawn_whole() -> None:
     assert drawn == "▁" * 7 + "╎" + "▁" * 10 + "│" + "█" * 7
 
 
-def test_a_page_that_stands_alone(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_self_contained(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["history", "show", history, "--out", "h.html", "--path", "tap"]) == 0
     page = Path("h.html").read_text()
     body = ET.fromstring(page[page.index("<main>") : page.index("</main>") + len("</main>")])
@@ -187,8 +187,8 @@ def test_a_page_that_stands_alone(history: str, capsys: pytest.CaptureFixture[st
     assert "http:" not in page.replace("http://www.w3.org", "")
 
 
-def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[str], runs: list[Path]) -> None:
-    for argv, says in (
+def test_missing_things_are_reported(history: str, capsys: pytest.CaptureFixture[str], runs: list[Path]) -> None:
+    for argv, message in (
         (["show", "nowhere.duckdb"], "there is no history"),
         (["show", history, "--path", "nosuch"], "holds no mean of path 'nosuch'\nhint: its paths: veth, tap; its w"),
         (["show", history, "--metric", "p99"], "holds no p99"),
@@ -197,10 +197,10 @@ def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[s
         (["add", history, "nowhere"], "not a run directory"),
     ):
         assert nearmetal(["history", *argv]) == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
-def test_without_duckdb_it_says_what_to_install(
+def test_without_duckdb_the_error_names_what_to_install(
     history: str, runs: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
@@ -209,12 +209,12 @@ def test_without_duckdb_it_says_what_to_install(
         assert "pip install 'nearmetal[history]'" in capsys.readouterr().err
 
 
-def test_the_file_is_its_owners(filled: Path) -> None:
+def test_the_file_is_private(filled: Path) -> None:
     assert stat.S_IMODE(filled.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         ("CREATE TABLE other (a INTEGER)", "no history of nearmetal"),
         ("CREATE VIEW nearmetal_history AS SELECT 1 AS format", "no history of nearmetal"),
@@ -235,23 +235,23 @@ def test_the_file_is_its_owners(filled: Path) -> None:
     ],
 )
 def test_other_files_of_duckdb_are_refused(
-    tmp_path: Path, make: str, says: str, runs: list[Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make: str, message: str, runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "other.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute(make)
     for argv in (["show", str(path)], ["add", str(path), str(runs[0])]):
         assert nearmetal(["history", *argv]) == 2
-        said = capsys.readouterr().err
-        assert says in said
-        assert "hint: " in said
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert "hint: " in stderr
 
 
 @pytest.mark.parametrize("name", ["h.json", "h.csv", "h.duckdb"])
-def test_a_file_that_is_no_database_is_refused_and_stays(
+def test_a_file_that_is_not_a_database_is_refused_and_kept(
     tmp_path: Path, name: str, runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """DuckDB takes JSON and CSV for tables of its memory."""
+    """DuckDB opens JSON and CSV as in-memory tables."""
     path = tmp_path / name
     path.write_text('{"a": 1}\n')
     for argv in (["show", str(path)], ["add", str(path), str(runs[0])]):
@@ -278,8 +278,8 @@ def test_damaged_files_are_refused_and_never_crash(filled: Path, tmp_path: Path)
             with Database(path, write=False) as database:
                 build_history(database, Metric.MEDIAN)
         except NearmetalError as refused:
-            said = refused.render()
-            refusals += str(path) in said and "hint: " in said
+            message = refused.render()
+            refusals += str(path) in message and "hint: " in message
         else:
             refusals += 1
     assert refusals == 24
@@ -303,7 +303,7 @@ main(["history", "add", sys.argv[1], *sys.argv[2].split()])
 
 
 @pytest.mark.parametrize(("after", "kept"), [(2, 0), (6, 1)])
-def test_a_writer_that_is_killed_leaves_whole_runs(tmp_path: Path, runs: list[Path], after: int, kept: int) -> None:
+def test_a_killed_writer_leaves_complete_runs(tmp_path: Path, runs: list[Path], after: int, kept: int) -> None:
     path = tmp_path / "h.duckdb"
     two = " ".join(map(str, runs[:2]))
     done = subprocess.run(
@@ -317,7 +317,7 @@ def test_a_writer_that_is_killed_leaves_whole_runs(tmp_path: Path, runs: list[Pa
         assert all(len(one.points) == 2 for one in build_history(database, Metric.MEDIAN).series)
 
 
-def test_two_writers_at_once_both_get_their_turn(tmp_path: Path, runs: list[Path]) -> None:
+def test_two_concurrent_writers_both_succeed(tmp_path: Path, runs: list[Path]) -> None:
     path = tmp_path / "h.duckdb"
     program = "from nearmetal.cli.main import main; import sys; main(['history', 'add', *sys.argv[1:]])"
     writers = [
@@ -329,7 +329,7 @@ def test_two_writers_at_once_both_get_their_turn(tmp_path: Path, runs: list[Path
     assert [one.name for one in tmp_path.iterdir()] == ["h.duckdb"], "no lock, no half-made file"
 
 
-def test_a_full_disk_is_no_damaged_file(tmp_path: Path, runs: list[Path]) -> None:
+def test_a_full_disk_is_not_reported_as_a_damaged_file(tmp_path: Path, runs: list[Path]) -> None:
     new, old = tmp_path / "new.duckdb", tmp_path / "old.duckdb"
     assert nearmetal(["history", "add", str(old), str(runs[0])]) == 0
     program = (
@@ -339,7 +339,7 @@ def test_a_full_disk_is_no_damaged_file(tmp_path: Path, runs: list[Path]) -> Non
         "main(['history', 'add', *sys.argv[1:]])\n"
     )
     for path in (new, old):
-        argv = [sys.executable, "-B", "-c", program, str(path), str(runs[1])]  # -B: no half-written cache of a module
+        argv = [sys.executable, "-B", "-c", program, str(path), str(runs[1])]  # -B: no partly written cache of a module
         done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 1, done.stderr
         assert "cannot write" in done.stderr
@@ -347,7 +347,7 @@ def test_a_full_disk_is_no_damaged_file(tmp_path: Path, runs: list[Path]) -> Non
     assert count(old) == 1
 
 
-def test_one_that_waits_in_vain_says_so(tmp_path: Path, runs: list[Path]) -> None:
+def test_waiting_in_vain_for_the_lock_is_reported(tmp_path: Path, runs: list[Path]) -> None:
     path = tmp_path / "h.duckdb"
     holder = subprocess.Popen(
         [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(flush=True); input()", path],
@@ -369,7 +369,7 @@ def test_a_run_without_a_valid_trial_is_refused(tmp_path: Path) -> None:
         collect(make_run(tmp_path / "r", failing))
 
 
-def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Path) -> None:
+def test_each_occasion_counts_once_with_the_figures_of_the_report(tmp_path: Path) -> None:
     text = HISTORY_STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
     root = make_run(tmp_path / "r", text)
     assert nearmetal(["run", "--resume", str(root), "--occasions", "2"]) == 0
@@ -390,12 +390,12 @@ def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Pa
 
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(boots=(1.0, 1.05, 1.1)), Recipe(blocks=24, hours=(1.0, 1.1, 1.2))])
 def test_a_level_has_the_interval_of_the_report(tmp_path: Path, recipe: Recipe) -> None:
-    """Blocks of one boot or one occasion share its luck: an interval over all of them is too narrow."""
+    """Blocks of one boot or one occasion share its random effect: an interval over all of them is too narrow."""
     points_like_the_report(make_synthetic_run(tmp_path / "run", recipe).root, tmp_path / "h.duckdb")
 
 
 def points_like_the_report(root: Path, file: Path) -> list[dict[str, object]]:
-    """Add a run to a new history, hold each level against the report's, and return the points of its JSON."""
+    """Add a run to a new history, compare each level with the report's, and return the points of its JSON."""
     with Database(file, write=True) as database:
         database.add(collect(root))
     with Database(file, write=False) as database:
@@ -417,7 +417,7 @@ def points_like_the_report(root: Path, file: Path) -> list[dict[str, object]]:
     return [point for one in json.loads(as_json.render(found))["series"] for point in one["points"]]
 
 
-def test_a_run_keeps_its_place_in_a_history_when_its_label_is_worded_anew(tmp_path: Path) -> None:
+def test_a_run_stays_in_its_series_when_the_hosts_label_is_reworded(tmp_path: Path) -> None:
     """This run was recorded when the lab's label still began with `instruction-counted figures of`."""
     unarchive(Path(__file__).parents[1] / "data" / "older-lab-run.zip", tmp_path / "example")
     raw = json.loads((tmp_path / "example" / "run.json").read_bytes())

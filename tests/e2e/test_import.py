@@ -32,9 +32,9 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     files += [omb_file(tmp_path / "vm" / f"{i}.txt", 1.5 + i / 100) for i in range(5)]
     root = tmp_path / "run"
     assert cli(["import", *map(str, files), "--out", str(root)]) == 0
-    said = capsys.readouterr()
-    assert "no percentiles" in said.err
-    assert "10 valid trials in 5 blocks, one occasion" in said.out, "nothing was planned"
+    captured = capsys.readouterr()
+    assert "no percentiles" in captured.err
+    assert "10 valid trials in 5 blocks, one occasion" in captured.out, "nothing was planned"
     view = build_view(RunDir.open(root))
     assert (view.baseline, view.blocks, view.host_kind) == ("native", 5, "import")
     (verdict,) = view.verdicts
@@ -52,7 +52,7 @@ def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.Captu
     assert "imported from files" in capsys.readouterr().err
 
 
-def test_what_needs_a_measurement_is_refused_for_imported_figures(
+def test_actions_that_measure_are_refused_for_imported_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, scale in (("old", 1.0), ("new", 2.0)):
@@ -61,16 +61,16 @@ def test_what_needs_a_measurement_is_refused_for_imported_figures(
     old, new = str(tmp_path / "run-old"), str(tmp_path / "run-new")
     assert cli(["gate", new, "--against", old, "--no-remeasure"]) == 1
     assert cli(["gate", new, "--against", old]) == 2
-    said = capsys.readouterr().err
-    assert "not measured again: this run was imported from files" in said
-    assert "hint: --no-remeasure judges only the recorded blocks" in said
+    stderr = capsys.readouterr().err
+    assert "not measured again: this run was imported from files" in stderr
+    assert "hint: --no-remeasure judges only the recorded blocks" in stderr
     assert cli(["plan", f"{new}/study.toml"]) == 3
     assert "imported from files" in capsys.readouterr().err
     assert cli(["advise", new]) == 2
     assert "without counters" in capsys.readouterr().err
 
 
-def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_one_bad_file_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = omb_file(tmp_path / "a" / "1.txt", 1.0), tmp_path / "a" / "2.txt"
     bad.write_text("hello\n")
     assert cli(["import", str(good), str(bad), "--out", str(tmp_path / "run")]) == 2
@@ -78,20 +78,20 @@ def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "run").exists()
 
 
-def test_a_directory_a_pattern_and_a_decimal_comma_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_a_glob_and_a_decimal_comma_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "comma").write_text("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1,50\n")
     asked = [str(tmp_path), f"native={tmp_path}/*.txt", f"native={tmp_path}/comma"]
     assert cli(["import", *asked, "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert f"it is a directory (name its files: {tmp_path}/*)" in said
-    assert "after LABEL= the shell does not fill in a pattern" in said
-    assert "'1,50' is not a number, but has a comma: run the program under LC_ALL=C" in said
+    stderr = capsys.readouterr().err
+    assert f"it is a directory (name its files: {tmp_path}/*)" in stderr
+    assert "after LABEL= the shell does not fill in a pattern" in stderr
+    assert "'1,50' is not a number, but has a comma: run the program under LC_ALL=C" in stderr
 
 
 @pytest.mark.parametrize("second", ["a", "b"])
-def test_a_launch_that_is_given_twice_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], second: str
-) -> None:
+def test_a_launch_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], second: str) -> None:
     log = DATA / "imb-2021.11.txt"
     again = tmp_path / "again.txt"
     again.write_bytes(log.read_bytes() + b"\n")
@@ -152,7 +152,7 @@ workload = [{ name = "allreduce", sizes = [8] }]
 def stored(
     root: Path, *, pace_us: int = 0, operation: str = "allreduce", us: tuple[int, ...] = (4, 2, 6), late: int = 0
 ) -> RunDir:
-    """Store one trial of ranks that take so long; all of them count. So many iterations missed their time window."""
+    """Store one trial whose ranks have these durations, all counted; `late` iterations missed their time window."""
     ranks = len(us)
     options: dict[str, Scalar | list[Scalar]] = {"operation": operation, "sizes": [8]} | (
         {"pace_us": pace_us} if pace_us else {}
@@ -169,7 +169,7 @@ def stored(
     return RunDir.open(root)
 
 
-def test_a_collective_shows_the_slowest_rank_and_the_mean_and_osu_the_mean(
+def test_a_collective_shows_the_slowest_rank_and_the_mean_but_osu_only_the_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = stored(tmp_path / "run")
@@ -187,7 +187,7 @@ def test_osu_counts_the_iterations_that_its_mean_is_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("operation", "figure"), [("multi_latency", 2.0), ("message_rate", 2 * 64 / 4e-6)])
-def test_osu_takes_the_time_of_the_first_of_several_pairs(operation: str, figure: float, tmp_path: Path) -> None:
+def test_osu_uses_the_time_of_the_first_of_several_pairs(operation: str, figure: float, tmp_path: Path) -> None:
     """osu_multi_lat and osu_mbw_mr print what rank 0 measured; the engine's value is the slowest pair's."""
     run = stored(tmp_path / "run", operation=operation, us=(4, 9, 4, 9))
     (table,) = [omb.parse(as_osu.render(run).encode())]

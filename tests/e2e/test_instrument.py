@@ -1,7 +1,7 @@
 """The engine under an MPI whose every delay is known (tests/native/fake_mpi): each stamp is predicted, not bounded.
 
-The predictions are written here, from the numbers that the fake is given, and know nothing of the engine's code. Small
-errors planted into copies of the engine show that they hold it.
+The predictions are computed here from the fake's parameters, independently of the engine's code. Small errors planted
+into copies of the engine show that the checks detect them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_round_trips(bench: Instrument) -> None:
         assert durations(file, index)[0].tolist() == [round_trip_ns(size)] * 8
         assert iteration_values(file.cells[index]).tolist() == [round_trip_ns(size)] * 6
         assert file.cells[index].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 2
-    probes, own_file = 64, 3  # of the clocks, after all; what rank 1 hands in
+    probes, own_file = 64, 3  # of the clocks, at the end; sent by rank 1
     tally = bench.folder / "tally"
     bench.measure("--op", "latency", "--sizes", "8", *SHORT, TALLY=tally)
     assert tally.read_text().split() == [f"{8 + probes + 1}", "0", "0", f"{8 + probes + own_file}", "0", "0"]
@@ -75,7 +75,7 @@ def check_windows(bench: Instrument) -> None:
     rate = bench.measure("--op", "message_rate", "--sizes", "8", *SHORT, "--check", ranks=4, **late)
     assert len(set(true_begins(rate)[:, 0].tolist())) == 1, "all pairs begin when the last is ready"
     both = bench.measure("--op", "bibw", "--sizes", "500", "--window", "7", *SHORT)
-    # Begun by a barrier, both ranks are in step from the first iteration to the last.
+    # Started by a barrier, both ranks stay in step from the first iteration to the last.
     assert durations(both).tolist() == [[both_ways_ns(7, 500)] * 8] * 2
 
 
@@ -90,9 +90,9 @@ def check_collectives(bench: Instrument) -> None:
         assert file.cells[0].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 4
         assert iteration_values(file.cells[0]).tolist() == [CALL + max(EXTRAS) + STAMP] * 6
         assert file.header.check_failures == (0,)
-        # The barrier lets all go at once.
+        # The barrier releases all ranks at once.
         assert np.ptp(true_begins(file), axis=0).tolist() == [0] * 8
-    for operation in ("alltoall", "scatter", "halo"):  # sizes with which one message more is beside the memory
+    for operation in ("alltoall", "scatter", "halo"):  # sizes for which one more message would not fit into the memory
         bench.measure("--op", operation, "--sizes", "65,4032", *SHORT, "--check", ranks=4)
     barrier = bench.measure("--op", "barrier", *SHORT, "--check", ranks=3)
     assert barrier.header.check_failures == (0,)
@@ -102,14 +102,14 @@ def check_collectives(bench: Instrument) -> None:
 
 
 def check_offsets(bench: Instrument) -> None:
-    """Probes come after all that is measured, and say how far each clock is from that of rank 0."""
+    """Probes come after all measurements, and give each clock's offset from that of rank 0."""
     file = bench.measure("--op", "allreduce", "--sizes", "8,16,32", *SHORT, ranks=4)
     found = np.array(file.header.clock_offset_ns)
     error = np.array(file.header.clock_error_ns)
     assert (np.abs(found - np.array(CLOCKS)) <= error).all()
     assert (error[:, 0] == 0).all()
     assert (error[:, 1:] < SEND + WIRE + RECV + 1000).all()
-    assert (np.diff(error[:, 1:], axis=0) < 0).all()  # the longer ago, the less is known
+    assert (np.diff(error[:, 1:], axis=0) < 0).all()  # the longer ago, the larger the error
     begins = true_begins(file).min() - RAW_START_NS
     assert begins < 20 * (CALL + max(EXTRAS)), "something was exchanged before the first size"
     for index in (1, 2):
@@ -122,7 +122,9 @@ def check_time_windows(bench: Instrument) -> None:
     window = 3 * (STAMP + CALL + max(EXTRAS)) + 20_000
     assert file.header.sync_window_ns == (window,)
     begins = true_begins(file)
-    assert (np.ptp(begins, axis=0) <= 2 * STAMP + 8).all()  # a turn of the waiting loop, and the error of the offsets
+    assert (
+        np.ptp(begins, axis=0) <= 2 * STAMP + 8
+    ).all()  # one iteration of the waiting loop, and the error of the offsets
     ends = begins.max(axis=0) + CALL + np.array(EXTRAS)[:, None] + STAMP
     assert (begins + durations(file) == ends).all()
     assert (np.abs(np.diff(begins[0]) - window) <= STAMP).all()
@@ -130,7 +132,7 @@ def check_time_windows(bench: Instrument) -> None:
 
 
 def check_windows_that_are_missed(bench: Instrument) -> None:
-    """A rank that becomes slow after the trial calls: the window grows fourfold until it holds the call."""
+    """A rank that becomes slow after the trial calls: the window grows fourfold until the call fits."""
     slow = 200_000
     options = ("--op", "barrier", *SHORT, "--sync", "window")
     before_trial_calls, of_trial_calls = 4, 27
@@ -145,7 +147,7 @@ def check_windows_that_are_missed(bench: Instrument) -> None:
 
 
 def check_paces(bench: Instrument) -> None:
-    """A pause before the stamp and in no sample, drawn anew for each iteration, the same on all ranks."""
+    """A pause before the stamp and in no sample, drawn for each iteration, the same on all ranks."""
     seed, most_ns = 77, 300_000
     paced = ("--pace-us", "300", "--seed", str(seed))
     many = bench.measure("--op", "latency", "--sizes", "8", "--iterations", "150", "--warmup", "2", *paced)
@@ -166,7 +168,7 @@ def check_paces(bench: Instrument) -> None:
 
 
 def check_computing(bench: Instrument) -> None:
-    """Each rank computes before the stamp, for as long as it was asked to, and in no sample."""
+    """Each rank computes before the stamp, for the requested time, and in no sample."""
     computes = ("--compute-us", "50", "--working-set", "8192")
     alone = bench.measure("--op", "exchange", "--sizes", "64", *SHORT, "--check")
     exchange_ns = SEND + WIRE + 64 * BYTE + RECV + STAMP
@@ -197,17 +199,17 @@ CHECKS: tuple[Callable[[Instrument], None], ...] = (
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_every_sample_is_the_one_that_the_delays_make(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+def test_every_sample_follows_from_the_delays(bench: Instrument, check: Callable[[Instrument], None]) -> None:
     check(bench)
 
 
-def test_the_store_keeps_the_slowest_of_the_ranks_that_count(bench: Instrument) -> None:
+def test_the_store_keeps_the_slowest_value_rank(bench: Instrument) -> None:
     (kept,) = to_cell_samples(bench.measure("--op", "allreduce", "--sizes", "64", *SHORT, ranks=4))
     assert kept.value_ranks == (0, 1, 2, 3)
     assert kept.ns[list(kept.value_ranks), kept.warmup :].max(axis=0).tolist() == [CALL + max(EXTRAS) + STAMP] * 6
 
 
-# ---- errors that once nothing saw ----
+# ---- errors that were once undetected ----
 
 PLANTED = {
     "a stamp before the synchronisation": (
@@ -250,7 +252,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_error_is_seen(name: str, tmp_path: Path, compiled: list[Path]) -> None:
+def test_a_planted_error_is_detected(name: str, tmp_path: Path, compiled: list[Path]) -> None:
     file, pattern, replacement = PLANTED[name]
     (source,) = (path for path in BENCH if path.name == file)
     text, count = re.subn(pattern, replacement, source.read_text(), flags=re.DOTALL)
@@ -260,15 +262,15 @@ def test_a_planted_error_is_seen(name: str, tmp_path: Path, compiled: list[Path]
     for check in CHECKS:
         try:
             check(wrong)
-        except (AssertionError, NearmetalError):  # a spoiled engine may also crash
+        except (AssertionError, NearmetalError):  # an engine with an error may also crash
             return
-    pytest.fail("nothing sees this error")
+    pytest.fail("this error is not detected")
 
 
 # ---- the same for all pairs at once, and for the applications ----
 
 
-def test_every_sample_of_a_fabric_is_the_one_that_the_delays_make(tmp_path: Path) -> None:
+def test_every_sample_of_a_fabric_follows_from_the_delays(tmp_path: Path) -> None:
     sources = [*sorted(source_dir("fabric").glob("*.c")), *COMMON]
     fabric = build(tmp_path, sources, f"-I{source_dir('fabric')}")
     rounds, out = tmp_path / "rounds", tmp_path / "fabric"
@@ -289,7 +291,8 @@ def test_the_iterations_of_an_application_are_recorded_to_the_nanosecond(tmp_pat
     files = [tmp_path / name for name in ("iterations", "communication")]
     program.run(*map(str, files), "5", ranks=3)
     whole, inside = (read_sample_file(path.read_bytes()) for path in files)
-    # Ranks leave the first call apart by their extras, and the last to come delays the others from then on.
+    # Ranks leave the first call at different times by their extras, and the last to arrive delays the others from then
+    # on.
     latest = max(EXTRAS[:3])
     first = [CALL + extra + 3 * STAMP for extra in EXTRAS[:3]]
     assert durations(whole)[:, 0].tolist() == first

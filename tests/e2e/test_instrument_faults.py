@@ -1,7 +1,8 @@
-"""What the engine notices and says when messages are spoiled, memory ends, a disk fails, or it cannot do as it is told.
+"""What the engine detects and reports when messages are corrupted, memory runs out, a disk fails, or its options are
+invalid.
 
-As in test_instrument.py an MPI of which everything is known stands in for a real one; what must come out follows from
-the payload's size, the number of ranks and what is harmed.
+As in test_instrument.py an MPI with known behaviour replaces a real one; the expected results follow from the payload's
+size, the number of ranks and the corrupted message.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ REQUEST_BYTES = 40
 # ---- payloads ----
 
 
-class Harmed(NamedTuple):
-    """Whose messages are spoiled, how many come to it in a call, and whether these share one buffer."""
+class Corrupted(NamedTuple):
+    """Whose messages are corrupted, how many arrive there per call, and whether these share one buffer."""
 
     operation: str
     ranks: int
@@ -45,38 +46,38 @@ class Harmed(NamedTuple):
 
 WINDOW = ("--window", "5")
 HARMED = (
-    Harmed("latency", 2, 0),
-    Harmed("latency", 2, 1),
-    Harmed("multi_latency", 6, 4),
-    Harmed("exchange", 4, 1),
-    Harmed("bw", 2, 1, 5, True, WINDOW),
-    Harmed("bw", 2, 1, 5, False, (*WINDOW, "--buffers", "many")),
-    Harmed("bibw", 2, 0, 5, False, (*WINDOW, "--buffers", "many")),
-    Harmed("message_rate", 4, 3, 5, True, WINDOW),
-    Harmed("bcast", 4, 3),
-    Harmed("reduce", 4, 0),
-    Harmed("reduce", 4, 0, size=53),
-    Harmed("allreduce", 4, 2),
-    Harmed("allreduce", 3, 0, size=53),
-    Harmed("allgather", 4, 1, 4),
-    Harmed("gather", 4, 0, 4),
-    Harmed("scatter", 4, 2),
-    Harmed("alltoall", 4, 2, 4),
-    Harmed("halo", 2, 0, 2),
-    Harmed("halo", 6, 5, 4),
+    Corrupted("latency", 2, 0),
+    Corrupted("latency", 2, 1),
+    Corrupted("multi_latency", 6, 4),
+    Corrupted("exchange", 4, 1),
+    Corrupted("bw", 2, 1, 5, True, WINDOW),
+    Corrupted("bw", 2, 1, 5, False, (*WINDOW, "--buffers", "many")),
+    Corrupted("bibw", 2, 0, 5, False, (*WINDOW, "--buffers", "many")),
+    Corrupted("message_rate", 4, 3, 5, True, WINDOW),
+    Corrupted("bcast", 4, 3),
+    Corrupted("reduce", 4, 0),
+    Corrupted("reduce", 4, 0, size=53),
+    Corrupted("allreduce", 4, 2),
+    Corrupted("allreduce", 3, 0, size=53),
+    Corrupted("allgather", 4, 1, 4),
+    Corrupted("gather", 4, 0, 4),
+    Corrupted("scatter", 4, 2),
+    Corrupted("alltoall", 4, 2, 4),
+    Corrupted("halo", 2, 0, 2),
+    Corrupted("halo", 6, 5, 4),
 )
 
 
-def expect_failures(bench: Instrument, row: Harmed, wrong: int, first: bool = False, **harm: object) -> None:
-    """Measure with one message spoiled, of the second size or the first, and have the engine count so many."""
+def expect_failures(bench: Instrument, row: Corrupted, wrong: int, first: bool = False, **harm: object) -> None:
+    """Measure with one corrupted message, of the second size or the first, and check the engine's count."""
     numbers = {f"HARM_{name}" if name != "HARM" else name: value for name, value in harm.items()}
     options = (*row.options, "--iterations", "3", "--warmup", "1", "--check", "--out", str(bench.out))
     sizes = f"{row.size},40" if first else f"40,{row.size}"
     finished = bench.start("--op", row.operation, "--sizes", sizes, *options, ranks=row.ranks,
                            HARM_RANK=row.rank, HARM_BYTES=row.size, **numbers)  # fmt: skip
     assert finished.exit_status == (PAYLOAD if wrong else MEASURED), (row, harm, finished.complaint())
-    said = f"nmbench: {wrong} messages of {row.operation} arrived with a wrong payload\n" if wrong else ""
-    assert finished.stderr.decode() == said
+    expected = f"nmbench: {wrong} messages of {row.operation} arrived with a wrong payload\n" if wrong else ""
+    assert finished.stderr.decode() == expected
     header = read_sample_file(bench.out.read_bytes()).header
     assert (header.check_rounds, header.check_failures) == (8, (wrong, 0) if first else (0, wrong)), (row, harm)
 
@@ -92,30 +93,30 @@ def check_payloads(bench: Instrument) -> None:
         for at in (0, row.size - 1):
             expect_failures(bench, row, 1, first=at == 0, HARM="flip", NUMBER=last, AT=at)
         for how in ("lost", "short", "stale"):
-            # Where one buffer takes all messages of a window, what the last should have brought is there already.
+            # If one buffer takes all messages of a window, the data of the last message are already there.
             expect_failures(bench, row, int(not row.one_buffer), HARM=how, NUMBER=last)
 
 
 def check_tags(bench: Instrument) -> None:
-    """A message with another tag is not taken for the one that is waited for."""
+    """A message with another tag is not taken for the expected one."""
     for operation in ("latency", "exchange", "bw", "halo"):
         finished = bench.start("--op", operation, "--sizes", f"{SIZE}", *SHORT, "--out", str(bench.out),
                                HARM="tag", HARM_RANK=0, HARM_BYTES=SIZE, HARM_NUMBER=3)  # fmt: skip
         assert finished.exit_status == WAITS
         assert b"all ranks wait for each other" in finished.stderr
-    # An acknowledgement is no message of the window: four bytes each, in one buffer with them.
+    # An acknowledgement is not a message of the window: four bytes each, in the same buffer.
     finished = bench.start("--op", "bw", "--sizes", "4", "--window", "3", *SHORT, "--out", str(bench.out),
                            HARM="tag", HARM_RANK=1, HARM_BYTES=4, HARM_NUMBER=1)  # fmt: skip
     assert b"all ranks wait for each other" in finished.stderr
 
 
-# ---- what it is told ----
+# ---- options ----
 
 
 def check_refusals(bench: Instrument) -> None:
     out = ("--out", str(bench.out))
     nowhere = str(bench.folder / "no" / "such")
-    for status, ranks, arguments, said in (
+    for status, ranks, arguments, message in (
         (ARGUMENTS, 1, ("--op", "latency", *out), "latency needs at least 2 ranks, there are 1"),
         (ARGUMENTS, 3, ("--op", "latency", *out), "latency takes at most 2 ranks, there are 3"),
         (ARGUMENTS, 3, ("--op", "multi_latency", *out), "multi_latency needs an even number of ranks, there are 3"),
@@ -134,7 +135,7 @@ def check_refusals(bench: Instrument) -> None:
         (WRITE, 3, ("--op", "barrier", "--out", nowhere), f"cannot write {nowhere}: No such file or directory"),
     ):  # fmt: skip
         finished = bench.start(*arguments, ranks=ranks)
-        assert (finished.exit_status, finished.stderr.decode()) == (status, f"nmbench: {said}\n")
+        assert (finished.exit_status, finished.stderr.decode()) == (status, f"nmbench: {message}\n")
         assert not finished.stdout
     shown = bench.start("--list", ranks=1)
     rows = [
@@ -232,12 +233,12 @@ MESSAGES: tuple[tuple[str, int, tuple[str, ...], int, int], ...] = (
 def expect_short(
     bench: Instrument, wanted: int, purpose: str, *options: str, ranks: int = 2, rooms: tuple[int, ...] = (0, 90_000)
 ) -> None:
-    """Have each rank whose room has an end ask for so many bytes in vain."""
+    """Check that each rank with a memory limit reports that it could not allocate this many bytes."""
     finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, ROOM=",".join(map(str, rooms)))
     short = [rank for rank, room in enumerate(rooms) if room]
-    said = [f"nmbench: rank {rank} on fake{rank}: cannot allocate {wanted} bytes for {purpose}" for rank in short]
-    assert (finished.exit_status, sorted(finished.stderr.decode().splitlines())) == (MEMORY, said)
-    assert not list(bench.folder.glob("samples*")), "a file of what was never measured"
+    expected = [f"nmbench: rank {rank} on fake{rank}: cannot allocate {wanted} bytes for {purpose}" for rank in short]
+    assert (finished.exit_status, sorted(finished.stderr.decode().splitlines())) == (MEMORY, expected)
+    assert not list(bench.folder.glob("samples*")), "no file without a measurement"
 
 
 FEW = ("--iterations", "3", "--warmup", "1")
@@ -253,7 +254,7 @@ def check_buffers(bench: Instrument) -> None:
         expect_short(bench, wanted + REQUEST_BYTES, OF_MESSAGES, *words, ranks=ranks)
     most = ("--op", "latency", "--sizes", f"{2**31 - 1}", *FEW)
     expect_short(bench, 2 * (2**31 - 1) + REQUEST_BYTES, OF_MESSAGES, *most, rooms=(1000, 1000))
-    mebibytes = {5: 3, 17: 1, 16: 1}  # windows of many buffers stay within 16 MiB, unless one message is more
+    mebibytes = {5: 3, 17: 1, 16: 1}  # windows of many buffers stay within 16 MiB, unless one message is larger
     for size, slots in mebibytes.items():
         words = ("--op", "bw", "--sizes", f"{size << 20}", "--window", "7", "--buffers", "many", *FEW)
         expect_short(bench, 2 * (slots * (size << 20) + 4) + 15 * REQUEST_BYTES, OF_MESSAGES, *words)
@@ -268,18 +269,18 @@ def check_memory(bench: Instrument) -> None:
     expect_short(bench, 8192, of_set, "--op", "barrier", *COMPUTES, rooms=(0, 8191))
     bench.run(*STAMPS, "--out", str(bench.out), ROOM="0,8800")
     bench.run("--op", "barrier", *COMPUTES, "--out", str(bench.out), ROOM="0,8192")
-    # Rank 0 has to hold as many stamps as the longest cell has; its list is made when all is measured.
+    # Rank 0 has to hold the stamps of the longest cell; its list is allocated after all measurements.
     finished = bench.start(*STAMPS, "--out", str(bench.out), ROOM="8800")
-    said = f"nmbench: cannot write {bench.out}: Cannot allocate memory\n"
-    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+    expected = f"nmbench: cannot write {bench.out}: Cannot allocate memory\n"
+    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, expected)
     bench.run(*STAMPS, "--out", str(bench.out), ROOM="8808")
     sizes = ",".join(str(1000 + size) for size in range(64))
     finished = bench.start("--op", "bcast", "--sizes", sizes, *FEW, "--out", str(bench.out), ranks=4, ROOM="6000")
-    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, expected)
 
 
 def check_pieces(bench: Instrument) -> None:
-    """No piece of memory is taken for granted: each is missing once, on the root and on another rank."""
+    """Every allocation is checked: each fails once, on the root and on another rank."""
     for options, ranks in ((STAMPS, 2), (("--op", "halo", *COMPUTES), 4)):
         for before in ("", "0,"):
             statuses = [MEMORY]
@@ -292,7 +293,7 @@ def check_pieces(bench: Instrument) -> None:
 
 
 def check_disk(bench: Instrument) -> None:
-    """A file is on disk before it has its name, and has it on disk before that is said."""
+    """A file is on disk before it gets its name, and its name is on disk before success is reported."""
     log, options = bench.folder / "disk", ("--op", "barrier", *SHORT, "--out")
     for out, folder in ((str(bench.out), bench.folder), ("samples", bench.folder)):
         log.unlink(missing_ok=True)
@@ -303,8 +304,8 @@ def check_disk(bench: Instrument) -> None:
     for number in range(1, 7):
         bench.out.unlink()
         finished = bench.start(*options, str(bench.out), DISK_FAILS=number)
-        said = f"nmbench: cannot write {bench.out}: Input/output error\n"
-        assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+        expected = f"nmbench: cannot write {bench.out}: Input/output error\n"
+        assert (finished.exit_status, finished.stderr.decode()) == (WRITE, expected)
         assert bench.out.exists() == (number > 4)
         assert not list(bench.folder.glob("samples.tmp.*"))
         bench.out.touch()
@@ -324,5 +325,5 @@ FAULT_CHECKS: tuple[Callable[[Instrument], None], ...] = (
 
 
 @pytest.mark.parametrize("check", FAULT_CHECKS, ids=lambda check: check.__name__)
-def test_the_engine_says_what_is_wrong(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+def test_the_engine_reports_what_is_wrong(bench: Instrument, check: Callable[[Instrument], None]) -> None:
     check(bench)

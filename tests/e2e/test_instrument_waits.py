@@ -1,4 +1,6 @@
-"""How the engine waits and how well it knows the clocks, to the nanosecond, under the MPI of test_instrument.py."""
+"""How the engine waits and how precisely it estimates the clocks, to the nanosecond, under the MPI of
+test_instrument.py.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ THERE, BACK = SEND + WIRE + RECV + STAMP, SEND + WIRE + 8 * BYTE + RECV + STAMP
 
 
 def waited(now: int, until: int) -> tuple[int, int]:
-    """Return when a rank is through that waits for a time, and how often it asks the MPI and gives way meanwhile."""
+    """Return when a rank that waits for a time continues, and how often it probes the MPI and yields meanwhile."""
     asked = 0
     now += STAMP
     while now < until:
@@ -65,13 +67,13 @@ def check_pauses(bench: Instrument) -> None:
     gaps = true_begins(file)[0, 1:] - (true_begins(file) + durations(file))[0, :-1]
     assert gaps.tolist() == [through + STAMP for through, _ in waits[1:]]
     asked = sum(asked for _, asked in waits)
-    assert tally(counts) == [(asked, asked), (0, 0)], "the rank that answers waits for the message alone"
+    assert tally(counts) == [(asked, asked), (0, 0)], "the rank that replies waits only for the message"
     bench.measure("--op", "allreduce", "--sizes", "8", *paced, ranks=3, TALLY=counts)
     assert tally(counts) == [(asked, asked)] * 3
 
 
 def check_clocks(bench: Instrument) -> None:
-    """The shortest exchange gives the offset; what passes between it and a sample widens the error."""
+    """The shortest exchange gives the offset; the time between it and a sample widens the error."""
     middle, best = THERE - (THERE + BACK) // 2, (THERE + BACK + 1) // 2
     late = {"SLOW": 100_000_000, "SLOW_RANK": 1, "SLOW_FROM": 20}
     for numbers in ({}, late, {"STALL": 50_000, "STALL_RANK": 2, "STALL_FROM": 0, "STALL_COUNT": 5}):
@@ -83,14 +85,14 @@ def check_clocks(bench: Instrument) -> None:
         for rank in range(1, 4):
             now += PROBES * (STAMP + THERE + BACK) + SEND
             now += numbers.get("STALL", 0) * numbers.get("STALL_COUNT", 0) * (rank == numbers.get("STALL_RANK"))
-            told = now + WIRE + 16 * BYTE + RECV + STAMP
+            received = now + WIRE + 16 * BYTE + RECV + STAMP
             errors = [file.header.clock_error_ns[index][rank] for index in range(3)]
-            assert errors == [best + (told - int(begin[rank])) // 10_000 + 1 for begin in begins]
+            assert errors == [best + (received - int(begin[rank])) // 10_000 + 1 for begin in begins]
         assert {errors[0] for errors in file.header.clock_error_ns} == {0}
 
 
 def in_windows(file: SampleFile, first: int) -> bool:
-    """Return whether each rank began each iteration as its turns of waiting have it, window 0 opening at that time."""
+    """Return whether each rank began each iteration as its waiting loop predicts if window 0 opens at this time."""
     begins, ends = true_begins(file), true_begins(file) + durations(file)
     window, error = file.header.sync_window_ns[0], THERE - (THERE + BACK) // 2
     for rank in range(file.header.ranks):
@@ -121,7 +123,7 @@ LOOP = BEFORE_TRIALS + TRIALS * A_TRIAL + 1
 
 
 def check_lengths(bench: Instrument) -> None:
-    """What decides how long a window is: trial calls, then iterations of which too many missed theirs."""
+    """The length of a window: set by trial calls, then lengthened if too many iterations missed theirs."""
     eight = ("--op", "barrier", "--iterations", "8", "--warmup", "2", "--sync", "window")
     half = BEFORE_TRIALS + TRIALS // 2 * A_TRIAL
     slow = 3 * (SLOW + STAMP + CALL) + 20_000
@@ -130,19 +132,19 @@ def check_lengths(bench: Instrument) -> None:
         (eight, SLOW, half + A_TRIAL, FIRST * 16, 3),  # four of nine, and then all
         (eight, SLOW, LOOP + 7, FIRST, 1),  # two of eight windows are missed: a quarter
         (eight, SLOW, LOOP + 6, FIRST * 16, 3),
-        (eight, 100_000_000, LOOP, FIRST * 256, 5),  # five times is all
+        (eight, 100_000_000, LOOP, FIRST * 256, 5),  # at most five times
     ):
         file = bench.measure(*options, SLOW=slow_ns, SLOW_RANK=1, SLOW_FROM=slow_from)
         assert (file.header.sync_window_ns, file.header.calls) == ((window,), (TRIALS + loops * 10,))
     few = {"SLOW": SLOW, "SLOW_RANK": 1, "SLOW_FROM": BEFORE_TRIALS + 3 * A_TRIAL, "SLOW_COUNT": 3 * A_TRIAL}
-    assert bench.measure(*eight, **few).header.sync_window_ns == (FIRST,), "the three in the middle of nine"
+    assert bench.measure(*eight, **few).header.sync_window_ns == (FIRST,), "the middle three of nine"
     pairs = 3 * round_trip_ns(8) + 20_000
     stalled = {"STALL": SLOW, "STALL_RANK": 1, "STALL_FROM": PROBES + TRIALS}
     file = bench.measure("--op", "multi_latency", *SHORT, "--sync", "window", ranks=4, **stalled)
-    assert file.header.sync_window_ns == (pairs * 16,), "one pair is slow, and the other waits with it"
+    assert file.header.sync_window_ns == (pairs * 16,), "one pair is slow, and the other waits for it"
     once = {"STALL": 100_000, "STALL_RANK": 0, "STALL_FROM": PROBES + 1 + TRIALS, "STALL_COUNT": 1}
     file = bench.measure("--op", "latency", "--iterations", "6", "--warmup", "16", "--sync", "window", **once)
-    assert file.header.sync_window_ns == (pairs,), "what the warm-up misses does not count"
+    assert file.header.sync_window_ns == (pairs,), "misses in the warm-up do not count"
     assert file.cells[0].missed[:16].any()
     assert set(file.cells[0].flags[:, :16].ravel().tolist()) == {1, 3}
     assert not file.cells[0].flags[:, 16:].any()
@@ -152,5 +154,5 @@ WAIT_CHECKS: tuple[Callable[[Instrument], None], ...] = (check_pauses, check_clo
 
 
 @pytest.mark.parametrize("check", WAIT_CHECKS, ids=lambda check: check.__name__)
-def test_ranks_wait_as_long_as_they_are_told_to(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+def test_ranks_wait_for_the_requested_time(bench: Instrument, check: Callable[[Instrument], None]) -> None:
     check(bench)

@@ -1,4 +1,4 @@
-"""The verbs about knobs, from the command line to the kernel, in a namespace of their own."""
+"""The knob verbs, from the command line to the kernel, in a separate namespace."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def profile(tmp_path: Path) -> Path:
 pytestmark = pytest.mark.netns
 
 
-def test_apply_and_yes_keeps_the_profile(tmp_path: Path, profile: Path) -> None:
+def test_apply_keeps_the_profile_after_yes(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'echo yes | nm apply "$1"; echo "status $?"; mtu; nm rollback; mtu', str(profile))
     assert "CONFIRMED" in ran.text, ran.complaint()
-    assert ran.text.split()[-1] == "1400", "what was confirmed is not rolled back"
+    assert ran.text.split()[-1] == "1400", "a confirmed setting is not rolled back"
     assert "nic.mtu = 1400" in ran.text
 
 
-def test_apply_without_an_answer_returns_everything(tmp_path: Path, profile: Path) -> None:
+def test_apply_without_confirmation_restores_everything(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'nm apply "$1" --confirm 1 < /dev/null; echo "status $?"; mtu', str(profile))
     assert "RESTORED" in ran.text, ran.complaint()
     assert ran.text.split()[-2:] == ["0", "1500"]
 
 
-def test_a_profile_without_interfaces_is_not_applied_to_nothing(tmp_path: Path) -> None:
+def test_a_profile_without_interfaces_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "p.json"
     place.write_text(Profile("p", "any", (), {"nic.mtu": "1400"}).to_json())
     script = 'nm apply "$1" --confirm 1; echo "status $?"; echo yes | nm apply "$1" --interface v0; mtu'
@@ -72,7 +72,7 @@ def test_a_profile_without_interfaces_is_not_applied_to_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("setting", "words", "said"),
+    ("setting", "words", "message"),
     [
         ({"nic.mtu": "1400"}, "-i ''", "'' is not the name of an interface"),
         ({"mpi.bind": "core"}, "", "p.json sets nothing on a machine: mpi.bind"),
@@ -81,17 +81,17 @@ def test_a_profile_without_interfaces_is_not_applied_to_nothing(tmp_path: Path) 
         ({"nic.mtu": "1400"}, "--probe=-f", "the address of --probe, -f, does not answer a ping"),
     ],
 )
-def test_what_apply_could_not_do_is_refused_before_a_write(
-    tmp_path: Path, setting: dict[str, str], words: str, said: str
+def test_settings_that_apply_cannot_write_are_refused_before_a_write(
+    tmp_path: Path, setting: dict[str, str], words: str, message: str
 ) -> None:
     place = tmp_path / "p.json"
     place.write_text(Profile("p", "any", ("v0",), setting).to_json())
     ran = _in_namespace(tmp_path, f'nm apply "$1" {words} --confirm 5 < /dev/null; echo "status $?"; mtu', str(place))
-    assert said in ran.stderr.decode(), ran.complaint()
+    assert message in ran.stderr.decode(), ran.complaint()
     assert ran.text.split() == ["status", "2", "1500"]
 
 
-def test_a_rollback_looks_for_journals_where_there_is_a_directory(
+def test_a_rollback_needs_an_existing_directory_of_journals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -102,32 +102,32 @@ def test_a_rollback_looks_for_journals_where_there_is_a_directory(
     assert "there is no journal 1-1.journal in" in capsys.readouterr().err
 
 
-def test_apply_says_that_it_could_verify_nothing(tmp_path: Path, profile: Path) -> None:
+def test_apply_reports_that_it_could_verify_nothing(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'nm apply "$1" --verify 10.9.9.9 --confirm 1 < /dev/null', str(profile))
     assert b"warning: --verify has verified nothing" in ran.stderr, ran.complaint()
 
 
-def test_apply_is_accepted_from_elsewhere(tmp_path: Path, profile: Path) -> None:
+def test_apply_can_be_accepted_from_another_process(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --confirm 600 < /dev/null > "$2" 2>&1 & waits=$!
 until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
 printed=$(sed -n 's/.*elsewhere: nearmetal //p' "$2"); cd /; eval "nm ${printed:-none}" || kill $waits
 wait $waits; cat "$2"; mtu"""
-    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
     assert "CONFIRMED" in ran.text, ran.complaint() + ran.text
     assert ran.text.split()[-1] == "1400"
 
 
-def test_accept_with_nobody_waiting_says_so(tmp_path: Path, profile: Path) -> None:
+def test_accept_without_a_waiting_apply_is_reported(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --accept; echo "status $?"
 echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
     ran = _in_namespace(tmp_path, script, str(profile))
-    said = ran.stderr.decode()
-    assert said.count("no `apply` of p is waiting on local") == 2
-    assert "Traceback" not in said
+    stderr = ran.stderr.decode()
+    assert stderr.count("no `apply` of p is waiting on local") == 2
+    assert "Traceback" not in stderr
     assert ran.text.count("status 1") == 2
 
 
-def test_a_session_that_was_killed_bars_the_way_until_it_is_rolled_back(tmp_path: Path, profile: Path) -> None:
+def test_a_killed_session_blocks_others_until_it_is_rolled_back(tmp_path: Path, profile: Path) -> None:
     (tmp_path / "s.toml").write_text(SEARCH.replace('kind = "fake"', 'kind = "local"'))
     script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
 waits=$!
@@ -136,7 +136,7 @@ kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits; mtu
 for verb in "apply $1" "run $3 --out $4" "tune $3 --run $4"; do nm $verb </dev/null; echo "status $?"; done
 nm rollback; echo "status $?"; mtu"""
     ran = _in_namespace(
-        tmp_path, script, str(profile), str(tmp_path / "said"), str(tmp_path / "s.toml"), str(tmp_path / "run")
+        tmp_path, script, str(profile), str(tmp_path / "output"), str(tmp_path / "s.toml"), str(tmp_path / "run")
     )
     assert ran.text.startswith("1400\nstatus 1\nstatus 1\nstatus 1\n")
     assert ran.text.endswith("put back: nic.mtu of v0\nstatus 0\n1500\n")
@@ -157,14 +157,14 @@ unshare --net -- sh -c '
 ip link add v0 mtu 1400 type dummy; "$NM" -c "from nearmetal.cli.main import main; main()" rollback
 echo "status $?"; ip -o link show v0 | grep -o "mtu [0-9]*"'
 mtu; nm rollback; echo "status $?"; mtu"""
-    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
     here, there = ran.text.split("1400\n", 2)[0:2]
     assert "not here: nic.mtu of v0, which was 1500: it was in network namespace" in here
     assert "status 1" in here
     assert "put back: nic.mtu of v0\nstatus 0\n1500" in ran.text, there + ran.complaint()
 
 
-def test_a_profile_that_others_can_write_is_not_applied(tmp_path: Path, profile: Path) -> None:
+def test_a_profile_writable_by_others_is_not_applied(tmp_path: Path, profile: Path) -> None:
     profile.chmod(0o666)
     ran = _in_namespace(tmp_path, 'echo yes | nm apply "$1"; echo "status $?"; mtu', str(profile))
     assert ran.text.split() == ["status", "1", "1500"]
@@ -172,13 +172,13 @@ def test_a_profile_that_others_can_write_is_not_applied(tmp_path: Path, profile:
     assert b"chmod go-w" in ran.stderr
 
 
-def test_killed_apply_is_rolled_back_by_verb(tmp_path: Path, profile: Path) -> None:
+def test_a_killed_apply_is_rolled_back_by_the_verb(tmp_path: Path, profile: Path) -> None:
     script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
 waits=$!
 until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
 kill -9 $waits; nm rollback --script; nm rollback; mtu; nm rollback"""
-    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
-    # The watchdog may have been quicker than the verb: either way everything is as it was.
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
+    # The watchdog may have been faster than the verb: either way everything is restored.
     assert ran.text.split()[-1] == "1500", ran.complaint() + ran.text
     assert "ip link set dev v0 mtu" in ran.text
     assert b"nothing to restore" in ran.stderr
@@ -194,7 +194,7 @@ def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "message"),
     [
         (
             "ip link add br0 up type bridge; ip link set v0 master br0; ip address add 10.9.0.1/24 dev br0;"
@@ -219,7 +219,7 @@ def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
             "it leads to 10.7.0.2, which you are logged in from",
         ),
         (
-            # A bridge stands for the datapath: this kernel may have no Open vSwitch.
+            # A bridge replaces the datapath: this kernel may have no Open vSwitch.
             "ip link add ovs-system up type bridge; ip link set v0 master ovs-system; OTHER;"
             " ip address add 10.9.0.1/24 dev d0; ip route add default via 10.9.0.2;"
             """ printf '#!/bin/sh\\ncase "$*" in "-o link show type openvswitch")\\n"""
@@ -230,14 +230,16 @@ def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
     ],
     ids=["bridge", "macvlan of a bridge", "link-local address", "own address", "policy route", "Open vSwitch"],
 )
-def test_what_management_is_built_on_is_refused(tmp_path: Path, profile: Path, before: str, said: str) -> None:
+def test_interfaces_under_the_management_interface_are_refused(
+    tmp_path: Path, profile: Path, before: str, message: str
+) -> None:
     before = before.replace("OTHER", "ip link add d0 up type veth peer name d1; ip link set d1 up")
     ran = _in_namespace(tmp_path, f'{before}; nm apply "$1"; echo "status $?"; mtu', str(profile))
-    assert said in ran.stderr.decode(), ran.complaint()
+    assert message in ran.stderr.decode(), ran.complaint()
     assert ran.text.split()[-2:] == ["2", "1500"]
 
 
-def test_the_way_to_the_user_is_refused_under_sudo(tmp_path: Path, profile: Path) -> None:
+def test_the_interface_to_the_user_is_refused_under_sudo(tmp_path: Path, profile: Path) -> None:
     script = """ip address add 10.9.0.1/24 dev v0
 SSH_CONNECTION='10.9.0.2 50000 10.9.0.1 22' sh -c '
     env -u SSH_CONNECTION "$NM" -c "from nearmetal.cli.main import main; main()" apply "$1"; echo "status $?"' sh "$1"
@@ -256,7 +258,7 @@ def test_knobs_lists_as_json(tmp_path: Path) -> None:
     assert rows["nic.channels-rx"]["takes"] == "0 to 1 queues" or rows["nic.channels-rx"]["value"] is not None
 
 
-def test_tune_of_a_flat_world_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_on_a_flat_surface_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = tmp_path / "s.toml"
     study.write_text(SEARCH)
     assert run(["tune", str(study), "--out", str(tmp_path / "p.json")]) == 0
@@ -264,7 +266,7 @@ def test_tune_of_a_flat_world_recommends_nothing(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "p.json").exists()
 
 
-def test_export_writes_files_and_names_what_is_left_out(
+def test_export_writes_files_and_names_the_knobs_left_out(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["export", str(profile), "--to", "systemd-link", "--out", str(tmp_path)]) == 0

@@ -53,7 +53,7 @@ def median_ns(outcome: Outcome) -> float:
 
 
 @labs.LONG  # in `make test`: a machine of a cluster (test_lab_cluster.py)
-def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost, known: labs.Known) -> None:
+def test_a_machine_killed_in_a_trial_costs_only_that_trial(lab: LabHost, known: labs.Known) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.extend(labs.carry_out(lab, order("native", seed=9))))
     thread.start()
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
 def test_moderation_dominates_the_function_and_tuning_closes_the_gap(known: labs.Known) -> None:
     outcomes = known.outcomes(*(order(path, rx_usecs=usecs) for usecs in (3, 0) for path in ("native", "vf")))
     native_default, vf_default, native_tuned, vf_tuned = map(median_ns, outcomes)
-    # At rx-usecs 3 both drivers moderate by what they saw and have two modes each: this holds in all of them.
+    # At rx-usecs 3 both drivers adapt their moderation and have two modes each: this holds in all of them.
     assert vf_default - native_default > 3 * abs(vf_tuned - native_tuned)
     assert vf_tuned < 1.3 * native_tuned
     assert vf_tuned < vf_default / 2
@@ -95,11 +95,11 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
 
 
 @labs.LONG
-def test_blocking_ranks_sleep_until_their_message_comes(known: labs.Known) -> None:
+def test_blocking_ranks_sleep_until_their_message_arrives(known: labs.Known) -> None:
     polling, blocking = known.outcomes(order("native"), order("native", progress="blocking"))
     assert polling.status is blocking.status is TrialStatus.VALID, polling.reason or blocking.reason
     assert blocking.facts["mpi.progress"] == "blocking"
-    # Each sleep sets a timer of the processor.
+    # Each sleep sets a timer on the processor.
     assert blocking.counters["irq.LOC"] > 2 * polling.counters["irq.LOC"]
 
 

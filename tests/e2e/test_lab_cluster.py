@@ -62,7 +62,7 @@ def median_ns(outcome: Outcome) -> float:
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.Known) -> None:
     (first,) = known.outcomes(order("vf", seed=5, rx_usecs=0))
     again, other = labs.carry_out(lab, *(order("vf", seed=seed, rx_usecs=0) for seed in (5, 6)))
-    assert 20_000 < median_ns(first) < 100_000  # a time slice of a shared processor would be 4 ms
+    assert 20_000 < median_ns(first) < 100_000  # a time slice on a shared processor would be 4 ms
     assert first == again
     assert first.files["samples"] != other.files["samples"]
     assert first.facts[COMPUTERS] == 2
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
 
 
 @pytest.mark.parametrize("path", ["vf", *(["bridge", "macvlan", "tap"] if labs.WHOLE else [])])
-def test_every_path_stands_on_both_machines(known: labs.Known, path: str) -> None:
+def test_every_path_is_built_on_both_machines(known: labs.Known, path: str) -> None:
     (outcome,) = known.outcomes(order(path, seed=5, rx_usecs=0))
     assert 20_000 < median_ns(outcome) < 200_000
     assert {name.partition(".")[0] for name in outcome.proof.moved_packets} == {"n0", "n1"}
@@ -87,21 +87,21 @@ def test_three_nodes_reduce(lab: LabHost) -> None:
 
 
 @labs.LONG
-def test_the_wire_has_the_delay_that_was_asked_for(known: labs.Known) -> None:
+def test_the_wire_has_the_requested_delay(known: labs.Known) -> None:
     near, far = known.outcomes(*(order("native", seed=5, rx_usecs=0, **delay) for delay in ({}, {"wire_delay_us": 50})))
     assert far.facts["lab.wire_delay_us"] == 50
-    assert median_ns(far) - median_ns(near) > 2 * 40_000  # there and back, less what the wire has by itself
+    assert median_ns(far) - median_ns(near) > 2 * 40_000  # there and back, minus the wire's own delay
 
 
 @labs.LONG
-def test_a_wire_loses_the_frames_that_it_was_asked_to_lose(lab: LabHost) -> None:
+def test_a_wire_loses_the_requested_share_of_frames(lab: LabHost) -> None:
     (outcome,) = labs.carry_out(lab, order("native", wire_loss_percent=3))
     assert median_ns(outcome) > 20_000
     assert outcome.facts["lab.wire_loss_percent"] == 3
     assert sum(outcome.counters[f"tcp.{node}.RetransSegs"] for node in ("n0", "n1")) > 0
 
 
-def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
+def test_a_killed_machine_ends_its_trial_and_is_named(lab: LabHost) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.extend(labs.carry_out(lab, order("native"))))
     thread.start()
@@ -115,7 +115,7 @@ def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
 
 
 @labs.LONG
-def test_a_program_that_fills_its_node_is_named_with_its_end(lab: LabHost) -> None:
+def test_a_program_killed_for_its_memory_is_reported_as_such(lab: LabHost) -> None:
     argv = ["python3", "-c", "held = [bytearray(1 << 24) for _ in range(1000)]"]
     greedy = WorkloadOrder("greedy", "command", {"argv": list[Scalar](argv)}, placement=(1, 0))
     (outcome,) = labs.carry_out(lab, replace(order("native"), workload=greedy))
@@ -138,10 +138,10 @@ def bare_ns(kvm: LabHost) -> float:
 @pytest.mark.parametrize("path", [path.kind for path in GUEST_PATHS])
 def test_ranks_poll_in_a_guest_on_every_machine(kvm: LabHost, bare_ns: float, path: str) -> None:
     (outcome,) = labs.carry_out(kvm, order(path, rx_usecs=0))
-    assert bare_ns < median_ns(outcome) < 20 * bare_ns  # far from the scheduler's time slices
+    assert bare_ns < median_ns(outcome) < 20 * bare_ns  # far below the scheduler's time slices
     assert set(outcome.proof.moved_packets) == {"g0.eth0", "g1.eth0"}
     assert all(count > 100 for count in outcome.proof.moved_packets.values())
-    # The launcher's traffic is on the cards for management, and commands to machines on their ports.
+    # The launcher's traffic is on the management NICs, and commands to machines are on their ports.
     assert min(outcome.proof.stray_packets[f"{node}.{MANAGEMENT}"] for node in ("g0", "g1", "n0", "n1")) > 10
     assert outcome.facts[COMPUTERS] == 2
     assert outcome.counters["kvm.exits"] > 100
@@ -157,7 +157,7 @@ def test_one_end_may_be_a_bare_peer(kvm: LabHost, bare_ns: float) -> None:
 
 
 @labs.LONG
-def test_a_standing_guest_measures_what_one_measures_that_boots_in_its_trial(kvm: LabHost) -> None:
+def test_a_guest_from_the_snapshot_measures_the_same_as_one_booted_in_its_trial(kvm: LabHost) -> None:
     (standing,) = labs.carry_out(kvm, order("vhost", rx_usecs=0))
     with labs.opened("kvm", nodes=2, standing_guests=False) as lab:
         (fresh,) = labs.carry_out(lab, order("vhost", rx_usecs=0))
@@ -167,7 +167,7 @@ def test_a_standing_guest_measures_what_one_measures_that_boots_in_its_trial(kvm
 
 
 @labs.LONG
-def test_guests_repeat_to_the_byte(kvm: LabHost) -> None:
+def test_guests_are_reproducible_to_the_byte(kvm: LabHost) -> None:
     first, again = labs.carry_out(kvm, *[order("guest-vf", seed=5, rx_usecs=0)] * 2)
     assert first.status is TrialStatus.VALID, first.reason
     assert first == again
@@ -175,7 +175,7 @@ def test_guests_repeat_to_the_byte(kvm: LabHost) -> None:
 
 @labs.LONG
 def test_a_launch_without_messages_leaves_the_measured_path_alone(kvm: LabHost) -> None:
-    """Everything that starts, watches and ends ranks goes by management: the path carries no frame at all."""
+    """Everything that starts, watches and ends ranks uses the management network: the path carries no frame at all."""
     hello = WorkloadOrder("hello", "command", {"argv": ["hostname"], "mpi": True}, placement=(0, 1))
     (outcome,) = labs.carry_out(kvm, replace(order("guest-vf"), workload=hello))
     assert outcome.status is TrialStatus.VALID, outcome.reason
@@ -186,7 +186,7 @@ def test_a_launch_without_messages_leaves_the_measured_path_alone(kvm: LabHost) 
 
 @pytest.fixture(scope="module")
 def life(lab: LabHost) -> list[Outcome]:
-    """Launches that follow each other on the same machines: moderated, without moderation and traced, by MPICH."""
+    """Successive launches on the same machines: with moderation, without it and traced, and with MPICH."""
     moderated = replace(order("native"), knobs={"nic.rx-usecs": 3})
     traced = replace(moderated.workload, options={**ENGINE, "waterfall": True})
     plain = replace(moderated, knobs={"nic.rx-usecs": 0})
@@ -197,7 +197,7 @@ def life(lab: LabHost) -> list[Outcome]:
     )
 
 
-def test_launches_follow_each_other_on_machines_that_stay_up(life: list[Outcome]) -> None:
+def test_successive_launches_run_on_machines_that_stay_up(life: list[Outcome]) -> None:
     assert [outcome.status for outcome in life] == [TrialStatus.VALID] * 3, [outcome.reason for outcome in life]
     assert [outcome.facts["lab.launch"] for outcome in life] == [1, 2, 3]
     assert [outcome.facts.get(KNOB_END) for outcome in life] == ["restored", "restored", "discarded with the machine"]
@@ -206,10 +206,10 @@ def test_launches_follow_each_other_on_machines_that_stay_up(life: list[Outcome]
     assert all(100 < outcome.proof.moved_packets["n0.eth0"] < 2000 for outcome in life)
 
 
-def test_mpich_polls_on_processors_of_its_own_and_starts_at_once(life: list[Outcome]) -> None:
+def test_mpich_polls_on_separate_processors_and_starts_at_once(life: list[Outcome]) -> None:
     assert life[2].facts["mpi.flavour"] == "mpich"
     assert median_ns(life[2]) < 200_000
-    # Of virtual time: the kernel loaded modules for 440 ms when UCX asked for them in a life.
+    # In virtual time: the kernel took 440 ms to load modules when UCX asked for them during a trial.
     assert life[2].elapsed_ns < 300_000_000
 
 
@@ -219,7 +219,7 @@ def test_both_machines_of_a_message_are_traced(life: list[Outcome]) -> None:
     windows = windows_of(read_sample_file(outcome.files["samples"]).cells[0])
     trips = round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False, wire=Wire(2000, 1000))
     assert max(trip.residue for trip in trips) < 0.05
-    # 2 us, and a frame of 8 bytes of header by MPI on a line of 1 Gbit/s
+    # 2 us, and a frame with an 8-byte MPI header on a line of 1 Gbit/s
     assert {leg["wire"] for trip in trips for leg in (trip.there, trip.back)} == {3408}
 
 
@@ -228,29 +228,29 @@ SHELL = [sys.executable, "-m", "nearmetal", "lab", "shell"]
 
 @labs.LONG
 @pytest.mark.parametrize("node", ["n0", "n1"])
-def test_a_person_types_at_any_node_whenever_they_like(lab: LabHost, node: str) -> None:
-    """Keys come while the machines are idle, each at a prompt; one that woke a machine too early ended them all."""
+def test_a_person_can_type_at_any_node_at_any_time(lab: LabHost, node: str) -> None:
+    """Keys arrive at prompts while the machines are idle; one that woke a machine too early once ended them all."""
     lab.prepare()
     lines = ["hostname", *(f"echo $(({number} * 7))" for number in range(1, 9)), "exit 3"]
     with subprocess.Popen([*SHELL, node, "--path", "vf"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
         assert shell.stdin
         assert shell.stdout
-        said, turn = b"", b""
+        output, turn = b"", b""
         for line in lines:
             while not turn.endswith(b"# ") and (more := os.read(shell.stdout.fileno(), 4096)):
                 turn += more
-            said, turn = said + turn, b""
+            output, turn = output + turn, b""
             shell.stdin.write(f"{line}\n".encode())
             shell.stdin.flush()
-        said += shell.stdout.read()
-    words = said.decode().splitlines()
+        output += shell.stdout.read()
+    words = output.decode().splitlines()
     assert shell.returncode == 3
     assert words[0].startswith("n0 eth")
     assert {node, *(str(number * 7) for number in range(1, 9))} <= set(words)
 
 
 @labs.LONG
-def test_a_command_on_a_guest_is_as_if_it_had_run_here(kvm: LabHost) -> None:
+def test_a_command_on_a_guest_behaves_like_a_local_one(kvm: LabHost) -> None:
     kvm.prepare()
     command = [*SHELL, "g1", "--path", "vhost", "--", "sh", "-c", "hostname; echo why >&2; exit 3"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
@@ -271,8 +271,8 @@ requests
 
 
 @labs.LONG
-def test_a_guest_that_stands_starts_mpi_from_its_own_memory(kvm: LabHost) -> None:
-    """Each file of Open MPI's would cost 3 requests over 9p; the shell's search for the program alone takes a few."""
+def test_a_guest_from_the_snapshot_starts_mpi_from_its_own_memory(kvm: LabHost) -> None:
+    """Each file of Open MPI would cost 3 requests over 9p; only the shell's search for the program takes a few."""
     kvm.prepare()
     command = [*SHELL, "g1", "--path", "guest-vf", "--", "sh", "-c", _FILES_ASKED_FOR]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)

@@ -1,4 +1,4 @@
-"""Guests under KVM inside the lab: they finish, their traffic takes the path, and what they cost is counted."""
+"""Guests under KVM inside the lab: they finish, their traffic takes the path, and their exits are counted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def known(lab: LabHost) -> labs.Known:
     return labs.Known(lab)
 
 
-# With these seeds guests hung for ever before interrupts were delivered once: docs/explanation/lab-stalls.md.
+# With these seeds guests hung for ever until each interrupt was delivered only once: docs/explanation/lab-stalls.md.
 VHOST, FUNCTION = order("vhost", 6227893615960186515), order("guest-vf", 2)
 
 

@@ -1,4 +1,4 @@
-"""Knobs on igb and igbvf in the lab: held during a trial, read back, and put back before it counts."""
+"""Knobs on igb and igbvf in the lab: held during a trial, read back, and restored before the trial counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
 
 ENGINE = {"operation": "latency", "sizes": [64], "iterations": 20, "warmup": 2}
-# Every value differs from what the drivers start with.
+# Every value differs from the drivers' defaults.
 ON_BOTH: dict[str, Scalar] = {
     "nic.ring-rx": 512,
     "nic.gro": "off",
@@ -49,17 +49,17 @@ def lab() -> Iterator[LabHost]:
     ],
     ids=["igb", "igbvf"],
 )
-def test_settings_are_held_and_put_back(
+def test_settings_are_held_and_restored(
     lab: LabHost, path: str, knobs: dict[str, Scalar], reads_back: dict[str, str]
 ) -> None:
     workload = WorkloadOrder("latency", "engine", dict(ENGINE))
     order = Order(0, 0, PathOrder(path, path), workload, knobs=knobs, seed=1, timeout_s=30.0)
     (outcome,) = labs.carry_out(lab, order)
-    # A knob that could not be put back would have failed the trial.
+    # A knob that could not be restored would have failed the trial.
     assert outcome.status is TrialStatus.VALID, outcome.reason
     for name, value in knobs.items():
         assert outcome.facts[f"knob.{name}"] == reads_back.get(name, str(value)), name
         assert f"knob.was.{name}" in outcome.facts
-    # What igbvf reads back proves nothing, and the trial says so.
+    # The read-back of igbvf is inconclusive, and the trial records it.
     assert ("knob.unproven.nic.rx-usecs" in outcome.facts) == (path == "vf")
     assert not str(outcome.facts.get("knob.effect.nic.rx-usecs.n0/eth0", "")).startswith("contradicts")

@@ -42,7 +42,7 @@ def traced(lab: LabHost, path: str, rx_usecs: int) -> list[RoundTrip]:
 
 @labs.LONG  # in `make test`: a message between two machines (test_lab_cluster.py)
 @pytest.mark.parametrize("path", ["native", "vf"])
-def test_the_parts_add_up_and_moderation_is_what_tuning_removes(lab: LabHost, path: str) -> None:
+def test_the_parts_add_up_and_tuning_removes_the_moderation(lab: LabHost, path: str) -> None:
     held, free = traced(lab, path, 3), traced(lab, path, 0)
     for trips in (held, free):
         assert len(trips) == ITERATIONS

@@ -1,4 +1,4 @@
-"""Every path, machine and wire of the lab once, for real: minutes each, so only by `make verify-lab`."""
+"""Every path, machine and wire of the real lab once: minutes each, so only with `make verify-lab`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def median_ns(outcome: Outcome) -> float:
 
 
 @pytest.mark.parametrize("path", ["native", "guest-vf", "passthrough", "vhost", "virtio", "e1000"])
-def test_every_rung_carries_round_trips(path: str) -> None:
+def test_every_path_carries_round_trips(path: str) -> None:
     outcome = carried_out("kvm", path, ROUND_TRIP, {})
     assert (outcome.counters.get("kvm.exits", 0) > outcome.counters["tool.iterations"]) == (path != "native")
 
@@ -64,19 +64,19 @@ def test_four_guests_share_a_port(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["native", "vf"])
-def test_two_virtual_cpus_poll_each_on_its_own(path: str) -> None:
+def test_two_ranks_poll_on_a_virtual_cpu_each(path: str) -> None:
     assert median_ns(carried_out("smp2", path, MPI, {})) < 100_000  # a shared CPU would show its time slice, 4 ms
 
 
 @pytest.mark.parametrize("path", ["native-roce", "vf-roce"])
 @pytest.mark.parametrize("operation", ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"])
-def test_verbs_by_polling(path: str, operation: str) -> None:
+def test_verbs_with_polling_are_measured(path: str, operation: str) -> None:
     assert median_ns(carried_out("smp2", path, verbs(operation), {})) < 200_000
 
 
 @pytest.mark.parametrize("srq", [False, True])
 @pytest.mark.parametrize("operation", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"])
-def test_verbs_in_bulk(operation: str, srq: bool) -> None:
+def test_bandwidth_of_verbs_is_measured(operation: str, srq: bool) -> None:
     if srq and operation != "ib_send_bw":
         pytest.skip("only sends take from a shared receive queue")
     outcome = carried_out("smp2", "vf-roce", verbs(operation, srq=srq), {})
@@ -84,7 +84,7 @@ def test_verbs_in_bulk(operation: str, srq: bool) -> None:
     assert (cell.operation, cell.ns.shape) == (operation, (1, 1))
 
 
-def test_verbs_by_events() -> None:
+def test_verbs_with_events_are_measured() -> None:
     assert median_ns(carried_out("base", "vf-roce", verbs("ib_send_lat", events=True, pin=False), {})) < 200_000
 
 
@@ -95,7 +95,7 @@ def test_the_wire_has_a_delay() -> None:
 
 
 def shipped() -> Iterator[tuple[str, str]]:
-    """Give every workload of the studies that run in the lab."""
+    """Yield every workload of the studies that run in the lab."""
     for file in sorted(STUDIES.glob("*.toml")):
         study, _ = read_study(file)
         if study.host.kind == "lab":
@@ -105,13 +105,13 @@ def shipped() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "workload"), [*shipped()])
 def test_every_workload_of_a_shipped_study_is_measured(name: str, workload: str) -> None:
     study, _ = read_study(STUDIES / f"{name}.toml")
-    # MPI runs over TCP in the lab: it has no shared receive queue, and the study says so.
+    # MPI runs over TCP in the lab: it has no shared receive queue, as the study states.
     orders = [one for one in block(study, 0) if one.workload.label == workload and "mpi.srq-limit" not in one.knobs]
     order = next(one for one in orders if one.path.label not in {study.baseline, study.baseline + AGAIN})
     with labs.opened(**{"machine": "base", **study.host.options}) as host:
         (outcome,) = labs.carry_out(host, order)
     assert outcome.status is TrialStatus.VALID, outcome.reason
-    assert max(int(cell.ns.max()) for cell in decode(outcome)) > 0, "communication may be 0, the whole is not"
+    assert max(int(cell.ns.max()) for cell in decode(outcome)) > 0, "communication may be 0, the total may not"
 
 
 def test_a_whole_fabric_of_virtual_functions() -> None:

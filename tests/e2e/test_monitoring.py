@@ -1,4 +1,4 @@
-"""The dashboard for Grafana, whose every panel is asked of a real Prometheus that scraped what the gate wrote."""
+"""The Grafana dashboard: every panel's query runs on a real Prometheus that scraped the gate's output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ scrape_configs:
 
 @contextlib.contextmanager
 def exposed(text: bytes) -> Iterator[int]:
-    """Serve a text to whoever asks on the loopback; give the port."""
+    """Serve a text on the loopback; yield the port."""
 
     class Exposition(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,7 +54,7 @@ def exposed(text: bytes) -> Iterator[int]:
 
 @contextlib.contextmanager
 def prometheus(folder: Path, scraped: int) -> Iterator[str]:
-    """Run a Prometheus that scrapes a port of the loopback; give its address."""
+    """Run a Prometheus that scrapes a port of the loopback; yield its address."""
     (folder / "config.yml").write_text(CONFIG.format(port=scraped))
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -69,7 +69,7 @@ def prometheus(folder: Path, scraped: int) -> Iterator[str]:
 
 
 def answered(server: str, expression: str) -> list[dict[str, Any]]:
-    """Ask until there is an answer: the server starts, and scrapes once a second."""
+    """Query until there is a result: the server starts, and scrapes once a second."""
     while True:
         with contextlib.suppress(urllib.error.URLError):
             url = f"{server}/api/v1/query?{urlencode({'query': expression})}"
@@ -80,7 +80,7 @@ def answered(server: str, expression: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
-def test_every_panel_draws_from_what_the_gate_wrote(tmp_path: Path) -> None:
+def test_every_panel_gets_data_from_the_gate(tmp_path: Path) -> None:
     for name, stalls in (("old", frozenset[str]()), ("new", frozenset({"tap"}))):
         make_run(tmp_path / name, Recipe(stalls=stalls))
     runs = [str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--no-remeasure"]

@@ -1,7 +1,7 @@
-"""OMB, IMB and mpi4py as workloads: launched by a real MPI, with programs that print what the real ones do.
+"""OMB, IMB and mpi4py as workloads: launched by a real MPI, with programs that print like the real ones.
 
-A script stands for each suite, because OMB and IMB come in no package of Debian: it takes the arguments that the real
-one takes and prints, on rank 0, a table in its form. The real mpi4py is measured too, and IMB-MPI1 where it is on PATH.
+A script replaces each suite, because Debian has no packages of OMB and IMB: it takes the same arguments as the real one
+and prints, on rank 0, a table in the same format. The real mpi4py is measured too, and IMB-MPI1 where it is on PATH.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_omb_is_found_below_its_folder_and_run_size_by_size(tmp_path: Path) -> N
     assert figures(outcome, workload) == {("bw", 96): 200.0, ("bw", 4096): 200.0}
     assert outcome.facts["omb.program"] == str(tmp_path / "mpi" / "pt2pt" / "osu_bw")
     assert outcome.facts["mpi.flavour"] == "openmpi"
-    assert outcome.counters["tool.iterations"] == 2 * (50 + 5), "what is counted is of all, and one mean is printed"
+    assert outcome.counters["tool.iterations"] == 2 * (50 + 5), "counters cover all iterations, but one mean is printed"
 
 
 def test_omb_barrier_has_no_size(tmp_path: Path) -> None:
@@ -104,31 +104,33 @@ def test_imb_reads_its_sizes_from_a_file(tmp_path: Path) -> None:
 
 
 def test_mpi4py_is_run_by_the_interpreter_that_has_it(tmp_path: Path) -> None:
-    # Asked for its version it is no rank of anything yet.
+    # When asked for its version it is not yet a rank.
     python = script(tmp_path / "python3", PYTHON)
     python.write_text("#!/bin/sh\n" + PYTHON.replace("printf '#", RANK_0_ONLY.split("\n", 1)[1] + "printf '#", 1))
     workload = asked("mpi4py", sizes=[128], python=str(python))
     assert figures(carried_out(workload), workload) == {("latency", 128): 7.5}
 
 
-def test_an_output_of_something_else_fails_the_trial(tmp_path: Path) -> None:
+def test_output_of_another_program_fails_the_trial(tmp_path: Path) -> None:
     script(tmp_path / "osu_latency", OMB_BARRIER)
     outcome = carried_out(asked("omb", sizes=[8], folder=str(tmp_path)))
     assert outcome.status is TrialStatus.FAILED
     assert "was asked for ('latency', 8)" in outcome.reason
 
 
-@pytest.mark.parametrize(("kind", "said"), [("omb", "osu_latency of omb"), ("imb", "IMB-MPI1"), ("mpi4py", "python3")])
-def test_a_suite_that_is_absent_is_named_with_where_it_comes_from(kind: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "message"), [("omb", "osu_latency of omb"), ("imb", "IMB-MPI1"), ("mpi4py", "python3")]
+)
+def test_a_missing_suite_is_named_with_where_to_get_it(kind: str, message: str, tmp_path: Path) -> None:
     option = "python" if kind == "mpi4py" else "folder"
     outcome = carried_out(asked(kind, sizes=[8], **{option: str(tmp_path)}))
     assert outcome.status is TrialStatus.FAILED
-    assert said in outcome.reason
+    assert message in outcome.reason
     assert "install" in outcome.hint
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "message"),
     [
         (asked("omb", operation="halo", sizes=[8]), "one of"),
         (asked("omb", (0, 1, 0, 1), operation="message_rate", sizes=[8]), "on one node"),
@@ -137,12 +139,12 @@ def test_a_suite_that_is_absent_is_named_with_where_it_comes_from(kind: str, sai
         (asked("mpi4py", sizes=[64], folder="/opt"), "no option 'folder'"),
     ],
 )
-def test_what_a_suite_cannot_do_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:
+def test_what_a_suite_cannot_do_is_refused_before_anything_starts(workload: WorkloadOrder, message: str) -> None:
     kind = find_workload(workload.kind)
     assert isinstance(kind, CheckedWorkload)
     with pytest.raises(BadInputError) as raised:
         kind.check(workload)
-    assert said in f"{raised.value.message} {raised.value.hint}"
+    assert message in f"{raised.value.message} {raised.value.hint}"
 
 
 def test_the_real_imb_over_a_network_path() -> None:

@@ -1,4 +1,4 @@
-"""Namespaces of this machine for real: nodes, paths, and nothing left behind."""
+"""Real namespaces of this machine: nodes, paths, and nothing left behind."""
 
 import os
 import signal
@@ -47,9 +47,9 @@ def test_a_node_has_its_own_name_network_and_shared_memory(shell: NamespaceShell
     assert not Path("/dev/shm/mine").exists()
 
 
-@pytest.mark.parametrize(("most", "held", "said"), [(64, 60, "ulimit -n"), (2048, 1100, "")])
-def test_many_open_files_are_no_reason_to_fail_before_their_limit(most: int, held: int, said: str) -> None:
-    """select(2) takes no descriptor above 1023, and a node has four."""
+@pytest.mark.parametrize(("most", "held", "message"), [(64, 60, "ulimit -n"), (2048, 1100, "")])
+def test_many_open_files_fail_only_at_their_limit(most: int, held: int, message: str) -> None:
+    """select(2) accepts no descriptor above 1023, and a node has four."""
     script = """import os, resource, sys
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -64,17 +64,17 @@ except UnavailableError as error:
     print(error.render())
 """
     ran = run_process([sys.executable, "-c", script, str(most), str(held)], timeout_s=600)
-    assert (said or "n0") in ran.text, ran.complaint()
+    assert (message or "n0") in ran.text, ran.complaint()
 
 
-def test_the_agent_stands_for_ssh(shell: NamespaceShell) -> None:
+def test_the_agent_replaces_ssh(shell: NamespaceShell) -> None:
     nodes(shell, 2)
-    said = shell.run([shell.agent, "-x", "n1", "hostname; echo", "'a  b'"], node="n0").text
-    assert said == "n1\na  b\n"
+    output = shell.run([shell.agent, "-x", "n1", "hostname; echo", "'a  b'"], node="n0").text
+    assert output == "n1\na  b\n"
     assert not shell.run([shell.agent, "n7", "true"], node="n0", check=False).ok
 
 
-def test_names_that_could_confuse_a_shell_are_refused(shell: NamespaceShell) -> None:
+def test_names_with_special_characters_are_refused(shell: NamespaceShell) -> None:
     for name in ("", "a b", "$(id)", "../x", "N1", "x" * 40):
         with pytest.raises(TrialError, match="cannot be the name"):
             shell.add_node(name)
@@ -110,7 +110,7 @@ def test_a_cable_has_two_ends(shell: NamespaceShell, kind: str) -> None:
         PATHS[kind].up(shell, PathOrder(kind, kind), nodes(shell, 3))
 
 
-def test_traffic_beside_the_path_is_not_believed(shell: NamespaceShell) -> None:
+def test_traffic_outside_the_path_is_not_accepted(shell: NamespaceShell) -> None:
     names = nodes(shell, 2)
     ends = PATHS["veth"].up(shell, PathOrder("veth", "veth"), names)
     before = counters.read_counters(shell, names)
@@ -132,8 +132,8 @@ def test_a_path_whose_peer_is_unplugged_never_comes_up(shell: NamespaceShell, mo
     assert caught.value.hint
 
 
-def test_a_ping_that_may_not_be_sent_is_not_a_link_that_is_down(shell: NamespaceShell) -> None:
-    """Dropping the capability from the bounding set takes it from ping too, as in a container without NET_RAW."""
+def test_a_forbidden_ping_is_not_reported_as_a_link_that_is_down(shell: NamespaceShell) -> None:
+    """Dropping the capability from the bounding set removes it from ping too, as in a container without NET_RAW."""
     names = nodes(shell, 2)
     entered = shell._enter
 
@@ -153,7 +153,7 @@ def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:
     assert "61.25" not in _processes()
 
 
-def test_kill_minus_9_leaves_nothing() -> None:
+def test_sigkill_leaves_nothing() -> None:
     program = (
         "import sys,time\nfrom nearmetal.hosts.namespaces import NamespaceShell\n"
         "s = NamespaceShell(); s.add_node('n0'); s.start(['sleep', '62.25'], node='n0')\n"

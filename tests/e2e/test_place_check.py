@@ -1,4 +1,4 @@
-"""`nearmetal place --check`: the program runs under both placements, and both gains are told."""
+"""`nearmetal place --check`: the program runs under both placements, and both gains are reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ warmup = 5
 min_blocks = 3
 max_blocks = 3
 """
-# Ranks 0 and 2 talk, and 1 and 3: host after host is the worst placement on two nodes.
+# Ranks 0 and 2 communicate, and 1 and 3: filling host by host is the worst placement on two nodes.
 PROGRAM = """
 #include <mpi.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ def test_a_better_placement_is_measured_on_namespaces(tmp_path: Path) -> None:
     assert gain.low <= gain.share <= gain.high < 1
 
 
-def test_predicted_and_measured_gain_are_told(
+def test_predicted_and_measured_gain_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -95,9 +95,9 @@ def test_predicted_and_measured_gain_are_told(
     capsys.readouterr()
     argv = ["place", "trace", "--on", "micro", "--path", "veth", "--tries", "0", "--replicas", "3", "-o", "ranks"]
     assert run([*argv, "--hosts", "n0:2,n1:2", "--check", "--check-blocks", "4"]) == 0
-    told = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", told)
-    assert re.search(r"measured [+-][\d.]+% \[[+-][\d.]+%, [+-][\d.]+%\]: 4 paired launches by the wall clock", told)
+    stderr = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", stderr)
+    assert re.search(r"measured [+-][\d.]+% \[[+-][\d.]+%, [+-][\d.]+%\]: 4 paired launches by the wall clock", stderr)
     first, second, rank, *_ = (tmp_path / "ranks").read_text().splitlines()
     assert "in-order" not in first
     assert second.startswith("# measured ")
@@ -111,7 +111,7 @@ def test_a_model_file_has_no_host_to_measure_on(tmp_path: Path) -> None:
 
     (tmp_path / "halo.toml").write_text("")
     (tmp_path / "model.json").write_text("{}")
-    for program, told in (("trace", "model file"), ("halo.toml", "pattern")):
+    for program, message in (("trace", "model file"), ("halo.toml", "pattern")):
         argv = [str(tmp_path / program), "--on", str(tmp_path / "model.json"), "--hosts", "a:4", "--check"]
-        with pytest.raises(BadInputError, match=told):
+        with pytest.raises(BadInputError, match=message):
             command.main(argv, standalone_mode=False)

@@ -43,13 +43,13 @@ def test_a_real_program_is_measured_and_verified(name: str, program: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "program"), PROGRAMS.items())
-def test_an_absent_program_is_named_with_the_way_to_it(
+def test_a_missing_program_is_named_with_how_to_install_it(
     name: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = shutil.which
     folders = [f for f in ("/usr/sbin", "/usr/bin", "/sbin", "/bin") if shown(program, path=f) is None]
     if "/usr/bin" not in folders:
-        pytest.skip(f"{program} is where nothing can be left out of PATH")
+        pytest.skip(f"{program} is in a directory that PATH needs")
     monkeypatch.setenv("PATH", ":".join(folders))
     outcome = first_trial(name)
     assert outcome.status is TrialStatus.FAILED

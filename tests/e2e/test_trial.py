@@ -1,4 +1,4 @@
-"""Whole trials on this machine with a real MPI, and every way in which they end badly."""
+"""Complete trials on this machine with a real MPI, and every way in which they fail."""
 
 import dataclasses
 import os
@@ -41,7 +41,7 @@ def carried_out(asked: Order) -> Outcome:
 
 @pytest.mark.parametrize("mpi", FLAVOURS)
 @pytest.mark.parametrize("path", ["shm", "veth", "bridge", "macvlan", "tap"])
-def test_every_path_with_every_mpi(path: str, mpi: str) -> None:
+def test_every_path_works_with_every_mpi(path: str, mpi: str) -> None:
     outcome = carried_out(order(path, mpi))
     assert outcome.status is TrialStatus.VALID, outcome.reason
     small, large = decode(outcome)
@@ -56,7 +56,7 @@ def test_every_path_with_every_mpi(path: str, mpi: str) -> None:
 
 
 @pytest.mark.parametrize("mpi", FLAVOURS)
-def test_four_ranks_on_two_nodes(mpi: str) -> None:
+def test_four_ranks_run_on_two_nodes(mpi: str) -> None:
     asked = order("bridge", mpi, operation="allreduce", sizes=[64], placement=(0, 1, 0, 1), iterations=20)
     outcome = carried_out(asked)
     assert outcome.status is TrialStatus.VALID, outcome.reason
@@ -75,7 +75,7 @@ def test_blocking_progress_is_recorded_or_refused() -> None:
 
 
 def bound(path: str, mpi: str, how: str, placement: tuple[int, ...] = (0, 1)) -> Outcome:
-    """Carry out a trial whose samples are the first processor of each rank, in seconds (0: the least there is)."""
+    """Carry out a trial whose samples are the first processor of each rank, in seconds (0: the smallest duration)."""
     asked = order(
         path,
         mpi,
@@ -101,27 +101,27 @@ def test_bound_ranks_have_a_processor_each(path: str, placement: tuple[int, ...]
     assert outcome.facts["mpi.bind"] == "core"
 
 
-def test_a_binding_that_nodes_of_one_machine_cannot_have_is_refused() -> None:
+def test_an_impossible_binding_on_nodes_of_one_machine_is_refused() -> None:
     outcome = bound("veth", "openmpi", "socket")
     assert outcome.status is TrialStatus.FAILED
     assert "share one machine" in outcome.reason
 
 
-def test_a_launch_that_hangs_is_stopped_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_launch_is_stopped_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = tmp_path / "nmbench"
     hanging.write_text("#!/bin/sh\nexec sleep 50000000.5\n")
     hanging.chmod(0o755)
     monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
     outcome = carried_out(dataclasses.replace(order("veth"), timeout_s=2.0))
     assert outcome.timed_out
-    assert outcome.elapsed_ns >= 2 * NS_PER_S, "what was counted until then is kept"
+    assert outcome.elapsed_ns >= 2 * NS_PER_S, "counters up to then are kept"
     assert outcome.counters
     assert "trials.timeout" in outcome.hint
     assert outcome.launch_argv
     assert "50000000.5" not in _command_lines(), "the launch left ranks behind"
 
 
-def test_arguments_that_the_engine_refuses_are_its_words() -> None:
+def test_arguments_refused_by_the_engine_are_reported_with_its_message() -> None:
     outcome = carried_out(order("veth", operation="teleport"))
     assert outcome.status is TrialStatus.FAILED
     assert "teleport" in outcome.reason
@@ -129,7 +129,7 @@ def test_arguments_that_the_engine_refuses_are_its_words() -> None:
     assert "engine has no option 'windows'" in outcome.reason
 
 
-def test_a_rank_that_dies_fails_the_trial_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dying_rank_fails_the_trial_with_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = tmp_path / "nmbench"
     dying.write_text("#!/bin/sh\necho 'about to die' >&2\nkill -SEGV $$\n")
     dying.chmod(0o755)
@@ -140,7 +140,7 @@ def test_a_rank_that_dies_fails_the_trial_with_its_words(tmp_path: Path, monkeyp
     assert outcome.hint
 
 
-def test_no_mpi_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_mpi_is_reported_with_how_to_install_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     monkeypatch.setattr("sys.executable", str(tmp_path / "bin/python"))
     monkeypatch.setenv("PATH", "/nowhere")
@@ -150,7 +150,7 @@ def test_no_mpi_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A program that leaves good-looking samples without sending anything must not be believed."""
+    """Plausible samples of a program that sends nothing must not be accepted."""
     honest = carried_out(order("shm", sizes=[8]))
     (tmp_path / "good").write_bytes(honest.files["samples"])
     cheat = tmp_path / "nmbench"

@@ -1,4 +1,4 @@
-"""`nearmetal tune` to its end on real namespaces, and what a trial does with settings of the machine itself."""
+"""A complete `nearmetal tune` on real namespaces, and trials with settings of the machine itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
-# Frames of a tap device pass through a process one by one: six times larger ones are a gain that no noise hides. Ranks
-# that slept leave it the processors.
+# Frames of a tap device pass through a process one by one: six times larger ones are a gain that no noise hides.
+# Sleeping ranks leave it the processors.
 STUDY = """
 name = "mtu"
 baseline = "veth"
@@ -59,7 +59,7 @@ TRIAL = Order(
 )
 
 
-def test_a_better_setting_is_proven_on_fresh_trials_and_becomes_a_profile(
+def test_a_better_setting_is_confirmed_on_fresh_trials_and_becomes_a_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -67,11 +67,11 @@ def test_a_better_setting_is_proven_on_fresh_trials_and_becomes_a_profile(
     study = tmp_path / "mtu.toml"
     study.write_text(STUDY.replace("[9000]", '[1500, 9000]\n"nic.lro" = ["on"]'))
     assert run(["tune", str(study), "--out", str(tmp_path / "profiles")]) == 0
-    said = capsys.readouterr()
-    assert "better on fresh blocks" in said.out, said.out + said.err
-    assert "ratio to native" in said.out
-    assert "left out: nic.lro is not there" in said.err
-    assert "2 settings of path tap" in said.err, "1500 already exists"
+    captured = capsys.readouterr()
+    assert "better on fresh blocks" in captured.out, captured.out + captured.err
+    assert "ratio to native" in captured.out
+    assert "left out: nic.lro is not there" in captured.err
+    assert "2 settings of path tap" in captured.err, "1500 already exists"
     (kept,) = (tmp_path / "runs").iterdir()
     tuned = [trial for trial in SearchDir.open(kept).trials() if trial.order.knobs]
     assert {trial.outcome.facts["knob.end"] for trial in tuned} == {"restored"}
@@ -94,7 +94,7 @@ def _needs_own_budget() -> str:
     return BUDGET.read_text().strip()
 
 
-def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
+def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = _needs_own_budget()
@@ -118,7 +118,7 @@ def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
     assert not list(tmp_path.rglob("*.journal"))
 
 
-def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
+def test_a_value_that_cannot_be_restored_ends_the_run_and_prints_the_undo(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -131,13 +131,13 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
     study = tmp_path / "mtu.toml"
     study.write_text(STUDY.replace("16 KiB", "1 KiB"))
     assert run(["tune", str(study)]) == 1
-    said = capsys.readouterr()
-    assert "QUARANTINED" in said.err
-    assert "the.journal" in said.err
-    assert said.out.startswith("#!/bin/sh")
+    captured = capsys.readouterr()
+    assert "QUARANTINED" in captured.err
+    assert "the.journal" in captured.err
+    assert captured.out.startswith("#!/bin/sh")
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_search(
+def test_an_unwritable_destination_is_refused_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "mtu.toml"
@@ -152,30 +152,30 @@ def test_a_wrong_knob_or_operation_is_refused_before_anything_starts(
     study = tmp_path / "mtu.toml"
     study.write_text(STUDY.replace("nic.mtu", "nic.mut").replace('"bw"', '"bandwidth"'))
     assert run(["tune", str(study)]) == 2
-    said = capsys.readouterr().err
-    assert "nic.mut" in said
-    assert "bandwidth" in said
+    stderr = capsys.readouterr().err
+    assert "nic.mut" in stderr
+    assert "bandwidth" in stderr
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ('interfaces = ["a b"]', "'a b' is not the name of an interface"),
         ('classes = [{ name = "a" }, { name = "a" }]', "two of them have the name 'a'"),
         ('classes = [{ name = "a..b" }]', "'tuned-a..b' cannot name a profile"),
     ],
 )
-def test_what_no_profile_can_hold_is_refused_before_the_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, said: str
+def test_values_that_no_profile_can_hold_are_refused_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, message: str
 ) -> None:
     study = tmp_path / "made.toml"
     study.write_text(SEARCH.replace("[tune]", f"[tune]\n{table}"))
     assert run(["tune", str(study), "--run", str(tmp_path / "search")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "search").exists()
 
 
-def test_long_names_of_study_class_and_machines_make_a_profile(
+def test_a_profile_can_have_long_names_of_study_class_and_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeHost, "label", ", ".join(f"machine{number}" for number in range(99)))

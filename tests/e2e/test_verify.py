@@ -25,7 +25,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def as_format_1(root: Path) -> None:
-    """Make a run what the first nearmetal wrote: no seal, no sums, the study once."""
+    """Turn a run into the first format: no seal, no checksums, one copy of the study."""
     (root / "records.sums").unlink()
     for path in documents(root):
         raw = json.loads(path.read_text())
@@ -35,7 +35,7 @@ def as_format_1(root: Path) -> None:
 
 
 def as_format_2(root: Path) -> None:
-    """Make a run what nearmetal wrote before it listed records and summed the parts of files."""
+    """Turn a run into the format before lists of records and checksums of file parts."""
     (root / "records.sums").unlink()
     for path in documents(root):
         raw = json.loads(path.read_text())
@@ -45,7 +45,7 @@ def as_format_2(root: Path) -> None:
 
 
 def older(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a record as it was before it held summaries, and while orders and outcomes carried their own format."""
+    """Return a record in the format without summaries, in which orders and outcomes had their own format number."""
     for part in {"order", "outcome"} & raw.keys():
         raw[part]["order_format"] = 1
     for cell in raw.get("cells", []):
@@ -54,7 +54,7 @@ def older(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_format_3(root: Path) -> None:
-    """Make a run what nearmetal wrote before records held summaries."""
+    """Turn a run into the format before records had summaries."""
     for path in documents(root):
         raw = json.loads(path.read_text())
         del raw["sha256"]
@@ -63,12 +63,12 @@ def as_format_3(root: Path) -> None:
     (root / "records.sums").write_bytes(whole_list(records))
 
 
-def test_a_whole_run_is_said_to_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_intact_run_is_reported_as_such(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["verify", str(root)]) == 0
     assert capsys.readouterr().out == "r: 9 trials, 21 files (0.1 MB) match their checksums\n"
 
 
-def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_files_are_named_one_by_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = root / "samples" / "000002.parquet"
     samples.write_bytes(samples.read_bytes()[:-1] + b"x")
     (root / "samples" / "000004.parquet").unlink()
@@ -84,25 +84,25 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("part", "name"), [(0, "its directory"), (1, "latency of 8 B"), (2, "latency of 1024 B")])
-def test_a_recorded_sum_of_a_cell_that_is_not_its_own_is_named(
+def test_a_wrong_recorded_checksum_of_a_cell_is_named(
     root: Path, part: int, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite(root / "trials" / "000002.json", lambda raw: raw["parts"].__setitem__(part, "0" * 64))
-    said = f"r/samples/000002.parquet: the sum of {name} is not the one in trials/000002.json\n"
+    expected = f"r/samples/000002.parquet: the sum of {name} is not the one in trials/000002.json\n"
     assert nearmetal(["verify", "r"]) == 1
-    assert capsys.readouterr().out.startswith(said)
+    assert capsys.readouterr().out.startswith(expected)
     assert nearmetal(["archive", "r", "r.nmrun"]) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
-def test_sums_of_cells_that_a_file_does_not_hold_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checksums_of_cells_missing_from_a_file_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewrite(root / "trials" / "000002.json", lambda raw: raw["cells"][1].update(first_group=99))
     assert nearmetal(["verify", "r"]) == 1
     assert "r/samples/000002.parquet is not a complete sample file: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("key", "value"), [("mean_ns", 30000.0), ("median_ns", 24900.0), ("n", 49), ("min_ns", 9)])
-def test_a_summary_that_its_samples_do_not_give_is_named(
+def test_a_summary_that_does_not_match_its_samples_is_named(
     root: Path, key: str, value: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite(root / "trials" / "000000.json", lambda raw: raw["cells"][0]["summary"].update({key: value}))
@@ -126,10 +126,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_record_of_figures_that_no_trial_has_is_refused(
-    root: Path, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with contextlib.suppress(ForeignFileError):  # it cannot be listed anew
+def test_a_record_of_impossible_figures_is_refused(root: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(ForeignFileError):  # it cannot be listed again
         rewrite(root / "trials" / "000000.json", HOSTILE[what])
     assert nearmetal(["compare", "r"]) == 2
     assert "r/trials/000000.json is not the record of a trial: " in capsys.readouterr().err
@@ -164,24 +162,24 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("says", EDITS)
+@pytest.mark.parametrize("message", EDITS)
 @pytest.mark.parametrize("words", [["run", "--resume", "r"], ["compare", "r"]])
 def test_an_edited_study_is_refused_and_the_edit_is_shown(
-    root: Path, says: str, words: list[str], capsys: pytest.CaptureFixture[str]
+    root: Path, message: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = root / "study.toml"
-    study.write_text(study.read_text().replace(*EDITS[says]))
+    study.write_text(study.read_text().replace(*EDITS[message]))
     files = sorted(root.rglob("*"))
     assert nearmetal(words) == 2
     error = capsys.readouterr().err
     assert "r/study.toml is no longer the study of this run:\n  " in error
-    assert says in error
+    assert message in error
     assert "hint: to measure the edited study: nearmetal run r/study.toml;" in error
     assert sorted(root.rglob("*")) == files or words[0] == "run", "nothing was written"
     assert len(RunDir.open(root).trials()) == 9
 
 
-def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
+def test_runs_of_format_1_are_read_continued_and_reported_to_lack_checksums(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     as_format_1(root)
@@ -222,15 +220,15 @@ def test_runs_of_formats_2_and_3_are_read_verified_and_continued(
 
 
 @pytest.mark.parametrize("trial", [0, 4, 8])
-def test_a_trial_that_is_gone_is_named_and_measured_again(
+def test_a_missing_trial_is_named_and_measured_again(
     root: Path, trial: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (f"trials/{trial:06d}.json", f"samples/{trial:06d}.parquet"):
         (root / file).unlink()
     gone = f"r/trials/{trial:06d}.json is missing, but its trial was finished"
     assert nearmetal(["verify", "r"]) == 1
-    told = capsys.readouterr().out
-    assert told == f"{gone}\nr: 8 trials, 19 files (0.1 MB) match their checksums, 1 trial is missing\n"
+    stdout = capsys.readouterr().out
+    assert stdout == f"{gone}\nr: 8 trials, 19 files (0.1 MB) match their checksums, 1 trial is missing\n"
     for words in (["compare", "r"], ["report", "r"], ["archive", "r", "r.nmrun"]):
         assert nearmetal(words) == 2
         assert gone in capsys.readouterr().err
@@ -241,28 +239,28 @@ def test_a_trial_that_is_gone_is_named_and_measured_again(
     assert "missing" not in capsys.readouterr().err
 
 
-def test_a_run_without_its_records_is_not_measured_anew(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A copy that lacks the folder of records is no run without trials: its samples would be removed."""
+def test_a_run_without_its_records_is_not_measured_from_scratch(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy that lacks the folder of records must not count as a run without trials: its samples would be removed."""
     samples = sorted((root / "samples").iterdir())
     (root / "trials").rename("elsewhere")
     for words, code in ((["verify", "r"], 1), (["compare", "r"], 2), (["run", "--resume", "r"], 2)):
         assert nearmetal(words) == code
-        told = capsys.readouterr()
-        assert "r/trials cannot be read: No such file or directory" in told.out + told.err
+        captured = capsys.readouterr()
+        assert "r/trials cannot be read: No such file or directory" in captured.out + captured.err
     assert sorted((root / "samples").iterdir()) == samples
     Path("elsewhere").rename(root / "trials")
     assert nearmetal(["verify", "r"]) == 0
 
 
-def test_a_study_that_is_gone_says_where_it_is_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_study_is_reported_with_where_its_copy_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "study.toml").unlink()
     assert nearmetal(["compare", "r"]) == 2
-    said = capsys.readouterr().err
-    assert "r/study.toml cannot be read: No such file or directory" in said
-    assert "field `study` of r/run.json has it" in said
+    stderr = capsys.readouterr().err
+    assert "r/study.toml cannot be read: No such file or directory" in stderr
+    assert "field `study` of r/run.json has it" in stderr
 
 
-def test_what_may_not_be_read_is_not_to_be_deleted(
+def test_the_hint_for_unreadable_files_is_not_to_delete_them(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def denied(path: Path, *_: object, **__: object) -> bool:
@@ -273,19 +271,19 @@ def test_what_may_not_be_read_is_not_to_be_deleted(
     monkeypatch.setattr(sums, "_seen", {})
     for words in (["compare", "r"], ["run", "--resume", "r"]):
         assert nearmetal(words) == 2
-        said = capsys.readouterr().err
-        assert "cannot be read: Permission denied" in said
-        assert "make the run readable" in said
-        assert "delete" not in said
+        stderr = capsys.readouterr().err
+        assert "cannot be read: Permission denied" in stderr
+        assert "make the run readable" in stderr
+        assert "delete" not in stderr
 
 
-def test_a_run_of_another_version_is_continued_on_request_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_version_is_continued_only_on_request(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewrite(root / "run.json", lambda raw: raw.update(nearmetal_version="9.9.9"))
     (root / "trials" / "000004.json").unlink()
     assert nearmetal(["run", "--resume", "r"]) == 2
-    said = capsys.readouterr().err
-    assert "r was begun by nearmetal 9.9.9, this is 0.1.0" in said
-    assert "--allow-mixed" in said
+    stderr = capsys.readouterr().err
+    assert "r was begun by nearmetal 9.9.9, this is 0.1.0" in stderr
+    assert "--allow-mixed" in stderr
     assert nearmetal(["run", "--resume", "r", "--allow-mixed"]) == 0
     capsys.readouterr()
     assert nearmetal(["compare", "r"]) != 0
@@ -293,7 +291,7 @@ def test_a_run_of_another_version_is_continued_on_request_alone(root: Path, caps
     assert nearmetal(["compare", "r", "--allow-mixed"]) == 0
 
 
-def test_a_list_that_was_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_list_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = root / "records.sums"
     lines = path.read_bytes().splitlines(keepends=True)
     assert len(lines) == 9
@@ -316,7 +314,7 @@ def test_a_list_that_was_changed_is_named(root: Path, capsys: pytest.CaptureFixt
     assert "r/records.sums" in capsys.readouterr().err
 
 
-def test_a_crash_between_a_record_and_its_line_is_no_damage(root: Path) -> None:
+def test_a_crash_between_a_record_and_its_line_is_not_damage(root: Path) -> None:
     path = root / "records.sums"
     whole = path.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
@@ -327,16 +325,14 @@ def test_a_crash_between_a_record_and_its_line_is_no_damage(root: Path) -> None:
         assert path.read_bytes() == whole
 
 
-def test_a_trial_of_another_run_is_no_trial_of_this_one(
-    root: Path, kept: Kept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_of_another_run_is_refused(root: Path, kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     other = kept.copy(Path("other"), STUDY.replace("seed = 3", "seed = 4"))
     for file in ("trials/000002.json", "samples/000002.parquet"):
         (root / file).write_bytes((other / file).read_bytes())
     for words, code in ((["verify", "r"], 1), (["compare", "r"], 2), (["run", "--resume", "r"], 2)):
         assert nearmetal(words) == code
-        told = capsys.readouterr()
-        assert "r/trials/000002.json is not the record that this run committed" in told.out + told.err
+        captured = capsys.readouterr()
+        assert "r/trials/000002.json is not the record that this run committed" in captured.out + captured.err
 
 
 def test_a_record_of_another_trial_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,20 +341,20 @@ def test_a_record_of_another_trial_is_refused(root: Path, capsys: pytest.Capture
     assert "r/trials/000041.json is the record of another trial: 000001" in capsys.readouterr().err
 
 
-def test_a_study_changed_together_with_its_document_is_another_run(root: Path) -> None:
+def test_a_study_changed_together_with_its_document_gives_another_run(root: Path) -> None:
     edit_study(root, lambda text: text.replace("5 %", "50 %"))
     assert nearmetal(["verify", str(root)]) == 0
 
 
-def test_a_file_is_hashed_once_and_again_when_it_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_hashed_once_and_again_only_after_a_change(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "_TICK_NS", -(1 << 62))
     path = root / "samples" / "000002.parquet"
     recorded = hashlib.sha256(path.read_bytes()).hexdigest()
     assert sums.read_verified(path, recorded) == path.read_bytes()
-    assert sums.read_verified(path, recorded) is None, "seen before"
+    assert sums.read_verified(path, recorded) is None, "hashed before"
     data = path.read_bytes()
     path.write_bytes(data)
-    assert sums.read_verified(path, recorded) == data, "its times are others"
+    assert sums.read_verified(path, recorded) == data, "its times have changed"
     monkeypatch.setattr(sums, "_TICK_NS", 1 << 62)
     path.write_bytes(data)
-    assert sums.read_verified(path, recorded) == sums.read_verified(path, recorded) == data, "too young to be believed"
+    assert sums.read_verified(path, recorded) == sums.read_verified(path, recorded) == data, "too recent to be trusted"

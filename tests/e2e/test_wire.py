@@ -1,4 +1,4 @@
-"""The wire in real QEMU: small machines without a system see the same whatever the host does."""
+"""The wire in real QEMU: small machines without an operating system see the same whatever the host does."""
 
 from __future__ import annotations
 
@@ -58,37 +58,39 @@ def three(emulator: str, library: Path) -> tuple[wirecheck.Transcript, ...]:
 
 def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wirecheck.Transcript, ...]) -> None:
     sent_ns = [int(line.split()[1]) for line in three[0].trace.splitlines() if line.startswith("tx")]
-    least_ns = 1500 + (64 + 24) * 8  # the delay, and 64 bytes with preamble, check sum and gap at 1 Gbit/s
+    least_ns = 1500 + (64 + 24) * 8  # the delay, and 64 bytes with preamble, checksum and gap at 1 Gbit/s
     for other in three[1:]:
         came = [line.split() for line in other.trace.splitlines() if line.startswith("rx")]
         at_ns = {int(sequence): int(ns) for _, ns, _, source, sequence, _ in came if source == "0"}
         took_ns = [at_ns[number] - ns for number, ns in enumerate(sent_ns) if number in at_ns]
-        assert len(took_ns) > len(sent_ns) - 5  # the last few come when the other has ended
-        assert min(took_ns) == least_ns  # behind another frame it waits, here and at the switch
+        assert len(took_ns) > len(sent_ns) - 5  # the last few arrive when the other has ended
+        assert min(took_ns) == least_ns  # it queues behind another frame, here and at the switch
         assert took_ns.count(least_ns) > len(took_ns) / 2
 
 
-def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
+def test_fuzzed_interruptions_have_no_effect(
+    emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]
+) -> None:
     assert wirecheck.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
 
 
-def test_a_busy_core_does_not_show(
+def test_a_busy_core_has_no_effect(
     emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], busy_core: None
 ) -> None:
     assert wirecheck.small_cluster(emulator, library, 3) == three
 
 
-def test_one_core_does_not_show(
+def test_a_single_core_has_no_effect(
     emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], one_core: None
 ) -> None:
     assert wirecheck.small_cluster(emulator, library, 3, "spin=0") == three
 
 
-def test_another_delay_shows(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
+def test_another_delay_has_an_effect(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
     assert wirecheck.small_cluster(emulator, library, 3, "delay=1501") != three
 
 
-def test_the_self_test_is_run_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_self_test_runs_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wirecheck.fitting_wire.cache_clear()
     assert wirecheck.fitting_wire(emulator, "10.0.2").exists()
@@ -98,7 +100,7 @@ def test_the_self_test_is_run_once_per_build(emulator: str, monkeypatch: pytest.
     wirecheck.fitting_wire.cache_clear()
 
 
-def test_a_cluster_that_does_not_repeat_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_reproducible_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([(wirecheck.Transcript("1", "rx"),), (wirecheck.Transcript("2", "rx"),)])
     monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: next(outcomes))
     with pytest.raises(UnavailableError, match=r"two runs of one cluster under QEMU 10\.0\.2 differ"):
@@ -106,7 +108,7 @@ def test_a_cluster_that_does_not_repeat_is_refused(library: Path, monkeypatch: p
 
 
 def process_of(memory: str, node: int) -> int:
-    """Return the process that came as a node, 0 before it came; native/wire/cluster.h says where it stands."""
+    """Return the process that joined as a node, 0 before it joined; see native/wire/cluster.h for its place."""
     with Path(memory).open("rb") as shared:
         held = shared.read(256 * (node + 2))
     return struct.unpack_from("<i", held, 256 * (node + 1) + 156)[0] if len(held) == 256 * (node + 2) else 0
@@ -124,18 +126,18 @@ def test_a_lost_machine_ends_the_others(
             wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, node, 2), tmp_path)
             for node in range(2)
         ]
-        # The second one waits for a command to begin, as a machine does that is being restored; so the first waits too.
+        # The second waits for a command to start, like a machine that is being restored, so the first waits too.
         with (
             subprocess.Popen(argvs[0], stderr=subprocess.PIPE, text=True) as first,
             subprocess.Popen([*argvs[1], "-S"], stderr=subprocess.DEVNULL) as second,
         ):
-            while process_of(memory, 1) != second.pid:  # one that goes before it came is waited for by the clock
+            while process_of(memory, 1) != second.pid:  # one that leaves before joining is waited for by the wall clock
                 assert second.poll() is None
             second.send_signal(signal_number)
-            _, said = first.communicate(timeout=_WAIT_S)
+            _, stderr = first.communicate(timeout=_WAIT_S)
             second.kill()
     assert first.returncode == wire.EXIT_STATUS
-    assert f"wire: node 0: node 1 (process {second.pid}) {reason}" in said
+    assert f"wire: node 0: node 1 (process {second.pid}) {reason}" in stderr
 
 
 def catches_sigterm(pid: int) -> bool:
@@ -143,7 +145,7 @@ def catches_sigterm(pid: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def test_a_machine_that_waits_can_be_told_to_quit(emulator: str, library: Path, tmp_path: Path) -> None:
+def test_a_waiting_machine_can_be_told_to_quit(emulator: str, library: Path, tmp_path: Path) -> None:
     guest = native.build(wirecheck.GUEST)
     with wire.shared_memory() as memory:
         argv = wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, 0, 2), tmp_path)
