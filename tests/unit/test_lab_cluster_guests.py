@@ -35,7 +35,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 class Console:
     """A machine of the lab whose guest prints this on its console; nothing is started."""
 
-    said: bytes = b""
+    output: bytes = b""
     ended: Callable[[], Finished | None] = lambda: None
     started: list[str] = field(default_factory=list)
     scratch: str = "/tmp/nm-test"
@@ -45,9 +45,9 @@ class Console:
         return self
 
     def read(self, path: str, *, node: str = "") -> bytes:
-        if not self.said:
+        if not self.output:
             raise NearmetalError(f"cannot read {path}")
-        return self.said
+        return self.output
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_machine_without_kvm_is_refused_before_anything_starts(monkeypatch: py
 
 @pytest.mark.usefixtures("with_kvm")
 def test_a_guest_gets_its_identity_and_is_up_when_its_service_answers() -> None:
-    console = Console(said=f"[ 1.0] booting\n{remote.READY}\n".encode())
+    console = Console(output=f"[ 1.0] booting\n{remote.READY}\n".encode())
     booting = kvm.start(console, "g1", ["-device", "igb"], {"address": "10.78.0.102"})  # type: ignore[arg-type]
     booting.wait(lambda: True)
     line = " ".join(console.started)
@@ -84,7 +84,7 @@ def test_a_guest_gets_its_identity_and_is_up_when_its_service_answers() -> None:
     ],
 )
 def test_a_guest_that_does_not_come_up_is_reported_with_its_last_output(ended: Finished | None, reason: str) -> None:
-    console = Console(said=b"[ 1.0] Kernel panic\n", ended=lambda: ended)
+    console = Console(output=b"[ 1.0] Kernel panic\n", ended=lambda: ended)
     booting = kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
     with pytest.raises(TrialError, match=reason):
         booting.wait(lambda: True)
@@ -147,7 +147,7 @@ class MachineWithGuest(Console):
 @pytest.fixture
 def standing(monkeypatch: pytest.MonkeyPatch, with_kvm: None) -> MachineWithGuest:
     monkeypatch.setattr(kvm, "stands", lambda: True)
-    return MachineWithGuest(said=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
+    return MachineWithGuest(output=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
 
 
 def test_a_booted_guest_is_named_and_its_nic_plugged_in(standing: MachineWithGuest) -> None:
