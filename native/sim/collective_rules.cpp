@@ -141,7 +141,8 @@ constexpr Rule kReduceScatterRules[] = {
     {64, kAnyBytes, Algorithm::kRingReduceScatter}, {kAnyRanks, kAnyBytes, Algorithm::kHalvingReduceScatter},
 };
 
-template <std::size_t kRows> Algorithm by_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint64_t bytes) {
+template <std::size_t kRows>
+Algorithm apply_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint64_t bytes) {
     for (const Rule &rule : rules)
         if (size < rule.ranks && bytes < rule.bytes)
             return rule.algorithm;
@@ -153,25 +154,25 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
     case Collective::kBarrier:
         return size >= 4 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
     case Collective::kBcast:
-        return by_rules(kBcastRules, size, bytes);
+        return apply_rules(kBcastRules, size, bytes);
     case Collective::kReduce:
         return Algorithm::kBinomialReduce;
     case Collective::kAllreduce:
-        return by_rules(kAllreduceRules, size, bytes);
+        return apply_rules(kAllreduceRules, size, bytes);
     case Collective::kGather:
-        return vector ? Algorithm::kLinearGather : by_rules(kGatherRules, size, bytes);
+        return vector ? Algorithm::kLinearGather : apply_rules(kGatherRules, size, bytes);
     case Collective::kScatter:
-        return vector ? Algorithm::kLinearScatter : by_rules(kScatterRules, size, bytes);
+        return vector ? Algorithm::kLinearScatter : apply_rules(kScatterRules, size, bytes);
     case Collective::kAllgather: {
         const Algorithm chosen =
-            vector ? by_rules(kAllgathervRules, size, bytes) : by_rules(kAllgatherRules, size, bytes);
+            vector ? apply_rules(kAllgathervRules, size, bytes) : apply_rules(kAllgatherRules, size, bytes);
         const bool doubling = chosen == Algorithm::kRecursiveDoublingAllgather;
         return doubling && !std::has_single_bit(size) ? Algorithm::kBruckAllgather : chosen;
     }
     case Collective::kAlltoall:
-        return vector ? by_rules(kAlltoallvRules, size, bytes) : by_rules(kAlltoallRules, size, bytes);
+        return vector ? apply_rules(kAlltoallvRules, size, bytes) : apply_rules(kAlltoallRules, size, bytes);
     case Collective::kReduceScatter:
-        return vector ? by_rules(kReduceScatterRules, size, bytes * size) : Algorithm::kHalvingReduceScatter;
+        return vector ? apply_rules(kReduceScatterRules, size, bytes * size) : Algorithm::kHalvingReduceScatter;
     case Collective::kScan:
     case Collective::kExscan:
         return Algorithm::kLinearScan;

@@ -50,7 +50,7 @@ void Engine::lay_out() {
     if (std::any_of(std::begin(machine_->paths), std::end(machine_->paths),
                     [](const PathModel &path) { return path.copy_fs_per_byte > 0; }))
         copying_.resize(job.ranks);
-    deal_cores();
+    assign_cores();
     if (machine_->srq_buffers > 0)
         shared_.resize(domains);
     if (machine_->has_stage) {
@@ -274,9 +274,9 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             ++r.pc;
             const Ps owed = r.owed > 0 ? std::min(r.owed, std::max(spent, Ps{0})) : 0;
             r.owed -= owed;
-            spend(rank, owed);
+            add_overhead(rank, owed);
             if (shares_.empty()) {
-                r.clock = sound(r.clock + spent + owed);
+                r.clock = checked(r.clock + spent + owed);
             } else {
                 shares_[rank].rest = own_time(rank, spent) + owed;
                 if (!compute(rank))
@@ -286,7 +286,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
         }
         case Instr::kOp: {
             const Op &op = p.ops[argument];
-            sound(r.clock);
+            checked(r.clock);
             if (op.kind == OpKind::kMark) {
                 if (keep_)
                     result_.marks.push_back({rank, op.tag, r.clock});
@@ -394,7 +394,7 @@ bool Engine::run_probe(std::uint32_t rank, const Op &op) {
     const std::uint32_t found = find_unexpected(r, peer_of(r, rank, op, op.rule, op.peer), op.tag, context, false);
     if (found == kNone) {
         r.state = State::kProbing;
-        give_way(rank);
+        yield_core(rank);
         return false;
     }
     r.clock = std::max(r.clock, messages_[found].time);
@@ -410,7 +410,7 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     if (!r.posts) {
         const std::uint32_t seq = sequence_[r.comm_base + op.comm]++;
         if (as_measured(op, comm)) {
-            meet(rank, op, comm.context, seq);
+            enter_measured(rank, op, comm.context, seq);
             return false;
         }
         const std::uint32_t index = contexts_.take();

@@ -120,9 +120,9 @@ class Engine {
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the switch to the core that it was given ends
-        Ps used = 0;                          // time used of the core that it shares with its mate
-        Ps polls_until = kNever;              // when it lets its mate have the core
-        std::uint32_t mate = kNone;           // the one other rank, where what both used decides who goes first
+        Ps used = 0;                          // time used of the core that it shares with its co-runner
+        Ps polls_until = kNever;              // when it lets its co-runner have the core
+        std::uint32_t corunner = kNone;       // the one other rank, where what both used decides who goes first
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
@@ -131,10 +131,10 @@ class Engine {
         Ps rx_free = -1, free = 0;
     };
     struct Core {
-        std::uint32_t holder = kNone, crew = 0;
+        std::uint32_t holder = kNone, group = 0;
         Ps slice_end = 0, free_at = 0;
     };
-    struct Crew { // cores that serve the same ranks, and the ranks that want one
+    struct CoreGroup { // cores that serve the same ranks, and the ranks that want one
         std::uint32_t first = 0, count = 0;
         List ready;
     };
@@ -164,7 +164,7 @@ class Engine {
         bool posting = false; // this round's messages are being posted
         bool granted = false; // the process has paid for the next round, whatever it does now
     };
-    struct Meeting { // of all ranks, in a collective that takes as long as it was measured to take
+    struct MeasuredCall { // of all ranks, in a collective that takes as long as it was measured to take
         std::uint32_t come = 0;
         Ps last = 0; // when the latest so far arrived
     };
@@ -204,7 +204,7 @@ class Engine {
     bool run_probe(std::uint32_t rank, const Op &op);
     bool run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index);
     [[nodiscard]] bool as_measured(const Op &op, const Comm &comm) const;
-    void meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq);
+    void enter_measured(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq);
     [[nodiscard]] Ps measured_time(const Op &op, std::uint32_t u) const;
     bool wait(std::uint32_t rank, std::uint32_t set);
     bool wait_again(std::uint32_t rank);
@@ -213,11 +213,11 @@ class Engine {
     template <typename Visit> void each_slot(const Rank &r, std::uint32_t set, Visit visit);
 
     // cores that ranks share (engine_cores.cpp)
-    void deal_cores();
-    void deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
-    void add_crew(std::uint32_t cores);
+    void assign_cores();
+    void assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
+    void add_core_group(std::uint32_t cores);
     void share_fairly(const std::vector<std::uint32_t> &ranks);
-    void ask_way(const Crew &mates);
+    void preempt_waiting(const CoreGroup &group);
     void split_by_domain(const std::vector<std::uint32_t> &ranks);
     // How long work of `time` takes a rank, which may share its core with ranks of other domains.
     [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
@@ -233,17 +233,17 @@ class Engine {
         return (shares_[rank].slow - shares_[rank].fast) * machine_->switch_ps / shares_[rank].fast;
     }
     bool take_core(std::uint32_t rank);
-    [[nodiscard]] Crew &crew(std::uint32_t rank) { return crews_[cores_[shares_[rank].core].crew]; }
+    [[nodiscard]] CoreGroup &core_group(std::uint32_t rank) { return core_groups_[cores_[shares_[rank].core].group]; }
     bool compute(std::uint32_t rank);
-    void give_way(std::uint32_t rank);
-    void hand_on(std::uint32_t core, Ps time);
+    void yield_core(std::uint32_t rank);
+    void pass_core(std::uint32_t core, Ps time);
     [[nodiscard]] bool polls(std::uint32_t rank) const;
     void share_polling(std::uint32_t rank, Ps time);
     [[nodiscard]] Ps behind(std::uint32_t rank) const;
-    bool polls_on(std::uint32_t rank, Ps time);
-    bool let_poll(std::uint32_t rank);
+    bool keeps_polling(std::uint32_t rank, Ps time);
+    bool let_corunner_poll(std::uint32_t rank);
     // What sending and receiving takes of a rank.
-    void spend(std::uint32_t rank, Ps time) {
+    void add_overhead(std::uint32_t rank, Ps time) {
         result_.overhead_ps += time;
         if (!shares_.empty())
             shares_[rank].used += time;
@@ -251,7 +251,7 @@ class Engine {
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
     void core_due(std::uint32_t rank);
-    void come_back(std::uint32_t rank);
+    void resume_on_core(std::uint32_t rank);
     void plan_context(std::uint32_t context, Ps time);
     void context_due(std::uint32_t context);
 
@@ -270,7 +270,7 @@ class Engine {
     void control(std::uint32_t message, Ps time);
     void answer(std::uint32_t message);
     void sent(std::uint32_t note);
-    void tell_sender(std::uint32_t message, Ps time);
+    void schedule_sent(std::uint32_t message, Ps time);
     void fetch_data(std::uint32_t message);
     void fetched_data(std::uint32_t message, Ps overhead);
     [[nodiscard]] Ps answer_overhead(const Message &m) const;
@@ -278,7 +278,7 @@ class Engine {
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
     void advance(std::uint32_t context);
-    void see_received(Context &c);
+    void handle_received(Context &c);
     void end_round(Context &c);
     void context_step_done(std::uint32_t context, Ps time, Ps cost, bool receive);
     void finish_context(std::uint32_t context);
@@ -292,7 +292,7 @@ class Engine {
     void take_packets(std::uint32_t domain, const InterruptStage::Item &item);
     void stage_due(std::uint32_t domain);
     void acknowledge(std::uint32_t message, Ps time);
-    bool answered_alone(const Message &m, Ps time);
+    bool needs_own_ack(const Message &m, Ps time);
     void schedule_stage(std::uint32_t domain);
     void deliver(std::uint32_t message, Ps time);
 
@@ -325,13 +325,13 @@ class Engine {
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
     // Whether the process itself progresses messages at `time`; with asynchronous progress not while it computes.
-    [[nodiscard]] bool looks(const Rank &r, Ps time) const {
+    [[nodiscard]] bool progresses(const Rank &r, Ps time) const {
         return in_call(r) && !(machine_->async_progress && r.state == State::kWaiting && time < r.computes_until);
     }
     Ps send_overhead(const Message &m);
     Ps recv_overhead(const Message &m);
     [[nodiscard]] bool crosses(const Message &m) const;
-    Ps awake(std::uint32_t rank, Ps time);
+    Ps time_awake(std::uint32_t rank, Ps time);
     std::uint32_t draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const;
     Ps stage_jitter(std::uint32_t domain);
 
@@ -342,12 +342,12 @@ class Engine {
                                        std::int32_t peer) const;
 
     // The time of something; a clock that overflowed would continue in the past.
-    static Ps sound(Ps time) {
+    static Ps checked(Ps time) {
         if (time > kLongest || time < -kLongest)
             throw Outcome::kTime;
         return time;
     }
-    void push(Ps time, EventKind kind, std::uint32_t index) { events_.push(sound(time), kind, index); }
+    void push(Ps time, EventKind kind, std::uint32_t index) { events_.push(checked(time), kind, index); }
     [[nodiscard]] static std::uint32_t carrier(const Slot &s) { return static_cast<std::uint32_t>(s.time); }
     Slot &slot(const Rank &r, std::uint32_t index) { return slots_[r.slot_base + index]; }
     template <typename Nodes> static void append(List &list, Nodes &pool, std::uint32_t node) {
@@ -369,12 +369,13 @@ class Engine {
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
-    std::vector<Crew> crews_;
+    std::vector<CoreGroup> core_groups_;
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> visits_, visit_base_; // of gaps that are replayed in their order, by rank and site
     std::vector<std::uint32_t> sequence_;            // collectives started, per rank and communicator
-    std::map<std::array<std::uint32_t, 3>, Meeting> meetings_; // by communicator, number in it, and collective
+    std::map<std::array<std::uint32_t, 3>, MeasuredCall>
+        measured_calls_; // by communicator, number in it, and collective
     LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
     std::size_t more_flows_limit_ = 1 << 16;

@@ -1,5 +1,5 @@
-// Ranks that share cores. A crew of cores serves its ranks first come, first served, whichever core is free: a rank
-// that computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. So
+// Ranks that share cores. A group of cores serves its ranks first come, first served, whichever core is free: a rank
+// that computes keeps its core for a time slice, a rank that waits keeps it only as long as no other rank wants it. So
 // does a fair scheduler that balances its run queues with ranks that poll and yield.
 #include "engine.hpp"
 
@@ -11,11 +11,11 @@
 namespace nearmetal {
 
 namespace {
-constexpr std::uint32_t kDealPurpose = 2; // of the random numbers that place ranks on cores
+constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
 } // namespace
 
 // Assign the ranks of each computer to its cores, where ranks outnumber cores.
-void Engine::deal_cores() {
+void Engine::assign_cores() {
     if (machine_->cores == 0)
         return;
     std::vector<std::vector<std::uint32_t>> computers;
@@ -32,13 +32,13 @@ void Engine::deal_cores() {
     shares_.resize(job_->ranks);
     std::uint32_t draws = 0;
     for (std::vector<std::uint32_t> &ranks : computers)
-        deal_computer(ranks, draws);
+        assign_ranks(ranks, draws);
 }
 
-void Engine::deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &draws) {
+void Engine::assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draws) {
     const auto count = static_cast<std::uint32_t>(ranks.size()), cores = machine_->cores;
     for (std::size_t i = ranks.size(); i > 1; --i) // Fisher and Yates
-        std::swap(ranks[i - 1], ranks[draw(0, draws, kDealPurpose) % i]);
+        std::swap(ranks[i - 1], ranks[draw(0, draws, kPlacementPurpose) % i]);
     if (machine_->share_by_domain && count > cores) {
         if (count % cores == 0)
             split_by_domain(ranks);
@@ -46,18 +46,18 @@ void Engine::deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &dra
             share_fairly(ranks);
         return;
     }
-    add_crew(cores);
+    add_core_group(cores);
     for (std::uint32_t i = 0; i < count; ++i)
-        shares_[ranks[i]].core = crews_.back().first + i % cores;
+        shares_[ranks[i]].core = core_groups_.back().first + i % cores;
     if (cores == 1 && count == 2 && machine_->lead_ps != kNever)
         for (const std::uint32_t i : {0U, 1U})
-            shares_[ranks[i]].mate = ranks[1 - i];
+            shares_[ranks[i]].corunner = ranks[1 - i];
 }
 
-void Engine::add_crew(std::uint32_t cores) {
-    const auto index = static_cast<std::uint32_t>(crews_.size());
-    crews_.push_back({static_cast<std::uint32_t>(cores_.size()), cores, {}});
-    cores_.resize(cores_.size() + cores, {.holder = kNone, .crew = index});
+void Engine::add_core_group(std::uint32_t cores) {
+    const auto index = static_cast<std::uint32_t>(core_groups_.size());
+    core_groups_.push_back({static_cast<std::uint32_t>(cores_.size()), cores, {}});
+    cores_.resize(cores_.size() + cores, {.holder = kNone, .group = index});
 }
 
 // A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
@@ -65,17 +65,17 @@ void Engine::add_crew(std::uint32_t cores) {
 // balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
 // times slower as there are.
 void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> crew
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> core group
     std::vector<std::uint32_t> domains(machine_->cores);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const auto at = static_cast<std::uint32_t>(i % machine_->cores);
         const auto [found, is_new] =
-            own.try_emplace({at, places_[ranks[i]].domain}, static_cast<std::uint32_t>(crews_.size()));
+            own.try_emplace({at, places_[ranks[i]].domain}, static_cast<std::uint32_t>(core_groups_.size()));
         if (is_new) {
-            add_crew(1);
+            add_core_group(1);
             ++domains[at];
         }
-        shares_[ranks[i]].core = crews_[found->second].first;
+        shares_[ranks[i]].core = core_groups_[found->second].first;
     }
     for (std::size_t i = 0; i < ranks.size(); ++i)
         shares_[ranks[i]].slow = domains[i % machine_->cores];
@@ -103,9 +103,9 @@ void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
         }
     }
     for (const std::uint32_t rank : ranks) {
-        add_crew(1);
+        add_core_group(1);
         Share &share = shares_[rank];
-        share.core = crews_.back().first;
+        share.core = core_groups_.back().first;
         std::tie(share.slow, share.fast) = times[places_[rank].domain];
     }
 }
@@ -116,9 +116,9 @@ bool Engine::take_core(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     if (cores_[share.core].holder == rank)
         return true;
-    Crew &mates = crew(rank);
+    CoreGroup &group = core_group(rank);
     std::uint32_t best = kNone; // the free core that was free first; its own when that is free as long
-    for (std::uint32_t at = mates.first; at < mates.first + mates.count; ++at)
+    for (std::uint32_t at = group.first; at < group.first + group.count; ++at)
         if (cores_[at].holder == kNone && (best == kNone || cores_[at].free_at < cores_[best].free_at ||
                                            (at == share.core && cores_[at].free_at == cores_[best].free_at)))
             best = at;
@@ -131,19 +131,19 @@ bool Engine::take_core(std::uint32_t rank) {
         core.slice_end = r.clock + machine_->slice_ps;
         return true;
     }
-    if (share.mate != kNone)
+    if (share.corunner != kNone)
         share_polling(rank, now_);
     share.queued = true;
-    append(mates.ready, shares_, rank);
-    ask_way(mates);
+    append(group.ready, shares_, rank);
+    preempt_waiting(group);
     return false;
 }
 
 // Let a holder that only waits give its core to a rank that wants one.
-void Engine::ask_way(const Crew &mates) {
-    for (std::uint32_t at = mates.first; at < mates.first + mates.count && mates.ready.head != kNone; ++at)
+void Engine::preempt_waiting(const CoreGroup &group) {
+    for (std::uint32_t at = group.first; at < group.first + group.count && group.ready.head != kNone; ++at)
         if (cores_[at].holder != kNone)
-            give_way(cores_[at].holder);
+            yield_core(cores_[at].holder);
 }
 
 // Continue with the rest of a gap; false when the rank has to wait for its core or for the end of its slice.
@@ -154,13 +154,13 @@ bool Engine::compute(std::uint32_t rank) {
     if (share.rest == 0)
         return true;
     if (core.slice_end <= r.clock) {
-        if (Crew &mates = crew(rank); mates.ready.head != kNone) {
+        if (CoreGroup &group = core_group(rank); group.ready.head != kNone) {
             share.queued = true;
-            append(mates.ready, shares_, rank);
-            hand_on(share.core, r.clock);
+            append(group.ready, shares_, rank);
+            pass_core(share.core, r.clock);
             return false;
         }
-        if (share.mate != kNone && let_poll(rank))
+        if (share.corunner != kNone && let_corunner_poll(rank))
             return false;
         core.slice_end = r.clock + machine_->slice_ps;
     }
@@ -176,20 +176,20 @@ bool Engine::compute(std::uint32_t rank) {
 }
 
 // A rank that only waits gives the core to the next one; it returns when something arrives for it.
-void Engine::give_way(std::uint32_t rank) {
+void Engine::yield_core(std::uint32_t rank) {
     if (shares_.empty())
         return;
     Rank &r = ranks_[rank];
     Share &share = shares_[rank];
     const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
-    if (!waits || cores_[share.core].holder != rank || share.busy > 0 || crew(rank).ready.head == kNone)
+    if (!waits || cores_[share.core].holder != rank || share.busy > 0 || core_group(rank).ready.head == kNone)
         return;
     const Ps time = std::max(r.clock, now_);
-    if (share.mate != kNone && polls_on(rank, time))
+    if (share.corunner != kNone && keeps_polling(rank, time))
         return;
     share.away = r.state;
     r.state = State::kOff;
-    hand_on(share.core, time);
+    pass_core(share.core, time);
 }
 
 // Two ranks of a core. A fair scheduler runs the one first that has used less of it; when that one polls and yields it
@@ -202,11 +202,11 @@ bool Engine::polls(std::uint32_t rank) const {
 
 // What neither computed, sent nor received in was spent polling: by the one that goes first, or by both in turn.
 void Engine::share_polling(std::uint32_t rank, Ps time) {
-    Share &own = shares_[rank], &other = shares_[own.mate];
+    Share &own = shares_[rank], &other = shares_[own.corunner];
     Ps rest = time - own.used - other.used;
     if (rest <= 0)
         return;
-    if (!polls(rank) || !polls(own.mate)) {
+    if (!polls(rank) || !polls(own.corunner)) {
         (polls(rank) ? own : other).used += rest;
         return;
     }
@@ -218,13 +218,14 @@ void Engine::share_polling(std::uint32_t rank, Ps time) {
     other.used += rest - rest / 2;
 }
 
-// How much longer a rank that polls does so before its mate continues.
+// How much longer a rank that polls does so before its co-runner continues.
 Ps Engine::behind(std::uint32_t rank) const {
-    return polls(rank) ? std::max(shares_[shares_[rank].mate].used - machine_->lead_ps - shares_[rank].used, Ps{0}) : 0;
+    return polls(rank) ? std::max(shares_[shares_[rank].corunner].used - machine_->lead_ps - shares_[rank].used, Ps{0})
+                       : 0;
 }
 
-// Whether the rank keeps the core, polling, though its mate wants it; it is notified when that ends.
-bool Engine::polls_on(std::uint32_t rank, Ps time) {
+// Whether the rank keeps the core, polling, though its co-runner wants it; it is notified when that ends.
+bool Engine::keeps_polling(std::uint32_t rank, Ps time) {
     Share &share = shares_[rank];
     const bool over = time == share.polls_until;
     share_polling(rank, time);
@@ -239,26 +240,26 @@ bool Engine::polls_on(std::uint32_t rank, Ps time) {
     return true;
 }
 
-// At the end of a slice: the mate has the core for as long as it is behind.
-bool Engine::let_poll(std::uint32_t rank) {
-    Share &share = shares_[rank], &mate = shares_[share.mate];
+// At the end of a slice: the co-runner has the core for as long as it is behind.
+bool Engine::let_corunner_poll(std::uint32_t rank) {
+    Share &share = shares_[rank], &corunner = shares_[share.corunner];
     const Ps time = ranks_[rank].clock;
     share_polling(rank, time);
-    if (behind(share.mate) == 0)
+    if (behind(share.corunner) == 0)
         return false;
     share.queued = true;
-    append(crew(rank).ready, shares_, rank);
-    mate.core = share.core;
-    mate.back_at = time + machine_->switch_ps;
-    cores_[share.core].holder = share.mate;
-    cores_[share.core].slice_end = mate.back_at + machine_->slice_ps;
-    push(std::max(mate.back_at, now_), EventKind::kCore, share.mate);
+    append(core_group(rank).ready, shares_, rank);
+    corunner.core = share.core;
+    corunner.back_at = time + machine_->switch_ps;
+    cores_[share.core].holder = share.corunner;
+    cores_[share.core].slice_end = corunner.back_at + machine_->slice_ps;
+    push(std::max(corunner.back_at, now_), EventKind::kCore, share.corunner);
     return true;
 }
 
-void Engine::hand_on(std::uint32_t at, Ps time) {
+void Engine::pass_core(std::uint32_t at, Ps time) {
     Core &core = cores_[at];
-    List &ready = crews_[core.crew].ready;
+    List &ready = core_groups_[core.group].ready;
     const std::uint32_t rank = ready.head;
     if (rank == kNone) {
         core.holder = kNone;
@@ -278,7 +279,7 @@ void Engine::hand_on(std::uint32_t at, Ps time) {
 // The program of a rank has ended.
 void Engine::leave_core(std::uint32_t rank) {
     if (!shares_.empty())
-        hand_on(shares_[rank].core, std::max(ranks_[rank].clock, now_));
+        pass_core(shares_[rank].core, std::max(ranks_[rank].clock, now_));
 }
 
 // Something arrived for a rank: when it is off its core it wants it back.
@@ -288,7 +289,7 @@ void Engine::wake(std::uint32_t rank, Ps time) {
     if (!shares_[rank].queued)
         push(std::max(time, now_), EventKind::kCore, rank);
     else
-        ask_way(crew(rank));
+        preempt_waiting(core_group(rank));
 }
 
 void Engine::core_due(std::uint32_t rank) {
@@ -296,13 +297,13 @@ void Engine::core_due(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     const bool holds = cores_[share.core].holder == rank;
     if (holds && share.back_at == kNever) // it has polled for long enough, unless something came
-        give_way(rank);
+        yield_core(rank);
     else if (holds ? now_ >= share.back_at : r.state == State::kOff && !share.queued && take_core(rank))
-        come_back(rank);
+        resume_on_core(rank);
 }
 
 // The rank has its core again: it handles what arrived meanwhile, or continues computing.
-void Engine::come_back(std::uint32_t rank) {
+void Engine::resume_on_core(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
     r.clock = std::max(r.clock, now_);
@@ -335,7 +336,7 @@ void Engine::context_due(std::uint32_t context) {
     if (!shares_.empty())
         --shares_[rank].busy;
     advance(context);
-    give_way(rank);
+    yield_core(rank);
 }
 
 } // namespace nearmetal

@@ -58,7 +58,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     if (const PathModel &way = path(between); eager && !way.work.empty())
         r.owed += std::max(own_time(rank, way.work_for(bytes)) - overhead, Ps{0});
     r.clock += overhead;
-    spend(rank, overhead);
+    add_overhead(rank, overhead);
     ++result_.messages;
     result_.bytes += bytes;
     if (!inside(m)) {
@@ -74,7 +74,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
         slot(r, owner) = {.time = index, .state = SlotState::kSending};
     }
     // A collective that progresses while its process computes takes the processor for a moment.
-    inject(index, looks(r, now_) ? r.clock : now_ + overhead);
+    inject(index, progresses(r, now_) ? r.clock : now_ + overhead);
 }
 
 void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, std::uint32_t context,
@@ -196,7 +196,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
         if (!matches(peer_of(r, m.dst, op, op.rule, op.peer), op.tag, 2 * p.comms[op.comm].context, m.src, m.tag,
                      m.context))
             return;
-        r.clock = awake(m.dst, time);
+        r.clock = time_awake(m.dst, time);
         r.state = State::kInCall;
         runnable_.push_back(m.dst);
         return;
@@ -212,7 +212,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
 }
 
 void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead) {
-    spend(rank, overhead);
+    add_overhead(rank, overhead);
     if (owner & kContextOwner) {
         const Context &c = contexts_[owner & ~kContextOwner];
         const auto reduce = time_of(c.reduce_bytes, machine_->reduce_fs_per_byte);
@@ -221,7 +221,7 @@ void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps 
     }
     Rank &r = ranks_[rank];
     if (r.state == State::kWaiting) { // the library handles whatever arrives
-        r.clock = awake(rank, time) + overhead;
+        r.clock = time_awake(rank, time) + overhead;
         complete_slot(rank, owner, r.clock);
         return;
     }
@@ -259,9 +259,9 @@ void Engine::control(std::uint32_t index, Ps time) {
     Rank &r = ranks_[rank];
     const Ps cost = answer_overhead(m);
     m.time = time;
-    spend(rank, cost);
-    if (r.state != State::kInCall && looks(r, time)) {
-        r.clock = awake(rank, time) + cost;
+    add_overhead(rank, cost);
+    if (r.state != State::kInCall && progresses(r, time)) {
+        r.clock = time_awake(rank, time) + cost;
         push(r.clock, EventKind::kControl, index);
     } else if (r.state == State::kInCall) { // just posted: the message may be visible a little later than now
         r.clock += cost;
@@ -291,11 +291,11 @@ void Engine::answer(std::uint32_t index) {
     if (shares_.empty() || end <= now_)
         complete_send(rank, owner, end);
     else
-        tell_sender(index, end);
+        schedule_sent(index, end);
 }
 
 // The send of a message ends at `time`; until then its rank waits, so another can have the core.
-void Engine::tell_sender(std::uint32_t index, Ps time) {
+void Engine::schedule_sent(std::uint32_t index, Ps time) {
     const std::uint32_t note = messages_.take();
     const Message &m = messages_[note] = messages_[index];
     if ((m.send_owner & kContextOwner) == 0 && m.send_owner != kNobody)
@@ -317,7 +317,7 @@ void Engine::fetch_data(std::uint32_t index) {
 void Engine::fetched_data(std::uint32_t index, Ps overhead) {
     const Message &m = messages_[index];
     const Segment &small = path(m.pair).segment(0);
-    tell_sender(index, now_ + overhead + small.latency_ps + own_time(m.src, small.recv_overhead_ps));
+    schedule_sent(index, now_ + overhead + small.latency_ps + own_time(m.src, small.recv_overhead_ps));
 }
 
 void Engine::sent(std::uint32_t note) {
@@ -392,7 +392,7 @@ void Engine::advance(std::uint32_t index) {
             }
             return;
         }
-        if (round.send_to != kAny && !std::exchange(due, false) && looks(r, now_) && r.clock > now_) {
+        if (round.send_to != kAny && !std::exchange(due, false) && progresses(r, now_) && r.clock > now_) {
             if (r.state == State::kInCall) { // its own call, which returns only after what need not wait
                 r.posts = true;
                 return;
@@ -418,8 +418,8 @@ void Engine::advance(std::uint32_t index) {
         if (round.open) // what has come is looked at when all is posted
             continue;
         if (c.outstanding > 0) {
-            if (r.state == State::kWaiting && looks(r, now_))
-                see_received(c);
+            if (r.state == State::kWaiting && progresses(r, now_))
+                handle_received(c);
             c.granted = false;
             return;
         }
@@ -428,7 +428,7 @@ void Engine::advance(std::uint32_t index) {
 }
 
 // The process looks at what it has received for a collective meanwhile.
-void Engine::see_received(Context &c) {
+void Engine::handle_received(Context &c) {
     Rank &r = ranks_[c.rank];
     r.clock = std::max(r.clock, c.late_time) + c.late_cost;
     c.late_cost = 0;
@@ -436,7 +436,7 @@ void Engine::see_received(Context &c) {
 
 // Everything of a round is there or has left.
 void Engine::end_round(Context &c) {
-    see_received(c);
+    handle_received(c);
     Rank &r = ranks_[c.rank];
     r.clock = std::max(r.clock, c.sent);
 }
@@ -448,8 +448,8 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
     --c.outstanding;
     if (!receive) {
         c.sent = std::max(c.sent, time);
-    } else if (r.state == State::kWaiting && !c.posting && looks(r, time)) {
-        r.clock = awake(c.rank, time) + cost;
+    } else if (r.state == State::kWaiting && !c.posting && progresses(r, time)) {
+        r.clock = time_awake(c.rank, time) + cost;
     } else {
         c.late_time = std::max(c.late_time, time);
         c.late_cost += cost;
@@ -457,7 +457,7 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
     const bool open = !c.closing && collective_round(call_of(c), c.round == 0 ? 0 : c.round - 1).open;
     if (c.outstanding > 0 || open || c.posting)
         return;
-    if (looks(r, time)) {
+    if (progresses(r, time)) {
         end_round(c);
         c.granted = true;
         plan_context(index, std::max(r.clock, now_));

@@ -214,7 +214,7 @@ void Engine::acknowledge(std::uint32_t index, Ps time) {
 
 // Whether a message of one packet that becomes visible now gets its own acknowledgement: its sender had not yet seen
 // what its receiver had sent, so neither carries the other's.
-bool Engine::answered_alone(const Message &m, Ps time) {
+bool Engine::needs_own_ack(const Message &m, Ps time) {
     const std::uint64_t from = sender(m), to = target(m);
     Way &way = ways_[from << 32 | to];
     --way.open;
@@ -270,7 +270,7 @@ void Engine::stage_due(std::uint32_t to) {
     if (many_)
         fetch_visible();
     for (const InterruptStage::Visible &v : visible_) {
-        if (v.acknowledges || (machine_->stage.acknowledged && answered_alone(messages_[v.id], v.time)))
+        if (v.acknowledges || (machine_->stage.acknowledged && needs_own_ack(messages_[v.id], v.time)))
             acknowledge(v.id, v.time);
         if (!v.acknowledges)
             deliver(v.id, v.time);

@@ -21,12 +21,12 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
     std::uint32_t left = 0;
     each_slot(r, set, [&](Slot &s) {
         if (s.state == SlotState::kReady) {
-            r.clock = awake(rank, s.time) + s.overhead_ps;
+            r.clock = time_awake(rank, s.time) + s.overhead_ps;
             s.time = r.clock;
             s.state = SlotState::kDone;
         } else if (s.state >= SlotState::kSending && !s.waited) {
             if (s.state == SlotState::kCollective && carrier(s) != kNone)
-                see_received(contexts_[carrier(s)]);
+                handle_received(contexts_[carrier(s)]);
             s.waited = true;
             ++left;
         }
@@ -39,7 +39,7 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
     r.computes_until = r.clock;
     r.wait_set = set;
     r.state = State::kWaiting;
-    give_way(rank);
+    yield_core(rank);
     return false;
 }
 
@@ -60,7 +60,7 @@ void Engine::finish_wait(Rank &r, std::uint32_t set) {
 
 void Engine::resume(std::uint32_t rank) {
     Rank &r = ranks_[rank];
-    if (!shares_.empty() && shares_[rank].mate != kNone)
+    if (!shares_.empty() && shares_[rank].corunner != kNone)
         share_polling(rank, r.clock);
     r.state = State::kInCall;
     r.owed = 0; // done while it waited, for what a collective sent meanwhile, too
@@ -84,7 +84,7 @@ void Engine::complete_slot(std::uint32_t rank, std::uint32_t index, Ps time) {
 }
 
 // The first arrival after a sleep pays for waking the process; a process that still has work is awake.
-Ps Engine::awake(std::uint32_t rank, Ps time) {
+Ps Engine::time_awake(std::uint32_t rank, Ps time) {
     Rank &r = ranks_[rank];
     if (r.clock >= time)
         return r.clock;
@@ -104,12 +104,12 @@ bool Engine::as_measured(const Op &op, const Comm &comm) const {
 
 // All leave together, the measured time after the last one called. What computing adds to a message is added: to the
 // first that a rank sends, and to the first that it receives.
-void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq) {
+void Engine::enter_measured(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq) {
     Rank &r = ranks_[rank];
     const PathModel &way = path(pair(r.place, places_[rank == 0 ? std::min(1u, job_->ranks - 1) : 0]));
     const Ps out = way.cold_extra(r.compute - r.compute_at_send), in = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_send = r.compute_at_recv = r.compute;
-    spend(rank, out + in);
+    add_overhead(rank, out + in);
     r.clock += out;
     const std::uint32_t index = program(r).slots + kCollectiveSlot;
     slot(r, index) = {.time = kNone, .overhead_ps = in, .state = SlotState::kCollective, .waited = true};
@@ -117,14 +117,14 @@ void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::
     r.computes_until = r.clock;
     r.wait_set = kInternalSet;
     r.state = State::kWaiting;
-    const auto at = meetings_.try_emplace({context, seq, static_cast<std::uint32_t>(op.collective)}).first;
+    const auto at = measured_calls_.try_emplace({context, seq, static_cast<std::uint32_t>(op.collective)}).first;
     at->second.last = std::max(at->second.last, r.clock);
     if (++at->second.come < job_->ranks) {
-        give_way(rank);
+        yield_core(rank);
         return;
     }
     const Ps end = at->second.last + measured_time(op, draw(rank, r.draws, 0));
-    meetings_.erase(at);
+    measured_calls_.erase(at);
     ++result_.collectives_as_measured;
     for (std::uint32_t one = 0; one < job_->ranks; ++one) {
         const std::uint32_t own = program(ranks_[one]).slots + kCollectiveSlot;

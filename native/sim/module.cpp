@@ -57,7 +57,7 @@ class Team {
         Budget own = budget_;
         own.look = [this, of_python] {
             if (of_python)
-                look_at_signals();
+                check_signals();
             if (stopped_)
                 throw Stop{};
         };
@@ -93,7 +93,7 @@ class Team {
   private:
     struct Stop {};
 
-    static void look_at_signals() {
+    static void check_signals() {
         const nb::gil_scoped_acquire held;
         if (PyErr_CheckSignals() != 0)
             throw nb::python_error();
@@ -111,7 +111,7 @@ class Team {
         while (!ended_.wait_for(lock, std::chrono::milliseconds(50), [this] { return running_ == 0; })) {
             lock.unlock();
             try {
-                look_at_signals();
+                check_signals();
             } catch (...) {
                 fail(std::current_exception());
             }

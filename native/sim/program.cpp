@@ -6,7 +6,7 @@ namespace nearmetal {
 
 namespace {
 
-bool op_is_sound(const Program &p, const Op &op) {
+bool op_is_valid(const Program &p, const Op &op) {
     if (op.comm >= p.comms.size() || ((op.flags & kNonblocking) != 0 && op.slot >= p.slots) ||
         (op.flags & ~(kNonblocking | kSynchronous | kVector)) != 0 ||
         (op.kind == OpKind::kWait && op.slots >= p.slot_sets.size()))
@@ -55,7 +55,7 @@ bool Program::seal() {
         return std::all_of(set.begin(), set.end(), [&](std::uint32_t s) { return s < slots; });
     };
     return open.empty() && dims.size() == periods.size() &&
-           std::all_of(ops.begin(), ops.end(), [&](const Op &op) { return op_is_sound(*this, op); }) &&
+           std::all_of(ops.begin(), ops.end(), [&](const Op &op) { return op_is_valid(*this, op); }) &&
            std::all_of(slot_sets.begin(), slot_sets.end(), sound_set);
 }
 
