@@ -185,35 +185,35 @@ static inline void eliminate(double row[SYSTEMS][5], double *restrict rhs, const
 
 /* Adjacent inner lines of a block along one axis, processed together, point by point: each line is one long chain of
  * dependent operations, and a processor overlaps the stalls of one with the work of the others. */
-struct sheaf {
+struct line_group {
     int64_t first;  /* place of point 0 of line 0 */
     int64_t across; /* from one line to the next */
     int lines;
 };
 
-static int sheaves_of(const struct flow_block *block, int d) {
+static int line_groups_of(const struct flow_block *block, int d) {
     const int slow = d == 2 ? 1 : 2;
     return block->inner[slow][1] - block->inner[slow][0];
 }
 
-static struct sheaf sheaf_of(const struct flow_block *block, int d, int number) {
+static struct line_group line_group_of(const struct flow_block *block, int d, int number) {
     const int fast = d == 0 ? 1 : 0, slow = d == 2 ? 1 : 2;
     int at[3];
     at[d] = 0;
     at[fast] = block->inner[fast][0];
     at[slow] = block->inner[slow][0] + number;
-    return (struct sheaf){flow_place(block, at[0], at[1], at[2]), block->stride[fast],
-                          block->inner[fast][1] - block->inner[fast][0]};
+    return (struct line_group){flow_place(block, at[0], at[1], at[2]), block->stride[fast],
+                               block->inner[fast][1] - block->inner[fast][0]};
 }
 
 /* Forward elimination; `carried` [line][2][ROW_FORWARD] holds the last two rows before, then those of here, most recent
  * first. */
-static void eliminate_sheaf(struct sp *sp, struct cell *cell, int d, struct sheaf sheaf, double *carried) {
+static void eliminate_lines(struct sp *sp, struct cell *cell, int d, struct line_group group, double *carried) {
     struct flow_block *block = &cell->block;
     int recent = 0; /* which of the two rows is the most recent */
     for (int i = block->inner[d][0]; i < block->inner[d][1]; i++, recent = !recent) {
-        for (int line = 0; line < sheaf.lines; line++) {
-            const int64_t p = sheaf.first + line * sheaf.across + i * block->stride[d];
+        for (int line = 0; line < group.lines; line++) {
+            const int64_t p = group.first + line * group.across + i * block->stride[d];
             double *const rows = carried + (size_t)line * FORWARD;
             double row[SYSTEMS][5];
             make_row(sp, block, p, d, block->first[d] + i, row);
@@ -221,7 +221,7 @@ static void eliminate_sheaf(struct sp *sp, struct cell *cell, int d, struct shea
             memcpy(cell->upper + 2 * SYSTEMS * p, rows + !recent * ROW_FORWARD, 2 * SYSTEMS * sizeof(double));
         }
     }
-    for (int line = 0; recent == 1 && line < sheaf.lines; line++) {
+    for (int line = 0; recent == 1 && line < group.lines; line++) {
         double *const rows = carried + (size_t)line * FORWARD, older[ROW_FORWARD];
         memcpy(older, rows, sizeof older);
         memcpy(rows, rows + ROW_FORWARD, sizeof older);
@@ -231,11 +231,11 @@ static void eliminate_sheaf(struct sp *sp, struct cell *cell, int d, struct shea
 
 /* Back substitution; `carried` [line][2][FLOW_PARTS] holds the two unknowns after, nearest first, then those of here.
  */
-static void substitute_sheaf(struct cell *cell, int d, struct sheaf sheaf, double *carried) {
+static void substitute_lines(struct cell *cell, int d, struct line_group group, double *carried) {
     struct flow_block *block = &cell->block;
     for (int i = block->inner[d][1] - 1; i >= block->inner[d][0]; i--) {
-        for (int line = 0; line < sheaf.lines; line++) {
-            const int64_t p = sheaf.first + line * sheaf.across + i * block->stride[d];
+        for (int line = 0; line < group.lines; line++) {
+            const int64_t p = group.first + line * group.across + i * block->stride[d];
             double *restrict rhs = block->rhs + FLOW_PARTS * p;
             double *restrict next = carried + (size_t)line * BACK, *second = next + FLOW_PARTS;
             const double *restrict upper = cell->upper + 2 * SYSTEMS * p;
@@ -251,20 +251,20 @@ static void substitute_sheaf(struct cell *cell, int d, struct sheaf sheaf, doubl
 /* All lines of a cell; both return the number of values to carry on. */
 static int forward(struct sp *sp, struct cell *cell, int d, double *carried) {
     int lines = 0;
-    for (int k = 0; k < sheaves_of(&cell->block, d); k++) {
-        const struct sheaf sheaf = sheaf_of(&cell->block, d, k);
-        eliminate_sheaf(sp, cell, d, sheaf, carried + (size_t)lines * FORWARD);
-        lines += sheaf.lines;
+    for (int k = 0; k < line_groups_of(&cell->block, d); k++) {
+        const struct line_group group = line_group_of(&cell->block, d, k);
+        eliminate_lines(sp, cell, d, group, carried + (size_t)lines * FORWARD);
+        lines += group.lines;
     }
     return lines * FORWARD;
 }
 
 static int backward(struct cell *cell, int d, double *carried) {
     int lines = 0;
-    for (int k = 0; k < sheaves_of(&cell->block, d); k++) {
-        const struct sheaf sheaf = sheaf_of(&cell->block, d, k);
-        substitute_sheaf(cell, d, sheaf, carried + (size_t)lines * BACK);
-        lines += sheaf.lines;
+    for (int k = 0; k < line_groups_of(&cell->block, d); k++) {
+        const struct line_group group = line_group_of(&cell->block, d, k);
+        substitute_lines(cell, d, group, carried + (size_t)lines * BACK);
+        lines += group.lines;
     }
     return lines * BACK;
 }
