@@ -87,7 +87,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         wire_die("cannot remove %s: %s", path, strerror(errno));
     flock(fd, LOCK_UN);
     close(fd);
-    wire_leave_words_at(&shared->last_words[self]);
+    wire_set_reason_place(&shared->end_reason[self]);
     m->shared = shared;
     m->me = &shared->node[self];
     m->self = self;
@@ -97,7 +97,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         m->peer_fd[i] = -1;
 }
 
-/* Under the lock: a sender that had seen this node would lower its promise, and nobody would raise it again. */
+/* Under the lock: a sender that had seen this node would lower its promise, and no node would raise it again. */
 void cluster_leave(struct member *m) {
     lock(m);
     m->me->gone = 1;

@@ -55,7 +55,7 @@ struct cluster {
     _Alignas(128) _Atomic uint32_t lowerings; /* odd while a promise is being lowered */
     _Atomic uint32_t sleepers;
     struct node node[NODES_MAX];
-    struct last_words last_words[NODES_MAX];
+    struct end_reason end_reason[NODES_MAX];
     struct ring ring[]; /* [from * nodes + to] */
 };
 

@@ -88,7 +88,7 @@ static void pass_idle_time(CPUState *cpu, void *unused);
 
 /* Wait, as an idle machine with no event of its own before `event_ns`, until that instant or an earlier arrival is
  * safe. Others may use QEMU meanwhile: false means that this work was queued again. */
-static bool know_until(CPUState *cpu, int64_t event_ns) {
+static bool wait_until_known(CPUState *cpu, int64_t event_ns) {
     struct member *m = &machine.member;
     cluster_promise_idle(m, event_ns, machine_next_frame_ns);
     bool kept_lock = true;
@@ -113,7 +113,7 @@ static bool leap(CPUState *cpu) {
     if (is_coupled) {
         const int64_t now_ns = machine_now_ns(), event_ns = ahead_ns < 0 ? NEVER_NS : now_ns + ahead_ns;
         if (least(event_ns, machine_next_frame_ns(NULL)) > machine.known_ns)
-            return know_until(cpu, event_ns);
+            return wait_until_known(cpu, event_ns);
         machine_know(machine.known_ns);
         if (event_ns > machine.known_ns)
             return true; /* a frame goes first: it is set now, or was dropped */
@@ -128,7 +128,7 @@ static bool leap(CPUState *cpu) {
 }
 
 /* Let QEMU's main loop run once; queued work keeps it from leaping. */
-static void let_others(CPUState *cpu, void (*later)(CPUState *, void *)) {
+static void run_main_loop(CPUState *cpu, void (*later)(CPUState *, void *)) {
     async_run_on_cpu(cpu, later, NULL);
     bql_unlock();
     sched_yield();
@@ -142,7 +142,7 @@ static void pass_idle_time(CPUState *cpu, void *unused) {
     machine.counts.idle_turns++;
     while (runstate_is_running() && all_cpu_threads_idle() && leap(cpu))
         if (machine.options.person && machine_now_ns() >= machine.member.me->promise_ns) {
-            let_others(cpu, pass_idle_time);
+            run_main_loop(cpu, pass_idle_time);
             break;
         }
     if (is_coupled && runstate_is_running() && !all_cpu_threads_idle()) {
@@ -160,16 +160,16 @@ static void on_halt(unsigned vcpu, void *unused) {
 
 /* A guest stops its machine by writing to a port. Its CPU is stopped at once, the machine when the main loop comes to
  * it, and until then that loop may consider the stopped CPU idle and leap. So work stays queued for such a CPU. */
-static void hold_still(CPUState *cpu, void *unused) {
+static void keep_loop_busy(CPUState *cpu, void *unused) {
     (void)unused;
     if (!runstate_is_running() || !all_cpu_threads_idle())
         return;
-    let_others(cpu, hold_still);
+    run_main_loop(cpu, keep_loop_busy);
 }
 
 static void on_output(unsigned vcpu, void *unused) {
     (void)unused;
-    async_run_on_cpu(qemu_get_cpu((int)vcpu), hold_still, NULL);
+    async_run_on_cpu(qemu_get_cpu((int)vcpu), keep_loop_busy, NULL);
 }
 
 /* ---- translation ---- */

@@ -17,7 +17,7 @@ static FILE *trace;
 /* ---- out ---- */
 
 static void send_to(int to, int64_t now_ns, const struct header *header, const uint8_t *data) {
-    if (port_loses(&machine.port[header->network], machine.options.seed, header, to)) {
+    if (port_loses_frame(&machine.port[header->network], machine.options.seed, header, to)) {
         machine.counts.lost++;
         return;
     }

@@ -94,7 +94,7 @@ void options_read(struct options *options, int count, char **arguments) {
         read_one(options, arguments[i]);
     options->node = (int)number_named("node")->value;
     options->nodes = (int)number_named("nodes")->value;
-    wire_name_node(options->node);
+    wire_set_node(options->node);
     options->seed = (uint64_t)number_named("seed")->value;
     options->guests = number_named("guests")->value != 0;
     options->person = number_named("person")->value != 0;

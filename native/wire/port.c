@@ -29,7 +29,7 @@ static uint64_t mixed(uint64_t state, uint64_t value) {
     return z ^ (z >> 31);
 }
 
-bool port_loses(const struct port *port, uint64_t seed, const struct header *header, int to) {
+bool port_loses_frame(const struct port *port, uint64_t seed, const struct header *header, int to) {
     const uint64_t values[] = {header->network, header->source, (uint64_t)to, header->sequence};
     uint64_t drawn = mixed(0, seed);
     for (int i = 0; i < 4; i++)

@@ -47,7 +47,7 @@ int64_t port_lookahead_ns(const struct link *link);
 /* Send a frame of `bytes` at `now_ns`; return when it is at the far end of the line. */
 int64_t port_transmit(struct port *port, int64_t now_ns, uint32_t bytes);
 /* Return whether the seed drops this frame on its way to node `to`. */
-bool port_loses(const struct port *port, uint64_t seed, const struct header *header, int to);
+bool port_loses_frame(const struct port *port, uint64_t seed, const struct header *header, int to);
 
 void port_learn(struct port *port, const uint8_t *mac, int node);
 /* Return the node that an address was learned at, or TO_ALL. */

@@ -9,15 +9,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static int named_node;
-static struct last_words *own_words;
+static int own_node;
+static struct end_reason *own_reason;
 
-void wire_name_node(int node) { named_node = node; }
+void wire_set_node(int node) { own_node = node; }
 
-void wire_leave_words_at(struct last_words *words) { own_words = words; }
+void wire_set_reason_place(struct end_reason *reason) { own_reason = reason; }
 
 static _Noreturn void end(const char *reason) {
-    fprintf(stderr, "wire: node %d: %s\n", named_node, reason);
+    fprintf(stderr, "wire: node %d: %s\n", own_node, reason);
     fflush(stderr);
     _exit(WIRE_EXIT);
 }
@@ -28,17 +28,17 @@ _Noreturn void wire_die(const char *format, ...) {
     va_start(list, format);
     vsnprintf(reason, sizeof reason, format, list);
     va_end(list);
-    if (own_words) {
-        snprintf(own_words->text, sizeof own_words->text, "ended by node %d: %s", named_node, reason);
-        own_words->said = 1;
+    if (own_reason) {
+        snprintf(own_reason->text, sizeof own_reason->text, "ended by node %d: %.220s", own_node, reason);
+        own_reason->is_set = 1;
     }
     end(reason);
 }
 
-_Noreturn void wire_die_after(const struct last_words *peers) {
-    if (own_words) {
-        memcpy(own_words->text, peers->text, sizeof own_words->text);
-        own_words->said = 1;
+_Noreturn void wire_die_after(const struct end_reason *peers) {
+    if (own_reason) {
+        memcpy(own_reason->text, peers->text, sizeof own_reason->text);
+        own_reason->is_set = 1;
     }
     end(peers->text);
 }

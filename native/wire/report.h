@@ -17,19 +17,19 @@ struct counts {
 _Noreturn void wire_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Set the node that wire_die names. */
-void wire_name_node(int node);
+void wire_set_node(int node);
 
 /* Why a node ended, for those that end because it did. */
-struct last_words {
-    _Atomic uint32_t said;
+struct end_reason {
+    _Atomic uint32_t is_set;
     char text[252]; /* "ended by node I: REASON" */
 };
 
-/* Set where wire_die leaves this node's reason. */
-void wire_leave_words_at(struct last_words *words);
+/* Set where wire_die stores this node's reason. */
+void wire_set_reason_place(struct end_reason *reason);
 
 /* End as wire_die does because a peer did, with the first reason of all. */
-_Noreturn void wire_die_after(const struct last_words *peers);
+_Noreturn void wire_die_after(const struct end_reason *peers);
 
 /* Write the counts to `path`; a file that cannot be written ends the process. */
 void wire_write_counts(const char *path, const struct counts *counts, int64_t virtual_ns, int64_t elapsed_ns);

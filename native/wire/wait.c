@@ -86,8 +86,8 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
     char state = '?';
     int64_t worked_ns = 0;
     if (pid && ended(m, j)) {
-        if (m->shared->last_words[j].said)
-            wire_die_after(&m->shared->last_words[j]);
+        if (m->shared->end_reason[j].is_set)
+            wire_die_after(&m->shared->end_reason[j]);
         if (!peer->gone)
             wire_die("node %d (process %d) ended at %.6f virtual s", j, pid, (double)promise_ns / 1e9);
         return;

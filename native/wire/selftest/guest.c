@@ -77,14 +77,14 @@ static uint64_t clock_now(void) {
 }
 static void fence(void) { __asm__ volatile("" ::: "memory"); }
 
-static uint32_t drawn(uint32_t below) {
+static uint32_t random_below(uint32_t below) {
     seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(seed >> 40) % below;
 }
 
 static void note(uint64_t value) { hash = (hash ^ value) * UINT64_C(1099511628211); }
 
-static void say(uint64_t value) {
+static void print_hex(uint64_t value) {
     for (int shift = 60; shift >= 0; shift -= 4)
         out8(SERIAL, (uint8_t)"0123456789abcdef"[value >> shift & 15]);
     out8(SERIAL, '\n');
@@ -184,16 +184,16 @@ void begin(void) {
         halt_for(0xffff);                                   /* QEMU's card receives nothing for the first second */
     const uint32_t rounds = ROUNDS << (card[RAH / 4] & 15); /* the fifth byte of the address */
     for (uint32_t round = 0; round < rounds; round++) {
-        for (volatile uint32_t left = drawn(WORK_MOST); left; left--)
+        for (volatile uint32_t left = random_below(WORK_MOST); left; left--)
             ;
-        if (drawn(2))
+        if (random_below(2))
             send_frame(round);
-        if (drawn(2))
-            halt_for(1 + drawn(TICKS_MOST));
+        if (random_below(2))
+            halt_for(1 + random_below(TICKS_MOST));
         take_frames();
     }
-    say(hash);
-    say(clock_now());
+    print_hex(hash);
+    print_hex(clock_now());
     __asm__ volatile("lidt %0\nint3" ::"m"(*(const struct gate *)gates)); /* a limit of 0: the machine resets */
     for (;;)
         ;
