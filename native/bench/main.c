@@ -67,7 +67,7 @@ static int allocate_cells(MPI_Comm comm, const struct op *op, const struct optio
         wanted_bytes += (int64_t)cell_allocate(&cells[c]);
     }
     if (wanted_bytes > 0)
-        measure_complain_memory(comm, wanted_bytes, "time stamps; fewer iterations or sizes need less");
+        measure_report_memory(comm, wanted_bytes, "time stamps; fewer iterations or sizes need less");
     MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
     return most_wanted_bytes == 0 ? 0 : EXIT_MEMORY;
 }

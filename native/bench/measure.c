@@ -36,7 +36,7 @@ void cell_free(struct cell *cell) {
     free(cell->flags);
 }
 
-void measure_complain_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose) {
+void measure_report_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose) {
     char name[MPI_MAX_PROCESSOR_NAME];
     int length, rank;
     MPI_Get_processor_name(name, &length);
@@ -129,7 +129,7 @@ static void measure_in_windows(const struct op *op, const struct sync_method *me
 }
 
 /* Return how often the kernel has moved this process to another processor, -1 where it does not report it. */
-static int64_t moves_so_far(void) {
+static int64_t migrations_so_far(void) {
     char line[128];
     long long count = -1;
     FILE *const file = fopen("/proc/self/sched", "r");
@@ -148,7 +148,7 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
     struct sync sync = {.comm = run->comm,
                         .pace_ns = pauses(op, run) ? options->pace_ns : 0,
                         .seed = (uint64_t)options->seed ^ (uint64_t)run->message_bytes};
-    const int64_t before = moves_so_far();
+    const int64_t before = migrations_so_far();
     if (method->has_window) {
         sync.offset = sync_estimate_offset(run->comm);
         measure_in_windows(op, method, options, &sync, run, cell);
@@ -157,7 +157,7 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
         timed_loop(op, method, &sync, run, cell);
     }
     MPI_Barrier(run->comm);
-    cell->migrations = before < 0 ? -1 : moves_so_far() - before;
+    cell->migrations = before < 0 ? -1 : migrations_so_far() - before;
     cell->sync_window_ns = sync.window_ns;
     if (options->check)
         check_rounds(op, run, cell);
@@ -174,12 +174,12 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
     int64_t wanted_bytes = 0, most_wanted_bytes;
     if (!op->prepare(&run)) {
         wanted_bytes = (int64_t)run.wanted_bytes;
-        measure_complain_memory(comm, wanted_bytes, "message buffers");
+        measure_report_memory(comm, wanted_bytes, "message buffers");
     }
     const size_t set_bytes = compute_prepare(&run.compute, options->compute_ns, options->working_set_bytes);
     if (set_bytes > 0) {
         wanted_bytes += (int64_t)set_bytes;
-        measure_complain_memory(comm, (int64_t)set_bytes, "the working set of --compute-us");
+        measure_report_memory(comm, (int64_t)set_bytes, "the working set of --compute-us");
     }
     MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
     if (most_wanted_bytes == 0) {

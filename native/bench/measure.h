@@ -41,6 +41,6 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
 void measure_offsets(MPI_Comm comm, struct cell *cells, size_t count);
 
 /* Report on stderr which rank could not allocate how much. */
-void measure_complain_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose);
+void measure_report_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose);
 
 #endif

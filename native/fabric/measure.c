@@ -39,7 +39,7 @@ static const char *name_of(const struct part *part, int rank) {
 }
 
 /* Start the timeout for `peer`; the caller ends it with alarm(0). */
-static void be_patient(const struct part *part, size_t round, int peer) {
+static void start_timeout(const struct part *part, size_t round, int peer) {
     const int length =
         snprintf(complaint, sizeof complaint,
                  "nmfabric: rank %d on %s had no answer from rank %d on %s for %lld s (round %zu)\n", part->rank,
@@ -136,7 +136,7 @@ void part_measure(struct part *part) {
             MPI_Barrier(part->comm);
             if (partner == 0)
                 continue;
-            be_patient(part, round, (partner > 0 ? partner : -partner) - 1);
+            start_timeout(part, round, (partner > 0 ? partner : -partner) - 1);
             samples_ns += work(part, (enum step)step, partner, samples_ns);
             alarm(0);
         }

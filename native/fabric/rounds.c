@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool complain(char *message, size_t line, const char *what, const char *word) {
+static bool refuse_line(char *message, size_t line, const char *what, const char *word) {
     snprintf(message, ROUNDS_MESSAGE_CHARS, "line %zu of the rounds: %s '%.40s'", line, what, word);
     return false;
 }
@@ -28,11 +28,11 @@ static bool add_pair(struct rounds *rounds, size_t round, const char *word, char
     const int32_t first = read_rank(&cursor, rounds->ranks);
     const int32_t second = first >= 0 && *cursor++ == '-' ? read_rank(&cursor, rounds->ranks) : -1;
     if (second < 0 || *cursor != '\0' || first == second)
-        return complain(message, round + 1, "not a pair of two ranks:", word);
+        return refuse_line(message, round + 1, "not a pair of two ranks:", word);
     int32_t *const of_first = &rounds->partner[(size_t)first * rounds->count + round];
     int32_t *const of_second = &rounds->partner[(size_t)second * rounds->count + round];
     if (*of_first != 0 || *of_second != 0)
-        return complain(message, round + 1, "a rank appears twice:", word);
+        return refuse_line(message, round + 1, "a rank appears twice:", word);
     *of_first = second + 1;
     *of_second = -(first + 1);
     return true;
@@ -42,9 +42,9 @@ static bool add_phase(struct rounds *rounds, size_t round, const char *word, cha
     const size_t length = strlen(word);
     for (size_t i = 0; i < length; i++)
         if (!islower((unsigned char)word[i]))
-            return complain(message, round + 1, "a phase is a word of lower-case letters, not", word);
+            return refuse_line(message, round + 1, "a phase is a word of lower-case letters, not", word);
     if (length >= ROUNDS_PHASE_CHARS)
-        return complain(message, round + 1, "a phase is a short word, not", word);
+        return refuse_line(message, round + 1, "a phase is a short word, not", word);
     if (rounds->phase_count == 0 || strcmp(rounds->phases[rounds->phase_count - 1].name, word) != 0)
         memcpy(rounds->phases[rounds->phase_count++].name, word, length + 1);
     rounds->phases[rounds->phase_count - 1].rounds++;
@@ -55,7 +55,7 @@ static bool add_line(struct rounds *rounds, size_t round, char *line, char *mess
     char *rest = NULL;
     const char *word = strtok_r(line, " ", &rest);
     if (word == NULL)
-        return complain(message, round + 1, "the line is empty:", "");
+        return refuse_line(message, round + 1, "the line is empty:", "");
     if (!add_phase(rounds, round, word, message))
         return false;
     while ((word = strtok_r(NULL, " ", &rest)) != NULL)
@@ -92,7 +92,7 @@ bool rounds_parse(char *text, int ranks, struct rounds *rounds, char message[ROU
         line = end + 1;
     }
     if (*line != '\0')
-        return complain(message, rounds->count + 1, "the line has no line break:", line);
+        return refuse_line(message, rounds->count + 1, "the line has no line break:", line);
     return true;
 }
 

@@ -185,7 +185,7 @@ static bool receive_all(int fd, char *data, size_t bytes) {
     return true;
 }
 
-/* ---- the conversation ---- */
+/* ---- the session ---- */
 
 static void write_all(int fd, const char *data, size_t bytes) {
     while (bytes) {
@@ -230,7 +230,7 @@ static void *pass_input(void *connection) {
     return NULL;
 }
 
-static int converse(int fd) {
+static int run_session(int fd) {
     pthread_t input;
     int status = -1;
     if (pthread_create(&input, NULL, pass_input, &fd)) {
@@ -252,5 +252,5 @@ int main(int argc, char **argv) {
     const struct text text = request(argv + 2);
     if (!send_frame(fd, 'r', text.data, text.bytes))
         die(where, strerror(errno));
-    _exit(converse(fd)); /* the thread may still wait for input */
+    _exit(run_session(fd)); /* the thread may still wait for input */
 }

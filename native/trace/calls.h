@@ -103,7 +103,7 @@ PLAIN(Testsome, testsome, SNAPSHOT(count, requests),
       nmt_note_tested(&mark, OUT_INT(done) != 0, OUT_INT(done) == MPI_UNDEFINED ? 0 : OUT_INT(done), INT_LIST(indices),
                       FIRST_INDEX),
       (INT, count), (REQUESTS, requests), (INT_OUT, done), (INT_OUT, indices), (STATUS, statuses))
-PLAIN(Request_get_status, request_get_status, SNAPSHOT_ONE(request), nmt_note_looked(&mark, OUT_INT(flag) != 0),
+PLAIN(Request_get_status, request_get_status, SNAPSHOT_ONE(request), nmt_note_queried(&mark, OUT_INT(flag) != 0),
       (REQUEST, request), (INT_OUT, flag), (STATUS, status))
 PLAIN(Start, start, SNAPSHOT(1, request), nmt_note_started(&mark), (REQUESTS, request))
 PLAIN(Startall, startall, SNAPSHOT(count, requests), nmt_note_started(&mark), (INT, count), (REQUESTS, requests))

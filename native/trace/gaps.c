@@ -13,7 +13,7 @@ struct site {
     uint64_t max_ns;
     uint64_t *exact;  /* the first durations, in the order they came */
     uint32_t *counts; /* NMT_GAP_BINS bins once they are too many, else NULL */
-    uint16_t *order;  /* the first `kept` durations, see short_of */
+    uint16_t *order;  /* the first `kept` durations, see encode_duration */
     uint32_t kept;
 };
 
@@ -48,7 +48,7 @@ static uint64_t bin_start(uint32_t bin) {
 
 /* A duration rounded to 16 bits: up to 4095 ns exactly, else (2048 .. 4095) << shift, as shift * 2048 + step. 73
  * minutes and above share one value. */
-static uint16_t short_of(uint64_t ns) {
+static uint16_t encode_duration(uint64_t ns) {
     if (ns < 4096)
         return (uint16_t)ns;
     uint32_t shift = 52U - (uint32_t)__builtin_clzll(ns);
@@ -68,7 +68,7 @@ static bool keep_order(struct nmt_gaps *gaps, struct site *site, uint64_t durati
             return false;
         site->order = grown;
     }
-    site->order[site->kept++] = short_of(duration_ns);
+    site->order[site->kept++] = encode_duration(duration_ns);
     ++gaps->kept_in_all;
     return true;
 }

@@ -95,7 +95,7 @@ void nmt_done(struct nmt_mark *mark) {
 
 /* ---------------------------------------------------------------- start and end */
 
-static void complain(const char *what, const char *why) {
+static void report_error(const char *what, const char *why) {
     fprintf(stderr, "nearmetal trace: rank %u: %s: %s\n", state.run.rank, what, why);
 }
 
@@ -137,7 +137,7 @@ static bool was_spawned(void) {
     PMPI_Comm_get_parent(&parent);
     if (parent == MPI_COMM_NULL)
         return false;
-    complain("not recorded", "MPI_Comm_spawn started it, and a trace holds only ranks that the launcher started");
+    report_error("not recorded", "MPI_Comm_spawn started it, and a trace holds only ranks that the launcher started");
     return true;
 }
 
@@ -148,20 +148,20 @@ static bool start(const char *directory) {
     if (was_spawned())
         return false;
     if (!name_files(directory)) {
-        complain("cannot write the trace", "the path is too long");
+        report_error("cannot write the trace", "the path is too long");
         return false;
     }
     int error = nmt_recorder_claim(&state.run, state.part);
     if (!error && nmt_recorder_wrote(&state.run, state.path)) {
-        complain("not recorded", "this launch has already recorded a program, and a trace holds one");
+        report_error("not recorded", "this launch has already recorded a program, and a trace holds one");
         return false;
     }
     if (error) {
-        complain(state.part, strerror(error));
+        report_error(state.part, strerror(error));
         return false;
     }
     if (!nmt_recorder_start(&nmt_recorder, state.directory) || !nmt_comms_start(&nmt_recorder)) {
-        complain("cannot record", "out of memory");
+        report_error("cannot record", "out of memory");
         return false;
     }
     return true;
@@ -195,7 +195,7 @@ static void finish(const void *code) {
     state.run.meta = (const char *)meta.data;
     int error = meta.failed ? ENOMEM : nmt_recorder_write(&nmt_recorder, &state.run, state.part, state.path);
     if (error)
-        complain("the trace is not complete", nmt_recorder.failure ? nmt_recorder.failure : strerror(error));
+        report_error("the trace is not complete", nmt_recorder.failure ? nmt_recorder.failure : strerror(error));
     nmt_bytes_free(&meta);
 }
 
@@ -310,7 +310,7 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
         note_poll(mark);
 }
 
-void nmt_note_looked(struct nmt_mark *mark, bool found) {
+void nmt_note_queried(struct nmt_mark *mark, bool found) {
     if (!found) {
         note_poll(mark);
         return;

@@ -63,7 +63,7 @@ void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *
 /* The same for a test: it is a fruitless poll when nothing is complete. */
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base);
 /* The same for a query of one request, which the program keeps. */
-void nmt_note_looked(struct nmt_mark *mark, bool found);
+void nmt_note_queried(struct nmt_mark *mark, bool found);
 void nmt_note_started(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 

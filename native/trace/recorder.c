@@ -33,7 +33,7 @@ static void count_pause(struct nmt_recorder *recorder, uint64_t enter_ns) {
 }
 
 /* Coarsen what makes calls distinct when there are too many of them. Collectives keep their sizes: ranks must agree. */
-static void blur(struct nmt_recorder *recorder, struct nmt_call *call) {
+static void coarsen(struct nmt_recorder *recorder, struct nmt_call *call) {
     struct nmt_call exact = *call;
     if (call->kind == NMT_SEND || call->kind == NMT_SENDRECV)
         call->bytes = nmt_round_size(call->bytes, false);
@@ -62,7 +62,7 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
         return;
     count_pause(recorder, enter_ns);
     if (recorder->calls.count >= NMT_EXACT_CALLS)
-        blur(recorder, &call);
+        coarsen(recorder, &call);
     uint32_t index = nmt_calls_intern(&recorder->calls, &call);
     if (index == NMT_NONE || index >= NMT_MAX_CALLS) {
         give_up(recorder, index == NMT_NONE ? "out of memory for another distinct call"
