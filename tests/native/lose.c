@@ -1,7 +1,7 @@
-/* A preloaded library that knows what a disk holds when the power fails: what was synced, and nothing else.
+/* A preloaded library that records what a disk holds after a power failure: only what was synced.
  *
  * fsync and fdatasync of a file keep its content in the folder LOSE_KEEP, of a directory its entries; neither keeps
- * what is not its own. So a file survives when it was synced itself and when the directory that names it was synced
+ * anything else. So a file survives when it was synced itself and when the directory that names it was synced
  * after it got that name (fsync(2)). tests/lost.py builds that tree. LOSE_DROP=file:TEXT or folder:TEXT makes syncs of
  * files, or directories, whose path contains the text keep nothing. */
 #include <dirent.h>
@@ -15,7 +15,7 @@
 
 enum { NAME_CHARS = 96, PATH_CHARS = 4096 };
 
-/* Inode numbers are used again, times of birth are not. */
+/* Inode numbers are reused, birth times are not. */
 static int name_of(int folder, const char *entry, char name[NAME_CHARS], int *is_folder) {
     struct statx at;
     if (statx(folder, entry, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &at) != 0)

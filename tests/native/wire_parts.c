@@ -3,13 +3,13 @@
  *
  * wire_parts leave SHARED_MEMORY (linked with --wrap=pthread_mutex_trylock): two nodes in one process. Node 1 leaves
  * just as node 0, which has seen it there, takes the lock to send to it. Prints whether it left, and whether it
- * promises that it never sends again: nobody is there to raise a lower promise.
+ * promises that it never sends again: no node is left to raise a lower promise.
  *
  * wire_parts watch SHARED_MEMORY (linked with --wrap=wire_host_ns): node 0 waits for node 1, the same process, which
  * works a little in each nine seconds of a clock that jumps, and then no more. Prints a line before the last.
  *
  * wire_parts chain SHARED_MEMORY: of three nodes, 2 ends with a reason of its own, then 1 because 2 did, then 0 because
- * 1 did; each says why.
+ * 1 did; each reports its reason.
  *
  * wire_parts order SOURCE.SEQUENCE...: frames that arrive in the same nanosecond come in this order. Prints the order
  * in which the machine gets them. */
@@ -79,7 +79,7 @@ static void watch(const char *path) {
 static void end_as_link(const char *path, int node) {
     struct watch seen[3] = {{0}};
     struct member me = {.counts = &counts, .patience_ns = INT64_MAX / 100};
-    wire_name_node(node);
+    wire_set_node(node);
     cluster_join(&me, path, node, 3, LOOKAHEAD_NS);
     if (node == 2)
         wire_die("the reason of all");

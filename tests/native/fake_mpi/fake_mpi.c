@@ -31,7 +31,7 @@ struct rank {
     int64_t clock_ns, extra_ns;
     struct message *inbox;
     int64_t stamps, collectives, sends, probes, yields, harmable; /* so far */
-    int64_t requests, comms;                                      /* not given back yet */
+    int64_t requests, comms;                                      /* not yet released */
     const void *out;                                              /* of the collective that it is in */
     void *in;
     int initialized, finalized, ended, status;
@@ -55,14 +55,14 @@ static const char *harm;
 static int64_t harm_rank, harm_bytes, harm_number, harm_at;
 static unsigned char *before_it;
 
-/* How often a rank got on: where a whole turn adds nothing, all wait for ever. */
+/* How often a rank made progress: if a whole turn adds none, all wait for ever. */
 static int64_t steps;
 
 static struct rank *me(void) { return &ranks[running]; }
 
 int machine_rank(void) { return running; }
 
-static void give_way(void) { swapcontext(&me()->context, &scheduler); }
+static void yield_turn(void) { swapcontext(&me()->context, &scheduler); }
 
 static _Noreturn void die(const char *why) {
     fprintf(stderr, "fake MPI: rank %d: %s\n", running, why);
@@ -149,10 +149,10 @@ int MPI_Recv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Co
     struct message *got;
     (void)status;
     while ((got = take(peer, tag, comm)) == NULL)
-        give_way();
+        yield_turn();
     steps++;
     if (got->bytes != count * (type & 0xff))
-        die("a message is not as long as what it was to fill");
+        die("a message does not have the length of its receive");
     if (got->type != type)
         die("a message was sent as another type");
     deliver(running, data, got->data, (size_t)got->bytes);
@@ -198,11 +198,11 @@ int MPI_Iprobe(int peer, int tag, MPI_Comm comm, int *found, MPI_Status *status)
     (void)peer, (void)tag, (void)comm, (void)status;
     me()->now_ns += probe_ns;
     me()->probes++;
-    *found = 0; /* the engine probes for what never comes */
+    *found = 0; /* the engine probes for messages that never come */
     return MPI_SUCCESS;
 }
 
-/* ---- collectives: all leave when the last has come, each with its own delay ---- */
+/* ---- collectives: all leave when the last has arrived, each with its own delay ---- */
 
 static void meet(const void *out, void *in, void (*work)(void)) {
     static void (*of_the_first)(void);
@@ -229,7 +229,7 @@ static void meet(const void *out, void *in, void (*work)(void)) {
         return;
     }
     while (generation == mine)
-        give_way();
+        yield_turn();
 }
 
 /* Of the collective under way; all ranks pass the same. */
@@ -306,7 +306,7 @@ static void do_reduce(void) {
         COMBINE(double);
         break;
     default:
-        die("a reduction of a type that it does not have");
+        die("a reduction of an unsupported type");
     }
     for (int r = 0; r < rank_count; r++)
         if (root_rank < 0 || r == root_rank)
@@ -349,11 +349,11 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     return MPI_Reduce(out, in, count, type, op, -1, comm);
 }
 
-/* What each rank gives must be what is taken of it. */
+/* What each rank contributes must match what is received from it. */
 static int move(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                 int root, void (*work)(void)) {
     if (out_count != in_count || out_type != in_type)
-        die("a collective takes another length or type than it is given");
+        die("a collective receives another length or type than was contributed");
     set_chunk(out_count, out_type, root);
     meet(out, in, work);
     return MPI_SUCCESS;
@@ -495,7 +495,7 @@ static int64_t number_of(const char *name, int rank) {
 static void live(void) {
     me()->status = program_main(argument_count, arguments);
     me()->ended = 1;
-    give_way(); /* for ever; a return from here would end the process */
+    yield_turn(); /* for ever; a return from here would end the process */
 }
 
 static void read_numbers(void) {
@@ -528,11 +528,11 @@ static void read_numbers(void) {
         die("FAKE_RANKS and FAKE_STAMP are needed: without time, waiting would never end");
 }
 
-/* What a real MPI forgives or not, as it likes. */
+/* Errors that a real MPI may or may not tolerate. */
 static void judge(void) {
     for (running = 0; running < rank_count; running++) {
         if (me()->initialized != me()->finalized)
-            die("it began or ended MPI more than once, or only one of both");
+            die("it did not initialize and finalize MPI exactly once each");
         if (me()->inbox != NULL)
             die("a message was never received");
         if (me()->requests != 0)

@@ -23,7 +23,7 @@ static long long number_of(const char *name, int rank) {
     return text == NULL ? 0 : strtoll(text, NULL, 10);
 }
 
-/* ---- memory: with a fence before and behind each piece, and never clean ---- */
+/* ---- memory: with a fence before and after each piece, and never zeroed ---- */
 
 static void *keep(unsigned char *whole, size_t bytes) {
     unsigned char *const memory = whole + FENCE_BYTES;
@@ -69,7 +69,7 @@ static size_t forget(const unsigned char *memory) {
             blocks[i].memory = NULL;
             return blocks[i].bytes;
         }
-    abort(); /* freed twice, or never given */
+    abort(); /* freed twice, or never allocated */
 }
 
 void machine_free(void *memory) {

@@ -1,30 +1,33 @@
 /* An MPI whose every delay is known: ranks are coroutines of one process, each with a clock of its own.
  *
- * It stands in for a real one when the instrument is tested (tests/e2e/test_instrument.py): what the engine should have
- * stamped follows from the numbers below, to the nanosecond. It has what nearmetal's own programs call and no more.
- * The environment gives the numbers, all in ns:
+ * It stands in for a real one in tests of the instrument (tests/e2e/test_instrument.py): what the engine should have
+ * stamped follows from the numbers below, to the nanosecond. It has only what nearmetal's own programs call. The
+ * environment sets the numbers, all in ns:
  *
  *     FAKE_RANKS                 how many ranks
  *     FAKE_CLOCK=a,b,...         each rank's clock minus true time
- *     FAKE_EXTRA=a,b,...         what each rank needs more to leave a collective that is no barrier
- *     FAKE_STAMP, FAKE_PROBE     what reading the clock, and a probe for messages, takes
- *     FAKE_SEND, FAKE_RECV       what a rank spends on each message sent and received
+ *     FAKE_EXTRA=a,b,...         extra time of each rank to leave a collective other than a barrier
+ *     FAKE_STAMP, FAKE_PROBE     time to read the clock, and to probe for messages
+ *     FAKE_SEND, FAKE_RECV       time of a rank for each message sent and received
  *     FAKE_WIRE, FAKE_BYTE       from the end of a send to the arrival: WIRE + bytes * BYTE
- *     FAKE_CALL                  from the last rank's coming into a collective to its end, without EXTRA
+ *     FAKE_CALL                  from the last rank's arrival in a collective to its end, without EXTRA
  *     FAKE_TALLY                 a file that gets how many messages each rank sent, how often it probed, and yielded
- *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW_COUNT, FAKE_SLOW   this rank comes so much later to so many collectives,
- *                                from its n-th (from 0) on; COUNT 0: to all from there
- *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL   and so many of its sends take so much longer
- *     FAKE_COLD_FROM, FAKE_COLD_COUNT, FAKE_COLD   so many of each rank's readings of the clock take so much longer
+ *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW_COUNT, FAKE_SLOW
+ *                                this rank is this much late for this many collectives, from its n-th (from 0) on;
+ *                                COUNT 0: for all from there
+ *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL
+ *                                and this many of its sends take this much longer
+ *     FAKE_COLD_FROM, FAKE_COLD_COUNT, FAKE_COLD
+ *                                this many of each rank's clock readings take this much longer
  *
- * One message can be spoiled, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that comes to FAKE_HARM_RANK; of
- * a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT, `short`
- * leaves the last byte out, `lost` leaves the buffer as it was, `stale` brings the message before it once more, and `tag`
- * gives another tag to the n-th that this rank sends.
+ * One message can be corrupted, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that reaches FAKE_HARM_RANK;
+ * in a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT,
+ * `short` omits the last byte, `lost` leaves the buffer as it was, `stale` delivers the previous message once more, and
+ * `tag` changes the tag of the n-th message that this rank sends.
  *
- * It forgives nothing: a length or type that differs from the sender's, ranks in different collectives, a request,
+ * It tolerates no errors: a length or type that differs from the sender's, ranks in different collectives, a request,
  * message, communicator or piece of memory that is left, and ranks that all wait, end the program with status 99. What
- * the machine below gives is in machine.h.
+ * the machine below provides is in machine.h.
  */
 #ifndef FAKE_MPI_H
 #define FAKE_MPI_H
