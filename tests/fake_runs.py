@@ -68,7 +68,7 @@ class Silent:
     def trial_ended(self, record: object) -> None: ...
 
 
-class Described(FakeHost):
+class HostWithFacts(FakeHost):
     """A fake host whose trials carry further facts."""
 
     def __init__(self, options: Mapping[str, Scalar], facts: Mapping[str, Scalar]) -> None:
@@ -88,7 +88,7 @@ def make_run(
     study = parse_study(text, root.name)
     info = RunInfo(study.name, digest(text), "fake", "made up", nearmetal.__version__, created)
     with RunDir.create(root, info, text) as run:
-        run_study(study, Described(study.host.options, facts or {}), run, Silent())
+        run_study(study, HostWithFacts(study.host.options, facts or {}), run, Silent())
     return root
 
 
@@ -116,7 +116,7 @@ def edit_study(root: Path, change: Callable[[str], str]) -> None:
     rewrite(root / marker, lambda raw: raw.update(study=text, study_sha256=digest(text)))
 
 
-class Kept:
+class RunCache:
     """Runs that are made once and copied for each test: a fake host always gives the same bytes."""
 
     def __init__(self, folder: Path) -> None:

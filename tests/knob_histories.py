@@ -231,7 +231,7 @@ class History(Player):
                 fault = self.fault(20)
                 self.roll_back(Fault() if fault.kind == "hang" else fault)
 
-    def once_more(self) -> int:
+    def final_roll_back(self) -> int:
         """Roll back after everything was put back and named."""
         return self.roll_back()
 
@@ -311,7 +311,7 @@ class History(Player):
             self.roll_back()
             wrong = self._wrong()
             wrong += [] if elsewhere(self.other) == away else ["the other namespace was touched"]
-            if not wrong and self.once_more() and not self.excused:
+            if not wrong and self.final_roll_back() and not self.excused:
                 wrong.append("a second roll-back did not end with 0")
         except AssertionError as error:
             wrong = [str(error)]

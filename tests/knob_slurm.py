@@ -94,18 +94,18 @@ class SlurmHistory(SshHistory):
     def await_job(self) -> None:
         """Ensure that a job runs on the node: the previous one or a new one."""
         deadline = time.monotonic() + PATIENCE_S
-        while (state := _said("squeue", "-h", "-o", "%T", "-j", self.job) if self.job else "") != "RUNNING":
+        while (state := _output_of("squeue", "-h", "-o", "%T", "-j", self.job) if self.job else "") != "RUNNING":
             if state not in {"PENDING", "CONFIGURING", "COMPLETING"}:
-                self.job = _said(*_HOLD)
+                self.job = _output_of(*_HOLD)
             if time.monotonic() > deadline:
-                raise AssertionError(f"job {self.job} does not run: {_said('scontrol', 'show', 'job', self.job)}")
+                raise AssertionError(f"job {self.job} does not run: {_output_of('scontrol', 'show', 'job', self.job)}")
             time.sleep(0.2)
 
     def finish(self, command: Command) -> int:
         """Wait as usual; allocations of killed trials are released by whoever started them."""
         status = super().finish(command)
-        while _said("squeue", "-h", "-o", "%A", "-n", "nearmetal"):
-            _said("scancel", "--name=nearmetal")
+        while _output_of("squeue", "-h", "-o", "%A", "-n", "nearmetal"):
+            _output_of("scancel", "--name=nearmetal")
             time.sleep(0.2)
         return status
 
@@ -117,10 +117,10 @@ class SlurmHistory(SshHistory):
 
     def power_off(self) -> None:
         super().power_off()
-        _said("scancel", "--user=root")
+        _output_of("scancel", "--user=root")
 
 
-def _said(*argv: str) -> str:
+def _output_of(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600).stdout.strip()
 
 

@@ -85,7 +85,7 @@ class SshHistory(History):
         self.counts["another namespace"] += away
         return self.finish(self.start(on_the_machine, fault))
 
-    def once_more(self) -> int:
+    def final_roll_back(self) -> int:
         self.roll_back_by_hand(Fault())  # sets aside damaged journals of trials, which `far` only names
         return self.roll_back()
 

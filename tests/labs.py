@@ -47,7 +47,7 @@ def carry_out(host: LabHost, *orders: Order) -> list[Outcome]:
         return list(pool.map(lambda one: host.carry_out(one, lambda *_: pytest.fail("outside")), orders))
 
 
-class Known:
+class CachedLab:
     """A lab that carries out each order once: the same order gives the same bytes, which a test checks."""
 
     def __init__(self, host: LabHost) -> None:

@@ -120,7 +120,7 @@ def _violations(page: Any) -> list[dict[str, Any]]:
     return found
 
 
-def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
+def measure_size(browser: Browser, folder: Path) -> tuple[int, float]:
     """Return the bytes of a report of 5 paths x 10 sizes, and the ms until its first paint, median of 5."""
     study = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', SIZES)
     report = folder / "report.html"
@@ -151,7 +151,7 @@ def main(out: Path, names: Sequence[str] = ()) -> int:
                 for line in look(browser, listening, name, shown, out):
                     sys.stdout.write(f"{name}, {shown}: {line}\n")
                     bad += 1
-        size, paint_ms = weigh(browser, Path(folder)) if not names else (0, 0.0)
+        size, paint_ms = measure_size(browser, Path(folder)) if not names else (0, 0.0)
         browser.close()
     load = f"load {os.getloadavg()[0]:.1f}"
     sys.stdout.write(f"report of 5 paths x 10 sizes: {size:,} bytes, first paint after {paint_ms:.0f} ms, {load}\n")

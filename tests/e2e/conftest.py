@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fake_runs import STUDY, Kept
+from fake_runs import STUDY, RunCache
 from tests.instrument import Instrument, build, parts
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("kept"))
+def kept(tmp_path_factory: pytest.TempPathFactory) -> RunCache:
+    return RunCache(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture
-def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, kept: RunCache, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a run of the small study as `r` in the working directory."""
     monkeypatch.chdir(tmp_path)
     kept.copy(tmp_path / "r", STUDY)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Desk:
+class Workspace:
     """A folder with the study, and the host that carries it out."""
 
     folder: Path
@@ -49,45 +49,45 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Workspace:
     (tmp_path / "study.toml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    found = Desk(tmp_path, MadeUpHost(), capsys)
+    found = Workspace(tmp_path, MadeUpHost(), capsys)
     monkeypatch.setattr(verb, "open_host", lambda study, warn: found.host)
     return found
 
 
-def test_a_healthy_fabric_exits_with_0(desk: Desk) -> None:
-    code, out, err = desk.fabric(desk.study, "--out", "run")
+def test_a_healthy_fabric_exits_with_0(workspace: Workspace) -> None:
+    code, out, err = workspace.fabric(workspace.study, "--out", "run")
     assert code == 0
     assert "No node or link stands out by more than 10 %." in out
     assert "28 pairs in 7 rounds" in out
     assert "bisection, n0..n3 against n4..n7: 4 pairs together, and each alone" in out
     assert "run: run" in err
     assert max(map(len, out.splitlines())) <= 80
-    assert desk.host.closed
+    assert workspace.host.closed
 
 
-def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
-    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}, senders={2: 1.6}, bandwidth_links={(6, 7): 1.8}))
-    code, out, err = desk.fabric(desk.study, "--out", "run", "--html", "page.html")
+def test_a_slow_node_is_named_with_status_1_and_read_again(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(latency_nodes={5: 2.0}, senders={2: 1.6}, bandwidth_links={(6, 7): 1.8}))
+    code, out, err = workspace.fabric(workspace.study, "--out", "run", "--html", "page.html")
     assert code == 1
     assert max(map(len, out.splitlines())) <= 80
-    again = desk.fabric("run")
+    again = workspace.fabric("run")
     assert again[:2] == (1, out)
-    out = desk.flat(out)
+    out = workspace.flat(out)
     assert re.search(r"node n5: a message to or from it takes (1\.9|2)\S* times as long as is typical", out)
     assert re.search(r"node n2: what it sends takes 1\.\d+ times as long as is typical; the reverse direction", out)
     assert re.search(r"link n6 -> n7: takes 1\.\d+ times", out)
     assert "3 suspects stood out; measuring again 10 times, in 10 rounds" in err
-    page = (desk.folder / "page.html").read_text()
+    page = (workspace.folder / "page.html").read_text()
     assert "node n5: a message to or from it takes" in page
     assert "<script" not in page
 
 
-def test_json_has_everything(desk: Desk) -> None:
-    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}))
-    code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json", "--no-bisection")
+def test_json_has_everything(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(latency_nodes={5: 2.0}))
+    code, out, _ = workspace.fabric(workspace.study, "--out", "run", "--format", "json", "--no-bisection")
     read = json.loads(out)
     assert (code, read["fabric_format"], read["nodes"]) == (1, 1, [f"n{i}" for i in range(8)])
     (one,) = read["named"]
@@ -100,10 +100,10 @@ def test_json_has_everything(desk: Desk) -> None:
     assert read["rounds"]["all"] == 7
 
 
-def test_the_map_shows_the_results_of_the_retests(desk: Desk) -> None:
+def test_the_map_shows_the_results_of_the_retests(workspace: Workspace) -> None:
     shaky = Noise(hiccups=0.08, hiccup=2.0)
-    desk.host.fabrics[8] = MadeUpFabric(8, Faults(latency_links={(1, 6): 3.0}), seed=9, noise=shaky)
-    code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
+    workspace.host.fabrics[8] = MadeUpFabric(8, Faults(latency_links={(1, 6): 3.0}), seed=9, noise=shaky)
+    code, out, _ = workspace.fabric(workspace.study, "--out", "run", "--format", "json")
     read = json.loads(out)
     assert code == 1
     assert read["suspected"]
@@ -113,86 +113,86 @@ def test_the_map_shows_the_results_of_the_retests(desk: Desk) -> None:
     assert max(others) < 2.0 * 1.3, "hiccups are gone"
 
 
-def test_the_bisection_adds_up(desk: Desk) -> None:
-    _, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
+def test_the_bisection_adds_up(workspace: Workspace) -> None:
+    _, out, _ = workspace.fabric(workspace.study, "--out", "run", "--format", "json")
     cut = json.loads(out)["bisection_mb_per_s"]
     assert cut["pairs"] == 4
     assert cut["there_alone"] == pytest.approx(4 * 4096 * 16 / 100, rel=0.1)
     assert cut["there_together"] == pytest.approx(cut["there_alone"], rel=0.1)
 
 
-def test_a_dead_node_exits_with_4_and_its_reason(desk: Desk) -> None:
-    desk.host = MadeUpHost(broken=frozenset({0}))
-    code, out, err = desk.fabric(desk.study, "--out", "run")
+def test_a_dead_node_exits_with_4_and_its_reason(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(broken=frozenset({0}))
+    code, out, err = workspace.fabric(workspace.study, "--out", "run")
     assert (code, out) == (4, "")
     assert "error: the fabric was not measured: n3 died\nhint: mend n3" in err
-    assert desk.fabric("run")[0] == 4
-    assert desk.host.closed
+    assert workspace.fabric("run")[0] == 4
+    assert workspace.host.closed
 
 
-def test_lost_retests_name_no_node(desk: Desk) -> None:
-    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}), broken=frozenset({1}))
-    assert desk.fabric(desk.study, "--out", "run")[0] == 4
-    code, out, _ = desk.fabric("run")
+def test_lost_retests_name_no_node(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(latency_nodes={5: 2.0}), broken=frozenset({1}))
+    assert workspace.fabric(workspace.study, "--out", "run")[0] == 4
+    code, out, _ = workspace.fabric("run")
     assert code == 4
     assert "Nothing can be named: the suspects were not measured again." in out
     assert "Suspected, not measured again:" in out
 
 
-def test_a_truncated_engine_file_is_a_failed_launch(desk: Desk) -> None:
-    desk.host = MadeUpHost(torn=frozenset({0}))
-    code, _, err = desk.fabric(desk.study, "--out", "run")
+def test_a_truncated_engine_file_is_a_failed_launch(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(torn=frozenset({0}))
+    code, _, err = workspace.fabric(workspace.study, "--out", "run")
     assert code == 4
     assert "the fabric file is torn or damaged" in err
 
 
 @pytest.mark.parametrize("harm", ["cut", "rubbish", "gone"])
-def test_a_damaged_archive_is_an_error_with_a_hint(desk: Desk, harm: str) -> None:
-    assert desk.fabric(desk.study, "--out", "run")[0] == 0
-    archive = desk.folder / "run" / "fabric" / "000000.zip"
+def test_a_damaged_archive_is_an_error_with_a_hint(workspace: Workspace, harm: str) -> None:
+    assert workspace.fabric(workspace.study, "--out", "run")[0] == 0
+    archive = workspace.folder / "run" / "fabric" / "000000.zip"
     whole = archive.read_bytes()
     if harm == "gone":
         archive.unlink()
     else:
         archive.write_bytes(whole[: len(whole) // 2] if harm == "cut" else b"rubbish")
-    code, out, err = desk.fabric("run")
+    code, out, err = workspace.fabric("run")
     assert (code, out) == (2, "")
     assert err.startswith("error: run")
     assert "hint: " in err
 
 
-def test_two_fabrics_are_compared_node_by_node(desk: Desk) -> None:
-    desk.fabric(desk.study, "--out", "base")
-    desk.host = MadeUpHost(slower=1.5, seed=50)
-    code, out, _ = desk.fabric(desk.study, "--path", "guest", "--out", "guests", "--against", "base")
+def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "base")
+    workspace.host = MadeUpHost(slower=1.5, seed=50)
+    code, out, _ = workspace.fabric(workspace.study, "--path", "guest", "--out", "guests", "--against", "base")
     assert code == 0
     assert "path guest against path bridge, 8 nodes paired by their place" in out
     assert re.search(r"latency \(half a round trip\): ratio 1\.[456]\d* \[1\.\d+, 1\.\d+\], slower", out)
     assert "one launch each" in out
     assert "over nodes)" in out
     assert re.search(r"bandwidth, row to column: ratio 0\.6\d* \[0\.6\d*, 0\.[67]\d*\], slower", out)
-    _, text, _ = desk.fabric("guests", "--against", "base", "--format", "json")
+    _, text, _ = workspace.fabric("guests", "--against", "base", "--format", "json")
     latency, bandwidth = json.loads(text)["metrics"]
     assert latency["interval"][0] < latency["ratio"] < latency["interval"][1]
     assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]
 
 
-def test_fabrics_that_cannot_be_paired_are_refused(desk: Desk) -> None:
-    desk.fabric(desk.study, "--out", "base")
-    desk.fabric(desk.study, "--nodes", "6", "--out", "other")
-    code, _, err = desk.fabric("base", "--against", "other")
+def test_fabrics_that_cannot_be_paired_are_refused(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "base")
+    workspace.fabric(workspace.study, "--nodes", "6", "--out", "other")
+    code, _, err = workspace.fabric("base", "--against", "other")
     assert code == 2
     assert "one fabric has 8 nodes, the other 6" in err
-    code, _, err = desk.fabric(desk.study, "--nodes", "6", "--out", "third", "--against", "base")
-    assert (code, (desk.folder / "third").exists()) == (2, False), "reported before anything is measured"
+    code, _, err = workspace.fabric(workspace.study, "--nodes", "6", "--out", "third", "--against", "base")
+    assert (code, (workspace.folder / "third").exists()) == (2, False), "reported before anything is measured"
     assert "one fabric has 6 nodes, the other 8" in err
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
-def test_the_limits_of_few_nodes_are_reported(desk: Desk, nodes: int) -> None:
-    code, out, _ = desk.fabric(desk.study, "--nodes", str(nodes), "--out", "run")
+def test_the_limits_of_few_nodes_are_reported(workspace: Workspace, nodes: int) -> None:
+    code, out, _ = workspace.fabric(workspace.study, "--nodes", str(nodes), "--out", "run")
     assert code == 0
-    assert ("it is impossible to say which node or link is slow" in desk.flat(out)) == (nodes < 4)
+    assert ("it is impossible to say which node or link is slow" in workspace.flat(out)) == (nodes < 4)
 
 
 REFUSED = {
@@ -207,27 +207,27 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_wrong_arguments_are_refused_with_2(desk: Desk, message: str) -> None:
-    code, out, err = desk.fabric(*REFUSED[message])
+def test_wrong_arguments_are_refused_with_2(workspace: Workspace, message: str) -> None:
+    code, out, err = workspace.fabric(*REFUSED[message])
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_an_interrupted_run_reports_that_nothing_was_measured(desk: Desk) -> None:
-    assert desk.fabric(desk.study, "--nodes", "4", "--out", "run")[0] == 0
-    (desk.folder / "run" / "trials" / "000000.json").unlink()
-    list_anew(desk.folder / "run")
-    code, _, err = desk.fabric("run")
+def test_an_interrupted_run_reports_that_nothing_was_measured(workspace: Workspace) -> None:
+    assert workspace.fabric(workspace.study, "--nodes", "4", "--out", "run")[0] == 0
+    (workspace.folder / "run" / "trials" / "000000.json").unlink()
+    list_anew(workspace.folder / "run")
+    code, _, err = workspace.fabric("run")
     assert code == 2
     assert "run contains no measured fabric" in err
 
 
-def test_a_run_of_a_study_is_not_a_fabric(desk: Desk) -> None:
-    desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}))
-    desk.fabric(desk.study, "--out", "run")
-    second = desk.folder / "run" / "trials" / "000001.json"
+def test_a_run_of_a_study_is_not_a_fabric(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(latency_nodes={1: 2.0}))
+    workspace.fabric(workspace.study, "--out", "run")
+    second = workspace.folder / "run" / "trials" / "000001.json"
     rewrite(second, lambda record: record["order"]["workload"]["options"].pop("rounds"))
-    code, _, err = desk.fabric("run")
+    code, _, err = workspace.fabric("run")
     assert code == 2
     assert "not of one fabric" in err
     assert "nearmetal compare run" in err
@@ -246,51 +246,55 @@ OTHER_VERBS = {
 
 
 @pytest.mark.parametrize("verb", OTHER_VERBS)
-def test_verbs_that_compare_trials_point_to_the_fabric(desk: Desk, verb: str) -> None:
-    desk.fabric(desk.study, "--out", "run", "--no-bisection")
-    before = sorted((desk.folder / "run").rglob("*"))
-    (desk.folder / "ring.toml").write_text('[pattern]\nkind = "alltoall"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
+def test_verbs_that_compare_trials_point_to_the_fabric(workspace: Workspace, verb: str) -> None:
+    workspace.fabric(workspace.study, "--out", "run", "--no-bisection")
+    before = sorted((workspace.folder / "run").rglob("*"))
+    (workspace.folder / "ring.toml").write_text(
+        '[pattern]\nkind = "alltoall"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n'
+    )
     argv, code = OTHER_VERBS[verb]
     assert run(argv) == code
-    captured = desk.capsys.readouterr()
+    captured = workspace.capsys.readouterr()
     assert captured.out == ""
     assert "error: run is a fabric run" in captured.err
-    assert "hint: `nearmetal fabric run` reads it" in desk.flat(captured.err)
-    assert sorted((desk.folder / "run").rglob("*")) == before
+    assert "hint: `nearmetal fabric run` reads it" in workspace.flat(captured.err)
+    assert sorted((workspace.folder / "run").rglob("*")) == before
 
 
-def test_show_lists_its_launches_and_names_the_verb_that_reads_it(desk: Desk) -> None:
-    desk.fabric(desk.study, "--out", "run")
+def test_show_lists_its_launches_and_names_the_verb_that_reads_it(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "run")
     assert run(["show", "run"]) == 0
-    assert "nearmetal fabric run" in desk.capsys.readouterr().out
+    assert "nearmetal fabric run" in workspace.capsys.readouterr().out
 
 
-def test_names_in_a_foreign_run_cannot_inject_terminal_commands_or_markup(desk: Desk) -> None:
-    desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}), prefix="\x1b[2J<b>")
-    _, out, _ = desk.fabric(desk.study, "--out", "run", "--html", "page.html")
+def test_names_in_a_foreign_run_cannot_inject_terminal_commands_or_markup(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(latency_nodes={1: 2.0}), prefix="\x1b[2J<b>")
+    _, out, _ = workspace.fabric(workspace.study, "--out", "run", "--html", "page.html")
     assert "node ?[2J<b>1:" in out
     assert "\x1b" not in out
-    page = (desk.folder / "page.html").read_text()
+    page = (workspace.folder / "page.html").read_text()
     assert "\x1b" not in page
     assert "?[2J&lt;b&gt;1" in page
     assert "<b>" not in page
 
 
-def test_a_page_that_cannot_be_written_is_an_error(desk: Desk) -> None:
-    desk.fabric(desk.study, "--out", "run")
-    code, _, err = desk.fabric("run", "--html", "no/such/page.html")
+def test_a_page_that_cannot_be_written_is_an_error(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "run")
+    code, _, err = workspace.fabric("run", "--html", "no/such/page.html")
     assert code == 1
     assert "cannot write no/such/page.html" in err
-    code, _, err = desk.fabric(desk.study, "--html", ".", "--out", "other")
-    assert (code, (desk.folder / "other").exists()) == (1, False), "reported before anything is measured"
+    code, _, err = workspace.fabric(workspace.study, "--html", ".", "--out", "other")
+    assert (code, (workspace.folder / "other").exists()) == (1, False), "reported before anything is measured"
     assert "cannot write .: it is a directory" in err
 
 
-def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:
-    _, out, _ = desk.fabric(desk.study, "--nodes", "96", "--out", "run", "--no-bisection", "--html", "page.html")
+def test_a_large_fabric_fits_the_width_of_a_terminal(workspace: Workspace) -> None:
+    _, out, _ = workspace.fabric(
+        workspace.study, "--nodes", "96", "--out", "run", "--no-bisection", "--html", "page.html"
+    )
     assert "each character is the worst of 1.5 x 1.5 pairs" in out
     assert max(map(len, out.splitlines())) <= 80
-    assert (desk.folder / "page.html").stat().st_size < 1_000_000
+    assert (workspace.folder / "page.html").stat().st_size < 1_000_000
 
 
 # ---- on a real fabric

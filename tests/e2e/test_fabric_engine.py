@@ -100,18 +100,18 @@ def test_bad_rounds_are_refused_before_anything_is_measured(flavour: str, messag
     assert not engine.out.exists()
 
 
-def harmed(flavour: str, folder: Path, harm: str) -> tuple[tuple[str, str], ...]:
+def with_fault(flavour: str, folder: Path, fault: str) -> tuple[tuple[str, str], ...]:
     library = folder / "meddle.so"
     source = REPOSITORY / "tests" / "native" / "meddle.c"
     argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
     process.run(argv, timeout_s=600, check=True)
-    return (("LD_PRELOAD", str(library)), ("MEDDLE", harm))
+    return (("LD_PRELOAD", str(library)), ("MEDDLE", fault))
 
 
 @every_mpi
 def test_a_dying_rank_leaves_no_file(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    finished = engine.launch(text_of(3), ranks=3, environment=harmed(flavour, tmp_path, "die"))
+    finished = engine.launch(text_of(3), ranks=3, environment=with_fault(flavour, tmp_path, "die"))
     assert not finished.ok
     assert not finished.timed_out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["meddle.so", "rounds"]
@@ -120,7 +120,7 @@ def test_a_dying_rank_leaves_no_file(flavour: str, tmp_path: Path) -> None:
 @every_mpi
 def test_a_stalled_rank_is_named_by_its_partner(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    environment = harmed(flavour, tmp_path, "stop")
+    environment = with_fault(flavour, tmp_path, "stop")
     finished = engine.launch(text_of(2), "--patience", "1", ranks=2, environment=environment)
     # MPICH's launcher has to kill the stalled rank, and exits with whichever status arrives first.
     assert finished.exit_status in ({6, signal.SIGKILL} if flavour == "mpich" else {6}), finished.complaint()
@@ -133,7 +133,7 @@ def test_a_stalled_rank_is_named_by_its_partner(flavour: str, tmp_path: Path) ->
 @every_mpi
 def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    linger = harmed(flavour, tmp_path, "linger")  # 55 pings of 50 ms are longer than twice the patience
+    linger = with_fault(flavour, tmp_path, "linger")  # 55 pings of 50 ms are longer than twice the patience
     finished = engine.launch(text_of(2), "--bandwidth-iterations", "0", "--patience", "1", ranks=2, environment=linger)
     assert finished.ok, finished.complaint()
 

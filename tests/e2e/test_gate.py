@@ -20,7 +20,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from fake_runs import Kept, edit_study, rewrite
+from fake_runs import RunCache, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
@@ -51,7 +51,7 @@ iterations = 60
 
 
 @pytest.fixture
-def made(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def made(kept: RunCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return a function that makes a run with a name, in a separate working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

@@ -144,7 +144,7 @@ def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
 
 
-class OfTwoWindows(FourteenRuns):
+class TwoWindowRuns(FourteenRuns):
     """Runs of one bandwidth: from the ninth on a window has four times the messages, and takes four times as long."""
 
     def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
@@ -158,7 +158,7 @@ class OfTwoWindows(FourteenRuns):
 
 
 def test_another_window_size_is_not_a_change_of_bandwidth() -> None:
-    (series,) = (found := build_history(OfTwoWindows(), Metric.MEAN)).series
+    (series,) = (found := build_history(TwoWindowRuns(), Metric.MEAN)).series
     assert [round(point.level.value, 1) for point in series.points[:2] + series.points[8:10]] == [8.0, 8.0, 8.0, 8.0]
     assert found.marked == ()
 

@@ -33,8 +33,8 @@ def lab() -> Iterator[LabHost]:
 
 
 @pytest.fixture(scope="module")
-def known(lab: LabHost) -> labs.Known:
-    return labs.Known(lab)
+def known(lab: LabHost) -> labs.CachedLab:
+    return labs.CachedLab(lab)
 
 
 def order(
@@ -53,7 +53,7 @@ def median_ns(outcome: Outcome) -> float:
 
 
 @labs.LONG  # in `make test`: a machine of a cluster (test_lab_cluster.py)
-def test_a_machine_killed_in_a_trial_costs_only_that_trial(lab: LabHost, known: labs.Known) -> None:
+def test_a_machine_killed_in_a_trial_costs_only_that_trial(lab: LabHost, known: labs.CachedLab) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.extend(labs.carry_out(lab, order("native", seed=9))))
     thread.start()
@@ -67,7 +67,7 @@ def test_a_machine_killed_in_a_trial_costs_only_that_trial(lab: LabHost, known: 
 
 
 @labs.LONG  # in `make test`: machines of their own (test_lab_cluster.py)
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.Known) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.CachedLab) -> None:
     (first,) = known.outcomes(order("vf"))
     again, other = labs.carry_out(lab, order("vf"), order("vf", seed=6))
     assert first.status is TrialStatus.VALID, first.reason
@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
 
 
 @labs.LONG
-def test_moderation_dominates_the_function_and_tuning_closes_the_gap(known: labs.Known) -> None:
+def test_moderation_dominates_the_function_and_tuning_closes_the_gap(known: labs.CachedLab) -> None:
     outcomes = known.outcomes(*(order(path, rx_usecs=usecs) for usecs in (3, 0) for path in ("native", "vf")))
     native_default, vf_default, native_tuned, vf_tuned = map(median_ns, outcomes)
     # At rx-usecs 3 both drivers adapt their moderation and have two modes each: this holds in all of them.
@@ -95,7 +95,7 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
 
 
 @labs.LONG
-def test_blocking_ranks_sleep_until_their_message_arrives(known: labs.Known) -> None:
+def test_blocking_ranks_sleep_until_their_message_arrives(known: labs.CachedLab) -> None:
     polling, blocking = known.outcomes(order("native"), order("native", progress="blocking"))
     assert polling.status is blocking.status is TrialStatus.VALID, polling.reason or blocking.reason
     assert blocking.facts["mpi.progress"] == "blocking"

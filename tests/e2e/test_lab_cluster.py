@@ -43,8 +43,8 @@ def lab() -> Iterator[LabHost]:
 
 
 @pytest.fixture(scope="module")
-def known(lab: LabHost) -> labs.Known:
-    return labs.Known(lab)
+def known(lab: LabHost) -> labs.CachedLab:
+    return labs.CachedLab(lab)
 
 
 def order(path: str, *, seed: int = 1, mpi: str = "openmpi", operation: str = "latency", **options: Scalar) -> Order:
@@ -59,7 +59,7 @@ def median_ns(outcome: Outcome) -> float:
     return float(np.median(cell.ns[list(cell.value_ranks)][:, cell.warmup :]))
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.Known) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.CachedLab) -> None:
     (first,) = known.outcomes(order("vf", seed=5, rx_usecs=0))
     again, other = labs.carry_out(lab, *(order("vf", seed=seed, rx_usecs=0) for seed in (5, 6)))
     assert 20_000 < median_ns(first) < 100_000  # a time slice on a shared processor would be 4 ms
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
 
 
 @pytest.mark.parametrize("path", ["vf", *(["bridge", "macvlan", "tap"] if labs.WHOLE else [])])
-def test_every_path_is_built_on_both_machines(known: labs.Known, path: str) -> None:
+def test_every_path_is_built_on_both_machines(known: labs.CachedLab, path: str) -> None:
     (outcome,) = known.outcomes(order(path, seed=5, rx_usecs=0))
     assert 20_000 < median_ns(outcome) < 200_000
     assert {name.partition(".")[0] for name in outcome.proof.moved_packets} == {"n0", "n1"}
@@ -87,7 +87,7 @@ def test_three_nodes_reduce(lab: LabHost) -> None:
 
 
 @labs.LONG
-def test_the_wire_has_the_requested_delay(known: labs.Known) -> None:
+def test_the_wire_has_the_requested_delay(known: labs.CachedLab) -> None:
     near, far = known.outcomes(*(order("native", seed=5, rx_usecs=0, **delay) for delay in ({}, {"wire_delay_us": 50})))
     assert far.facts["lab.wire_delay_us"] == 50
     assert median_ns(far) - median_ns(near) > 2 * 40_000  # there and back, minus the wire's own delay

@@ -43,8 +43,8 @@ def median_ns(outcome: Outcome) -> float:
 
 
 @pytest.fixture(scope="module")
-def known(lab: LabHost) -> labs.Known:
-    return labs.Known(lab)
+def known(lab: LabHost) -> labs.CachedLab:
+    return labs.CachedLab(lab)
 
 
 # With these seeds guests hung for ever until each interrupt was delivered only once: docs/explanation/lab-stalls.md.
@@ -60,7 +60,9 @@ FEW = of("guest-vf", 2, WorkloadOrder("latency", "engine", dict(PING_PONG), prog
     [(FEW, 70), pytest.param(FUNCTION, 1000, marks=labs.LONG), pytest.param(VHOST, 1000, marks=labs.LONG)],
     ids=["guest-vf", "guest-vf for a second", "vhost for a second"],
 )
-def test_a_guest_carries_messages_and_its_exits_are_counted(known: labs.Known, wanted: Order, round_trips: int) -> None:
+def test_a_guest_carries_messages_and_its_exits_are_counted(
+    known: labs.CachedLab, wanted: Order, round_trips: int
+) -> None:
     (outcome,) = known.outcomes(wanted)
     assert median_ns(outcome) > 0
     assert decode(outcome)[0].ns.shape[1] >= round_trips
@@ -70,6 +72,6 @@ def test_a_guest_carries_messages_and_its_exits_are_counted(known: labs.Known, w
 
 
 @labs.LONG
-def test_the_function_in_a_guest_is_faster_than_vhost(known: labs.Known) -> None:
+def test_the_function_in_a_guest_is_faster_than_vhost(known: labs.CachedLab) -> None:
     function, vhost = known.outcomes(FUNCTION, VHOST)
     assert median_ns(function) < median_ns(vhost)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fake_runs import STUDY, Kept, edit_study, rewrite
+from fake_runs import STUDY, RunCache, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import ForeignFileError
 from nearmetal.store import sums, verify
@@ -325,7 +325,7 @@ def test_a_crash_between_a_record_and_its_line_is_not_damage(root: Path) -> None
         assert path.read_bytes() == whole
 
 
-def test_a_trial_of_another_run_is_refused(root: Path, kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_of_another_run_is_refused(root: Path, kept: RunCache, capsys: pytest.CaptureFixture[str]) -> None:
     other = kept.copy(Path("other"), STUDY.replace("seed = 3", "seed = 4"))
     for file in ("trials/000002.json", "samples/000002.parquet"):
         (root / file).write_bytes((other / file).read_bytes())

@@ -391,7 +391,7 @@ def test_on_a_terminal_rolling_back_far_machines_is_offered(
     far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_changed(far, state)
-    monkeypatch.setattr("sys.stdin", Typed("n\ny\ny\n"))
+    monkeypatch.setattr("sys.stdin", TypedTerminal("n\ny\ny\n"))
     with pytest.raises(UnfinishedError):
         settle_far(next(far.host.shells()))
     assert mtus(far) == ["1400", "1400"]
@@ -404,7 +404,7 @@ def test_on_a_terminal_rolling_back_far_machines_is_offered(
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 
 
-class Typed(io.StringIO):
+class TypedTerminal(io.StringIO):
     """A terminal with typed input."""
 
     def isatty(self) -> bool:

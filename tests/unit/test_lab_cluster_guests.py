@@ -174,7 +174,7 @@ def test_a_guests_random_numbers_follow_from_its_seed(served: str, monkeypatch: 
     assert stirred == [b"luck"]
 
 
-class Patient:
+class WaitingGuest:
     """A guest that has to be waited for."""
 
     def wait(self, answers: Callable[[], bool]) -> None:
@@ -195,7 +195,7 @@ def test_a_booted_guest_is_seeded_once_it_has_its_nic(monkeypatch: pytest.Monkey
     monkeypatch.setattr(nodes.ClusterShell, "add_node", lambda *_: None)
     monkeypatch.setattr(nodes.ClusterShell, "machines", ("n0", "n1"))
     monkeypatch.setattr(kvm, "stands", lambda: True)
-    monkeypatch.setattr(kvm, "managed", lambda *_: Patient())
+    monkeypatch.setattr(kvm, "managed", lambda *_: WaitingGuest())
     monkeypatch.setattr(remote, "read_all", lambda *_, **__: looks.pop())
     monkeypatch.setattr(remote, "stir", stir)
     known = nodes.ClusterShell(Seat(0, 2)).boot_guest("n1", ["-device", "vfio-pci"])

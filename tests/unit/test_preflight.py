@@ -46,7 +46,7 @@ knobs = { "nic.rx-usecs" = 4 }
 """
 
 
-class Refusing(FakeHost):
+class RefusingHost(FakeHost):
     """A host that refuses some paths before giving a shell, and records its orders."""
 
     kind = "local"
@@ -63,7 +63,7 @@ class Refusing(FakeHost):
 
 
 def test_every_part_of_a_study_is_tried_except_the_second_baseline() -> None:
-    host = Refusing(())
+    host = RefusingHost(())
     preflight(parse_study(STUDY, "s"), host, lambda _: None)
     paths, workloads, settings = map(set, zip(*host.asked, strict=True))
     assert (paths, workloads, settings) == ({"veth", "vf", "bridge"}, {"latency", "tcp"}, {"default", "absent"})
@@ -71,7 +71,7 @@ def test_every_part_of_a_study_is_tried_except_the_second_baseline() -> None:
 
 
 def test_declared_paths_try_every_workload_on_their_own_machines() -> None:
-    host = Refusing(())
+    host = RefusingHost(())
     declared = STUDY.replace('"local"', '"ssh"').replace('{ name = "vf" }', '{ name = "far", kind = "declared" }')
     preflight(parse_study(declared, "s"), host, lambda _: None)
     assert {workload for path, workload, _ in host.asked if path == "far"} == {"latency", "tcp"}
@@ -79,7 +79,7 @@ def test_declared_paths_try_every_workload_on_their_own_machines() -> None:
 
 def test_a_reason_is_reported_once_with_everything_it_applies_to() -> None:
     with pytest.raises(UnavailableError) as raised:
-        preflight(parse_study(STUDY, "s"), Refusing(("veth", "bridge")), lambda _: None)
+        preflight(parse_study(STUDY, "s"), RefusingHost(("veth", "bridge")), lambda _: None)
     assert raised.value.exit_code == 3
     assert "for 1 reason:" in raised.value.message
     assert raised.value.message.count("no such machine") == 1

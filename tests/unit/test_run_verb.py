@@ -47,7 +47,7 @@ def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None
     assert quick.words(1, 5.0) == "block 2 of at most 3", "a few seconds are not worth showing"
 
 
-class Clocked:
+class ClockedHost:
     """A host whose machines advanced 0.84 s in 27 s."""
 
     def reached(self) -> ClockProgress:
@@ -60,7 +60,7 @@ def test_the_machines_clock_is_shown_with_its_speed() -> None:
     assert virtual_words(None, 100.0) == ""
 
 
-@pytest.mark.parametrize(("host", "shown"), [(Clocked(), True), (object(), False)])
+@pytest.mark.parametrize(("host", "shown"), [(ClockedHost(), True), (object(), False)])
 def test_a_terminal_of_80_columns_has_room_for_the_clock(host: Host, shown: bool) -> None:
     study, _ = read_study(find_study(Path("sriov-gap")))
     screen = io.StringIO()

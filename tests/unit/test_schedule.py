@@ -40,7 +40,7 @@ def study(more: str = "", blocks: tuple[int, int] = (2, 4)) -> Study:
     return found.model_copy(update={"trials": trials})
 
 
-class Kept:
+class MemoryRun:
     """A run directory in memory."""
 
     root = "r"
@@ -91,7 +91,7 @@ class Scripted:
         self.closed += 1
 
 
-class InPairs(Scripted):
+class PairHost(Scripted):
     """Carries out two trials at a time."""
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
@@ -102,7 +102,7 @@ class InPairs(Scripted):
             yield self.answer(order)
 
 
-class Notes(Silent):
+class RecordingWatcher(Silent):
     """Records the calls to a watcher."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ def record(path: str, block: int, message: str = "valid", attempt: int = 1, of: 
 
 
 def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decided() -> None:
-    kept, notes, host = Kept(), Notes(), Scripted()
+    kept, notes, host = MemoryRun(), RecordingWatcher(), Scripted()
     assert run(study(), host, kept, notes) == Ending(4, (), 1)
     planned = [order for block in range(4) for order in plan.block(study(), block)]
     assert [one.order for one in kept.records] == planned
@@ -156,25 +156,27 @@ def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decid
 
 def test_a_run_ends_once_its_comparisons_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "decided", settles(after=2))
-    kept = Kept()
+    kept = MemoryRun()
     assert run(study(), Scripted(), kept) == Ending(3, (), 1)
     assert [len(kept.seen(block)) for block in range(4)] == [3, 3, 3, 0]
 
 
 def test_the_baseline_is_measured_under_both_names_for_the_minimum_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "decided", settles(after=0))
-    kept, notes = Kept(), Notes()
+    kept, notes = MemoryRun(), RecordingWatcher()
     assert run(study(), Scripted(), kept, notes) == Ending(2, (), 1)
     assert {path for path, _ in kept.seen(1)} == {VETH, TWIN}
     assert notes.blocks == [(0, 3, (TAP, VETH, TWIN)), (1, 2, (VETH, TWIN))]
 
 
 def test_a_path_that_failed_in_two_blocks_in_a_row_is_given_up() -> None:
-    kept = Kept()
+    kept = MemoryRun()
     failing = {(TAP, block, 1): "failed" for block in range(4)}
     assert run(study(blocks=(2, 6)), Scripted(failing), kept) == Ending(2, (OF_TAP,), 1)
     assert [len(kept.seen(block)) for block in range(3)] == [3, 3, 0]
-    assert run(study(blocks=(2, 2)), Scripted(failing), Kept()) == Ending(2, (OF_TAP,), 1)  # of the maximum of blocks
+    assert run(study(blocks=(2, 2)), Scripted(failing), MemoryRun()) == Ending(
+        2, (OF_TAP,), 1
+    )  # of the maximum of blocks
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_block_with_one_valid_attempt_has_not_failed() -> None:
 
 
 def test_a_launch_that_timed_out_is_repeated_once_after_the_block() -> None:
-    kept, notes = Kept(), Notes()
+    kept, notes = MemoryRun(), RecordingWatcher()
     script = {(TAP, 0, 1): "late", (VETH, 1, 1): "late", (VETH, 1, 2): "late", (TWIN, 1, 1): "failed"}
     run(study(), Scripted(script), kept, notes)
     assert sorted(kept.seen(0)[:3]) == [(TAP, 1), (VETH, 1), (TWIN, 1)]
@@ -219,35 +221,35 @@ def test_a_launch_that_timed_out_is_repeated_once_after_the_block() -> None:
 
 def test_a_second_attempt_counts_as_the_first_would_have() -> None:
     late = {(TAP, block, 1): "late" for block in range(4)}
-    assert run(study(), Scripted(late), Kept()) == Ending(4, (), 1)
+    assert run(study(), Scripted(late), MemoryRun()) == Ending(4, (), 1)
     done = [record(VETH, 0), record(TWIN, 0), record(TAP, 0, "late"), record(TAP, 0, "late", 2)]
-    kept = Kept(done)
+    kept = MemoryRun(done)
     run(study(), Scripted(), kept)
     assert len(kept.seen(0)) == 4  # there is no third
 
 
 def test_a_run_continues_where_its_records_end() -> None:
     done = [record(VETH, 0), record(TAP, 0, "late"), record(TWIN, 0, "failed")]
-    kept, notes = Kept(done), Notes()
+    kept, notes = MemoryRun(done), RecordingWatcher()
     assert run(study(), Scripted(), kept, notes) == Ending(4, (), 1)
     assert kept.seen(0) == [(VETH, 1), (TAP, 1), (TWIN, 1), (TAP, 2)]
     assert [number for number, _, _ in notes.blocks] == [1, 2, 3]
-    kept = Kept(done[:1])
-    run(study(), Scripted(), kept, notes := Notes())
+    kept = MemoryRun(done[:1])
+    run(study(), Scripted(), kept, notes := RecordingWatcher())
     assert notes.blocks[0] == (0, 2, (TAP, VETH, TWIN))
     assert sorted(kept.seen(0)) == [(TAP, 1), (VETH, 1), (TWIN, 1)]
-    whole = Kept(kept.records)
-    assert run(study(), Scripted(), whole, notes := Notes()) == Ending(4, (), 1)
+    whole = MemoryRun(kept.records)
+    assert run(study(), Scripted(), whole, notes := RecordingWatcher()) == Ending(4, (), 1)
     assert (whole.records, notes.blocks, notes.trials) == (kept.records, [], [])
 
 
 def test_each_invocation_carries_out_one_occasion() -> None:
-    kept = Kept()
+    kept = MemoryRun()
     of = study(blocks=(2, 3))
     assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 1)
     assert {one.order.block for one in kept.records} == {0, 1, 2}
     assert {one.outcome.facts[OCCASION] for one in kept.records} == {1}
-    assert run(of, Scripted(), kept, notes := Notes(), occasions=2) == Ending(3, (), 2)
+    assert run(of, Scripted(), kept, notes := RecordingWatcher(), occasions=2) == Ending(3, (), 2)
     assert {one.order.block for one in kept.records} == set(range(6))
     assert [one.outcome.facts[OCCASION] for one in kept.records] == [1] * 9 + [2] * 9
     assert [number for number, _, _ in notes.blocks] == [3, 4, 5]
@@ -261,7 +263,7 @@ def test_each_invocation_carries_out_one_occasion() -> None:
 
 
 def test_an_invocation_carries_out_no_more_blocks_than_requested() -> None:
-    kept = Kept()
+    kept = MemoryRun()
     of = study(blocks=(2, 4))
     assert run(of, Scripted(), kept, blocks=1) == Ending(1, (), 1, cut=True)
     assert {one.order.block for one in kept.records} == {0}
@@ -269,7 +271,7 @@ def test_an_invocation_carries_out_no_more_blocks_than_requested() -> None:
     assert run(of, Scripted(), kept, blocks=2) == Ending(2, (), 1, cut=True)
     assert run(of, Scripted(), kept, blocks=2, occasions=2) == Ending(4, (), 1), "all its blocks are complete"
     assert run(of, Scripted(), kept, blocks=3, occasions=2) == Ending(3, (), 2, cut=True)
-    whole = Kept()
+    whole = MemoryRun()
     run(of, Scripted(), whole)
     assert sorted(one.order.trial for one in whole.records) == sorted(one.order.trial for one in kept.records)[:12]
 
@@ -283,12 +285,12 @@ def test_interim_looks_of_an_occasion_use_its_own_blocks(monkeypatch: pytest.Mon
         return {OF_TAP} if len(looked[-1]) == 2 else set()
 
     monkeypatch.setattr(schedule, "decided", decided)
-    kept = Kept()
+    kept = MemoryRun()
     assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 1)
     assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 2)
     assert looked == [set(), {0}, {0, 1}] * 2 + [set(), {3}, {3, 4}]
     failing = {(TAP, block, 1): "failed" for block in (0, 1, 3)}
-    kept = Kept()
+    kept = MemoryRun()
     monkeypatch.setattr(schedule, "decided", lambda *_: set())
     assert run(of, Scripted(failing), kept, occasions=2).given_up == (OF_TAP,)
     assert run(of, Scripted(failing), kept, occasions=2).given_up == ()  # of its own blocks one failed
@@ -310,22 +312,22 @@ def test_the_baseline_is_measured_only_if_something_is_compared_with_it(monkeypa
     monkeypatch.setattr(schedule, "decided", lambda *_: {OF_TAP})
     rest = {(path, "allreduce", SETTING) for path in ALL}
     past = [record(path, 0, of=of) for path in (VETH, TAP)]
-    assert open_combinations(of, Kept(), past, before_block=1) == rest  # type: ignore[arg-type] # a run in memory
+    assert open_combinations(of, MemoryRun(), past, before_block=1) == rest  # type: ignore[arg-type] # a run in memory
     hopeless = [record(VETH, block, "failed", of=of) for block in (0, 1)]
     monkeypatch.setattr(schedule, "decided", lambda *_: set())
-    found = open_combinations(of, Kept(), hopeless, before_block=2)  # type: ignore[arg-type]
+    found = open_combinations(of, MemoryRun(), hopeless, before_block=2)  # type: ignore[arg-type]
     every = {(path, name, SETTING) for path in ALL for name in ("latency", "allreduce")}
     assert found == every - {(VETH, "latency", SETTING)}
-    assert open_combinations(of, Kept(), hopeless, before_block=1) == every  # type: ignore[arg-type] # judged by block 0
+    assert open_combinations(of, MemoryRun(), hopeless, before_block=1) == every  # type: ignore[arg-type] # judged by block 0
     nothing = {(TAP, name, SETTING) for name in ("latency", "allreduce")}
     monkeypatch.setattr(schedule, "decided", lambda *_: nothing)
     for block, wanted in ((0, every - nothing), (1, every - nothing), (2, set()), (4, every - nothing), (6, set())):
-        assert open_combinations(of, Kept(), [], before_block=block) == wanted  # type: ignore[arg-type]
+        assert open_combinations(of, MemoryRun(), [], before_block=block) == wanted  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("slots", [2, 3])
 def test_a_host_with_slots_measures_side_by_side(slots: int) -> None:
-    kept, host = Kept(), Scripted({(TAP, 0, 1): "late"}, slots=slots)
+    kept, host = MemoryRun(), Scripted({(TAP, 0, 1): "late"}, slots=slots)
     assert run(study(), host, kept) == Ending(4, (), 1)
     assert sorted(one.order.trial for one in kept.records) == sorted([*range(12), *host.asked[3:4]])
     assert kept.seen(0)[3:] == [(TAP, 2)]
@@ -345,13 +347,13 @@ def test_no_more_trials_run_at_once_than_the_host_has_slots() -> None:
             self.now -= 1
             return found
 
-    run(study(), Counting(slots=2), Kept())
+    run(study(), Counting(slots=2), MemoryRun())
     assert max(under_way) <= 2
 
 
 @pytest.mark.parametrize(("slots", "closed"), [(1, 0), (2, 1)])
 def test_an_error_of_the_host_is_raised_with_every_finished_trial_kept(slots: int, closed: int) -> None:
-    kept, host = Kept(), Scripted({(TAP, 1, 1): "boom"}, slots=slots)
+    kept, host = MemoryRun(), Scripted({(TAP, 1, 1): "boom"}, slots=slots)
     with pytest.raises(OSError, match="the host is gone"):
         run(study(), host, kept)
     assert len(kept.seen(0)) == 3
@@ -361,7 +363,7 @@ def test_an_error_of_the_host_is_raised_with_every_finished_trial_kept(slots: in
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_groups_are_carried_out_together(slots: int) -> None:
-    kept, host = Kept(), InPairs({(TAP, 0, 1): "late"}, slots=slots)
+    kept, host = MemoryRun(), PairHost({(TAP, 0, 1): "late"}, slots=slots)
     assert run(study(), host, kept) == Ending(4, (), 1)
     assert kept.seen(0)[3:] == [(TAP, 2)]
     assert len(kept.records) == 13
@@ -377,7 +379,7 @@ def test_a_trial_whose_samples_cannot_be_read_is_kept_as_failed(
         raise error
 
     monkeypatch.setattr(schedule, "decode", torn)
-    kept: Any = Kept()
+    kept: Any = MemoryRun()
     outcome = replace(ANSWERS["valid"], facts={"a": 1}, counters={"c": 2}, files={"f": b""}, launch_argv=("x",))
     found = schedule.keep(kept, record(TAP, 0).order, outcome, 2, "then")
     assert found.outcome == replace(outcome, status=TrialStatus.FAILED, reason="torn", hint="h", files={})
@@ -388,7 +390,7 @@ def test_a_trial_whose_samples_cannot_be_read_is_kept_as_failed(
 
 def test_a_trial_records_which_of_its_medians_equal_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "timers_of", lambda cells, facts: {"timer.x": f"{cells} {facts}"})
-    kept: Any = Kept()
+    kept: Any = MemoryRun()
     found = schedule.keep(kept, record(TAP, 0).order, replace(ANSWERS["valid"], facts={"a": 1}), 1, "then")
     assert found.outcome.facts == {"a": 1, "timer.x": "[] {'a': 1}"}
 
@@ -399,16 +401,16 @@ def test_the_time_of_a_record_has_no_fraction_and_its_zone() -> None:
 
 def test_a_trial_of_another_plan_does_not_count_as_done() -> None:
     """A version that draws its blocks in another order would skip trials that have another number there."""
-    kept = Kept()
-    run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
+    kept = MemoryRun()
+    run_study(study(), Scripted(), kept, RecordingWatcher(), blocks=1)  # type: ignore[arg-type]
     one, other = kept.records[:2]
     kept.records[0] = replace(one, order=replace(one.order, path=other.order.path))
     with pytest.raises(ForeignFileError, match=f"trial {one.order.trial} of r is not the one that is planned"):
-        run_study(study(), Scripted(), kept, Notes())  # type: ignore[arg-type]
+        run_study(study(), Scripted(), kept, RecordingWatcher())  # type: ignore[arg-type]
 
 
 def test_trials_record_a_version_other_than_the_runs_first() -> None:
     for version, recorded in ((nearmetal.__version__, None), ("0.0.9", nearmetal.__version__)):
-        kept = Kept(version=version)
-        run_study(study(), Scripted(), kept, Notes(), blocks=1)  # type: ignore[arg-type]
+        kept = MemoryRun(version=version)
+        run_study(study(), Scripted(), kept, RecordingWatcher(), blocks=1)  # type: ignore[arg-type]
         assert {one.outcome.facts.get("nearmetal.version") for one in kept.records} == {recorded}

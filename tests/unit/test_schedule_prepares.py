@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LONGER = STUDY.replace("max_blocks = 3", "max_blocks = 6")
 
 
-class Preparing(FakeHost):
+class PreparingHost(FakeHost):
     """Records the blocks of each preparation."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def test_a_host_prepares_the_certain_blocks_once_per_occasion(tmp_path: Path, mo
     monkeypatch.setattr("nearmetal.run.schedule.decided", lambda *_: set())
     study = parse_study(LONGER, "s")
     info = RunInfo(study.name, digest(LONGER), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
-    host = Preparing()
+    host = PreparingHost()
     with RunDir.create(tmp_path / "run", info, LONGER) as run:
         assert run_study(study, host, run, Silent(), occasions=2).blocks == 6
         assert run_study(study, host, run, Silent(), occasions=2).blocks == 6
