@@ -181,7 +181,7 @@ def test_a_collective_shows_the_slowest_rank_and_the_mean_but_osu_only_the_mean(
     assert [row.figure for row in table.rows] == [4.0]
 
 
-def test_osu_counts_the_iterations_that_its_mean_is_of(tmp_path: Path) -> None:
+def test_osu_counts_the_iterations_of_its_mean(tmp_path: Path) -> None:
     (table,) = osu_tables(stored(tmp_path / "run", late=3))
     assert table.rows[8][table.columns.index("Iterations")] == 20 - 5 - 3
 

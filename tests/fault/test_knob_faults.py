@@ -135,7 +135,7 @@ def test_an_exception_in_the_body_restores_everything(machine: KnobMachine, fold
     assert machine.state() == as_found
 
 
-def test_a_trial_whose_setting_somebody_put_back_meanwhile_does_not_count(machine: KnobMachine, folder: Path) -> None:
+def test_a_trial_whose_setting_was_reverted_meanwhile_does_not_count(machine: KnobMachine, folder: Path) -> None:
     """A driver's reset, or a program that knows the old value, left it as it was before: the trial counted."""
     as_found = machine.state()
     with pytest.raises(TrialError) as caught, hold(machine, ENDS, {"nic.rx-frames": 8}, folder):
@@ -188,8 +188,10 @@ def test_roll_back_leaves_and_names_values_changed_by_another_program(machine: K
     assert "nic.rx-usecs of eth1, which was 16, is 77: another program set it" in undone.foreign
 
 
-def test_what_somebody_set_since_it_was_saved_is_not_overwritten(machine: KnobMachine, folder: Path) -> None:
-    """It was written over, and the roll-back returned the value from before it without a word."""
+def test_a_value_set_by_another_program_since_the_snapshot_is_not_overwritten(
+    machine: KnobMachine, folder: Path
+) -> None:
+    """It was overwritten, and the roll-back silently restored the value from before it."""
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     machine.set_nic("eth1", rx_usecs="77")
     set_by_others = machine.state()
