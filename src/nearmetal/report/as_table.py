@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,8 @@ def _print(console: Console, table: Table) -> None:
     for columns in _parts(table, console.width):
         console.print()
         console.print(table.title, style="bold")
-        console.print(_drawn(table, columns, console.width))
+        with _wide_enough(console, _least(table, columns)):
+            console.print(_drawn(table, columns, console.width))
     if table.note:
         console.print(table.note)
     if shortened:
@@ -171,8 +173,7 @@ def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table
     roomy = sum(_needed(table, column) + 2 for column in columns) <= width
     drawn = rich.table.Table(box=box.SIMPLE_HEAD, padding=(0, 1 if roomy else 0, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
-        last_words = table.left > 1 and column == len(table.head) - 1
-        words_here = column < table.left or last_words
+        words_here = _of_words(table, [column])
         drawn.add_column(
             table.head[column],
             justify="left" if words_here else "right",
@@ -186,20 +187,40 @@ def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table
 
 
 def _parts(table: Table, width: int) -> list[list[int]]:
-    """Return groups of columns that fit the width, each with the first column; a table of words stays whole."""
+    """Return groups of columns that fit the width, each with the columns of words that tell rows apart."""
     everything = list(range(len(table.head)))
-    if table.left > 1:
+    if table.left > 1 and (_least(table, everything) <= width or _of_words(table, everything)):
         return [everything]
-    first = min(_needed(table, 0), _FIRST_COLUMN)
-    parts, used = [[0]], first
-    for column in everything[1:]:
-        needed = _needed(table, column) + 1
-        if len(parts[-1]) > 1 and used + needed > width:
-            parts.append([0])
-            used = first
-        parts[-1].append(column)
-        used += needed
+    lead = everything[: table.left]
+    parts = [lead]
+    for column in everything[table.left :]:
+        if len(parts[-1]) > table.left and _least(table, [*parts[-1], column]) > width:
+            parts.append(lead)
+        parts[-1] = [*parts[-1], column]
     return parts
+
+
+def _of_words(table: Table, columns: Sequence[int]) -> bool:
+    """Return whether columns hold words alone, which are broken where they do not fit; a figure never is."""
+    return all(column < table.left or (table.left > 1 and column == len(table.head) - 1) for column in columns)
+
+
+def _least(table: Table, columns: Sequence[int]) -> int:
+    """Return the width below which figures in these columns would be cut."""
+    longest = _LONGEST_VERDICT if table.left > 1 else _FIRST_COLUMN
+    needed = [min(_needed(table, one), longest) if _of_words(table, [one]) else _needed(table, one) for one in columns]
+    return sum(needed) + len(needed) - 1
+
+
+@contextmanager
+def _wide_enough(console: Console, least: int) -> Iterator[None]:
+    """Let a table be wider than a terminal too narrow for its figures, whose lines then break, whole."""
+    width = console.width
+    console.width = max(width, least)
+    try:
+        yield
+    finally:
+        console.width = width
 
 
 _LONGEST_VERDICT = max(map(len, _STYLES))

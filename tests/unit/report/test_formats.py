@@ -71,6 +71,20 @@ def test_many_paths_are_split_into_tables_that_fit(tmp_path: Path) -> None:
     assert all(text.count(name) >= 3 for name in names)
 
 
+@pytest.mark.parametrize("width", [80, 60, 30])
+def test_no_terminal_is_too_narrow_for_a_figure(tmp_path: Path, width: int) -> None:
+    """Three ratios of 16 letters and the name of a path leave no room for the verdict in 80 columns."""
+    study = ONE_SIZE.replace('name = "shm"', 'name = "shared-memory"\nkind = "shm"')
+    cost = {**COST, "shared-memory": 0.0019}
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5, cost=cost)), distributions=False)
+    told = "Counters during"  # what follows are names, which may be broken anywhere
+    wide, narrow = (_terminal(view, columns).partition(told)[0] for columns in (300, width))
+    figure = re.compile(r"(?<![\w.])[\d.]+\d(?![\w.])")
+    for shown in (*figure.findall(wide), "undecided", "faster", "< 0.001"):
+        assert narrow.count(shown) >= wide.count(shown), shown
+    assert width < 80 or max(map(len, narrow.splitlines())) <= width
+
+
 def test_the_brief_report_holds_levels_and_verdicts_only(view: View) -> None:
     text = _terminal(view, brief=True)
     assert "Verdicts" in text
