@@ -74,6 +74,9 @@ def test_two_runs_have_a_chart_of_what_each_path_costs(tmp_path: Path) -> None:
     assert len(re.findall("<title>", chart)) == 15, "five paths at three sizes"
     tap = [y for title, y in heights.items() if title.startswith("tap ")]
     assert max(tap) < min(y for title, y in heights.items() if not title.startswith("tap ")), "a lower rate costs more"
+    told = re.findall(r"<title>tap [^:]+: ([\d.]+) \[([\d.]+)\.\.([\d.]+)\], worse", chart)
+    assert len(told) == 3
+    assert all(1.9 < float(low) < float(at) < float(high) < 2.1 for at, low, high in told), "on the axis' scale"
 
 
 def test_thirty_runs_are_listed_in_one_table_with_the_worst_first(thirty: Path) -> None:

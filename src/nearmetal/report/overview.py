@@ -25,6 +25,7 @@ from nearmetal.report.markup import Markup, element, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from nearmetal.units import by_key, format_size
 
@@ -201,26 +202,27 @@ def _marks(
 
 
 def _reading(view: View, cell: Cell) -> list[tuple[PathEntry, str]]:
-    """Return what a column says in words: a line a path, and the noise."""
+    """Return what a column says in words: a line a path, and the noise; costs, as the axis has them."""
     lines = [
-        (entry, _line(one, one.comparison))
+        (entry, _line(cell, one, one.comparison))
         for entry in view.shown_paths
         if (one := cell.of(entry.label)) and one.comparison
     ]
     again = [entry for entry in view.paths if entry.again]
     if cell.noise and cell.noise.estimate.interval:
-        noise = cell.noise.estimate
-        lines += [(entry, f"noise {words.ratio(noise.ratio)} [{words.ratio_span(noise.interval)}]") for entry in again]
+        lines += [(entry, f"noise {_cost_in_words(cell, cell.noise.estimate)}") for entry in again]
     return lines
 
 
-def _line(one: PathCell, found: CellComparison) -> str:
+def _line(cell: Cell, one: PathCell, found: CellComparison) -> str:
     p99 = found.estimates.get(Metric.P99)
-    tail = f", p99 {words.ratio(p99.ratio)}" if p99 and math.isfinite(p99.ratio) else ""
-    mean = found.headline
-    return (
-        f"{words.short(one.path)} {words.ratio(mean.ratio)} [{words.ratio_span(mean.interval)}]{tail}: {found.verdict}"
-    )
+    tail = f", p99 {words.ratio(cost(p99.ratio, cell))}" if p99 and math.isfinite(p99.ratio) else ""
+    return f"{words.short(one.path)} {_cost_in_words(cell, found.headline)}{tail}: {found.verdict}"
+
+
+def _cost_in_words(cell: Cell, estimate: RatioEstimate) -> str:
+    at, *span = ends(cell, estimate)
+    return f"{words.ratio(at)} [{words.ratio_span(Interval(min(span), max(span), 0.95) if span else None)}]"
 
 
 def sections(view: View, href: Callable[[Cell], str | None]) -> Markup:
@@ -295,8 +297,9 @@ def _paths_by_size(
         entry = entries[one.cell.path]
         x = xs[sizes.index(one.cell.message_bytes)] + gap * (entry.number - (len(entries) - 1) / 2)
         low, high = _spread(one)
-        middle = y(1.0 / one.found.ratio if one.shown.rate else one.found.ratio)
-        said = f"{one.cell}: {words.ratio(one.found.ratio)} [{words.ratio_span(one.found.interval)}], {one.standing}"
+        at = 1.0 / one.found.ratio if one.shown.rate else one.found.ratio
+        middle = y(at)
+        said = f"{one.cell}: {words.ratio(at)} [{words.ratio_span(Interval(low, high, 0.95))}], {one.standing}"
         yield whisker(entry, x, y(low), y(high))
         yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=said)
         last[entry.label] = (entry, middle)

@@ -133,6 +133,10 @@ def test_the_first_chart_draws_a_rate_as_a_cost(tmp_path: Path) -> None:
     assert tap.comparison
     assert overview.cost(tap.comparison.headline.ratio, cell) == pytest.approx(2.4, rel=0.05)
     assert overview.cost(tap.comparison.headline.ratio, cell) == 1 / tap.comparison.headline.ratio
+    # What pointing at the chart shows has the axis' scale: cost, and its interval in ascending order.
+    drawn = overview.picture(view, "bw", view.cells, lambda _: "#")
+    at, low, high = (float(one) for one in re.findall(r">tap ([\d.]+) \[([\d.]+)\.\.([\d.]+)\]", drawn)[0])
+    assert 2.3 < low < at < high < 2.5
 
 
 def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
