@@ -169,7 +169,7 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
 def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) -> tuple[GateCell, ...]:
     """Judge every cell of the base by one figure."""
     floors = {cell: _floor(pair, fresh, cell) for cell in pair.base.cells}
-    judged = [cell for cell in pair.base.cells if cell.path != pair.question.control]
+    judged = [cell for cell in pair.base.cells if cell.path != pair.question.control and _applies(pair, cell)]
     recorded = dict(
         zip(judged, judge_family([_difference(pair, pair.run, cell, None) for cell in judged]), strict=True)
     )
@@ -177,7 +177,7 @@ def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) 
     if fresh is not None:
         again = [_difference(pair, fresh, cell, floors[cell]) if cell in suspects else None for cell in judged]
         renewed = dict(zip(judged, judge_family(again), strict=True))
-        decided |= {cell: renewed[cell] for cell in suspects}
+        decided |= {cell: renewed[cell] for cell in suspects if cell in renewed}
     elif any(floor is not None for floor in floors.values()):
         with_floors = judge_family([_difference(pair, pair.run, cell, floors[cell]) for cell in judged])
         decided = dict(zip(judged, with_floors, strict=True))
@@ -186,6 +186,12 @@ def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) 
         _cell(pair, source[cell], cell, decided.get(cell), recorded.get(cell) if cell in suspects else None)
         for cell in pair.base.cells
     )
+
+
+def _applies(pair: RunPair, cell: CellId) -> bool:
+    """Return whether a cell has the figure: a launch of a few samples has a mean alone, and is no claim's."""
+    sides = [side.cells[cell] for side in (pair.base, pair.run) if cell in side.cells]
+    return any(one.ns or one.refused for one in sides)
 
 
 def suspects(gate: Gate) -> tuple[CellId, ...]:
