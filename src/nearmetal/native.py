@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
@@ -73,12 +74,21 @@ def build(recipe: Recipe) -> Path:
     program = cache_dir() / "programs" / f"{recipe.name}-{fingerprint(recipe)}"
     if program.exists():
         return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with (program.parent / f"{recipe.name}.lock").open("w") as lock:
+    with _opened(program.parent / f"{recipe.name}.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             _compile(recipe, program)
     return program
+
+
+def _opened(lock: Path) -> IO[str]:
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return lock.open("w")
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot build programs in {lock.parent}: {error.strerror}", hint="XDG_CACHE_HOME can name another place"
+        ) from error
 
 
 def _prebuilt(folder: Path, recipe: Recipe) -> Path:

@@ -97,3 +97,14 @@ def test_an_mpi_without_a_compiler_is_unavailable_unless_programs_are_ready(
     ready.touch()
     monkeypatch.setenv("NEARMETAL_PREBUILT", str(ready.parent))
     assert build_program(bare, "toy", "toy") == ready
+
+
+def test_a_cache_that_cannot_be_written_is_named(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that is mounted read-only ended `run`, `tune` and `doctor` in a traceback."""
+    (site / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site / "file"))
+    with pytest.raises(
+        UnavailableError, match=r"cannot build programs in .*file/nearmetal/programs: Not a dir"
+    ) as error:
+        native.build(native.Recipe("toy", "toy"))
+    assert error.value.hint == "XDG_CACHE_HOME can name another place"

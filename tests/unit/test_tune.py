@@ -11,6 +11,7 @@ import pytest
 from bench.support.surface import Simulation, Surface, read_recording
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.report.tuning import sentences
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import parse_study
@@ -20,7 +21,7 @@ from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race, RacePlan, survivors
-from nearmetal.tune.search import Laboratory, confirm, search
+from nearmetal.tune.search import Confirmation, Laboratory, confirm, search
 from nearmetal.tune.space import AS_FOUND, Axis, Space
 
 if TYPE_CHECKING:
@@ -241,6 +242,28 @@ class TestRace:
 
         with pytest.raises(TrialError, match="present setting failed twice in block 0: no MPI"):
             search(Laboratory(SPACE, broken, LATENCY, 1), Race(SPACE, seed=1), max_trials=50)
+
+    def test_a_search_whose_settings_all_failed_compares_nothing(self) -> None:
+        """A full disk kept every setting from being held; that no setting seemed better was the answer, with exit 0."""
+        laboratory = _laboratory()
+        inner = laboratory.measure
+
+        def shaky(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if setting and fails(setting):
+                raise TrialError("cannot write the journal: No space left on device\nlast words")
+            yield from inner(setting, block)
+
+        laboratory.measure = shaky
+        fails: Callable[[Mapping[str, str]], bool] = lambda _: True  # noqa: E731
+        with pytest.raises(TrialError, match="every setting that was tried failed, so none was compared with the pres"):
+            search(laboratory, Grid(SPACE, blocks=3, seed=1), max_trials=500)
+        fails = lambda setting: "nic.mtu" in setting  # noqa: E731
+        found = search(laboratory, Grid(SPACE, blocks=3, seed=1), max_trials=500)
+        said = sentences(SPACE, found, Confirmation(recommended=False, reason="none"))[-1]
+        assert said == (
+            "4 settings left the search after a failure; the last was: "
+            "cannot write the journal: No space left on device"
+        )
 
 
 class TestConfirmation:

@@ -88,6 +88,11 @@ class SearchResult:
     trials: int
     blocks: int
 
+    @property
+    def failures(self) -> int:
+        """Return how many trials failed; their settings left the search."""
+        return sum(note.cost is None for note in self.notes)
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
@@ -196,7 +201,7 @@ def search(
 ) -> SearchResult:
     """Run a method until it ends or `max_trials` are spent; a block that has begun is finished.
 
-    `watch` is given each block as it ends.
+    `watch` is given each block as it ends. Raise TrialError when every setting failed: nothing was compared.
     """
     notes: list[TrialNote] = []
     blocks = 0
@@ -207,7 +212,11 @@ def search(
         method.tell({note.point: note.cost for note in told})
         if watch:
             watch(SearchStep(blocks, laboratory.trials, tuple(told), method.recommend(), method.standing()))
-    return SearchResult(method.recommend(), tuple(notes), laboratory.trials, blocks)
+    found = SearchResult(method.recommend(), tuple(notes), laboratory.trials, blocks)
+    if notes and found.failures == len(notes):
+        said = f"every setting that was tried failed, so none was compared with the present one: {notes[-1].reason}"
+        raise TrialError(said, hint="mend that, then start a new search")
+    return found
 
 
 def step_line(space: Space, step: SearchStep) -> str:
