@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from nearmetal.cli import doctor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -23,3 +28,12 @@ def test_a_missing_program_gets_a_fix_for_this_package_manager(
     (line,) = [one for one in doctor._programs() if one.what == "cc"]
     assert not line.ok
     assert line.fix == message
+
+
+def test_a_home_in_which_nothing_can_be_built_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every needed check passed on a read-only home, where no study can run."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    line = doctor.attempted("programs", doctor._built)
+    assert (line.ok, line.needed) == (False, True)
+    assert "cannot build programs in" in line.detail

@@ -16,6 +16,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from nearmetal import native
 from nearmetal.cli.values import format_option
 from nearmetal.errors import ExitCode, NearmetalError
 from nearmetal.hosts.lab.lab import find_emulator
@@ -23,6 +24,7 @@ from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.packages import fix_here
 from nearmetal.paths.table import PATHS
+from nearmetal.paths.tap import RELAY
 from nearmetal.report.terminal import Console
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
@@ -51,7 +53,7 @@ class CheckLine:
 def command(form: str) -> int:
     """Check what is missing on this machine and print the command that fixes it. Exits with 3 if no study can run."""
     namespaces = attempted("namespaces", lambda: _with_shell(lambda one: f"made and removed below {one.scratch}"))
-    findings = [*_programs(), namespaces, *_paths(), *_mpi(), _wire()]
+    findings = [*_programs(), attempted("programs", _built), namespaces, *_paths(), *_mpi(), _wire()]
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -75,6 +77,11 @@ def _programs() -> list[CheckLine]:
         where = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
         findings.append(CheckLine(program, where is not None, where or "not found", fix_here(program)))
     return findings
+
+
+def _built() -> str:
+    """Build the smallest of nearmetal's programs, unless it is there: without them no study runs."""
+    return f"built in {native.build(RELAY).parent}"
 
 
 def _paths() -> list[CheckLine]:
