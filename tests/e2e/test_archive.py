@@ -111,9 +111,7 @@ def test_an_archive_that_would_unpack_to_too_much_is_refused(root: Path, capsys:
 
 
 @pytest.mark.parametrize("size", [-(10**12), "7", 7.5, None])
-def test_a_size_that_is_no_number_of_bytes_is_refused(
-    root: Path, size: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_size_is_refused(root: Path, size: object, capsys: pytest.CaptureFixture[str]) -> None:
     """A negative size would let other files unpack to more than the archive's limit in total."""
     nearmetal(["archive", "r", "r.nmrun"])
     with zipfile.ZipFile("r.nmrun") as opened:

@@ -250,7 +250,7 @@ def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys
     assert "--tail-margin 'much' is not a percentage" in capsys.readouterr().err
 
 
-def test_boots_of_the_lab_that_differ_are_no_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differing_boots_of_the_lab_are_not_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, boots in (("old", (0.97, 1.0, 1.03)), ("new", (1.05, 1.08, 1.11))):
         study = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 12").replace("max_blocks = 8", "max_blocks = 12")
         make_run(tmp_path / name, Recipe(study=study, blocks=12, boots=boots))

@@ -136,7 +136,7 @@ def test_an_exception_in_the_body_restores_everything(machine: KnobMachine, fold
 
 
 def test_a_trial_whose_setting_was_reverted_meanwhile_does_not_count(machine: KnobMachine, folder: Path) -> None:
-    """A driver's reset, or a program that knows the old value, left it as it was before: the trial counted."""
+    """After a driver's reset, or a program that restored the old value, the trial counted."""
     as_found = machine.state()
     with pytest.raises(TrialError) as caught, hold(machine, ENDS, {"nic.rx-frames": 8}, folder):
         machine.set_nic("eth1", rx_frames="32")
@@ -246,8 +246,8 @@ def test_only_one_session_per_host(machine: KnobMachine, folder: Path) -> None:
     assert machine.writes == []
 
 
-def test_a_block_that_is_to_be_locked_keeps_other_sessions_out(machine: KnobMachine, folder: Path) -> None:
-    """A search's launches of the present setting took no lock, so those of another search set knobs beside them."""
+def test_a_locked_block_excludes_other_sessions(machine: KnobMachine, folder: Path) -> None:
+    """A search's launches of the present setting took no lock, so another search could set knobs meanwhile."""
     with hold(machine, ENDS, {}, folder), host_lock(folder):
         pass
     with (

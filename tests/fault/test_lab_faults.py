@@ -132,7 +132,7 @@ def test_a_panic_shows_the_console_without_the_stack(host: lab.LabHost, monkeypa
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
-def test_an_endless_machine_meets_its_time_limit(
+def test_an_endless_machine_is_stopped_at_its_time_limit(
     emulator: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
@@ -320,7 +320,7 @@ def test_a_terminated_run_leaves_no_machine_no_memory_and_no_lock(
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
-def test_an_endless_boot_meets_its_limit_in_processor_time(
+def test_an_endless_boot_is_stopped_at_its_limit_of_processor_time(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)

@@ -49,7 +49,7 @@ def test_the_import_is_cheap_and_complete() -> None:
         nm.nope  # noqa: B018 (the access is the test)
 
 
-def test_trials_hold_every_attempt(run: nm.Run) -> None:
+def test_trials_include_every_attempt(run: nm.Run) -> None:
     trials = run.trials.to_dicts()
     assert len(trials) == 36 + 2
     assert [one["status"] for one in trials[:4]] == ["failed", "failed", "failed", "valid"]
@@ -57,7 +57,7 @@ def test_trials_hold_every_attempt(run: nm.Run) -> None:
     assert trials[3]["attempt"] == 2
 
 
-def test_samples_are_what_the_store_holds(run: nm.Run) -> None:
+def test_samples_match_the_store(run: nm.Run) -> None:
     frame = run.samples(trial=5, message_bytes=8)
     assert frame.columns[-6:] == ("rank", "iteration", "warmup", "flags", "begin_ns", "ns")
     table = frame.to_arrow()

@@ -47,8 +47,8 @@ def test_the_shipped_cases_match_the_docs_page() -> None:
     assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
 
 
-def test_the_doubt_about_shared_processors_states_the_errors_of_the_cases_that_are_kept() -> None:
-    """It stated those of cases that had been measured anew since."""
+def test_the_doubt_about_shared_processors_states_the_errors_of_the_stored_cases() -> None:
+    """It stated those of cases that had been measured again since."""
     by_program: dict[str, list[float]] = defaultdict(list)
     for case in validated_cases():
         if case.case_class == SHARED:

@@ -60,7 +60,7 @@ def test_an_exception_in_the_thread_is_raised_in_the_caller(elsewhere: int) -> N
     entered.close()
 
 
-def test_a_process_that_is_gone_cannot_be_entered() -> None:
+def test_the_namespaces_of_an_ended_process_cannot_be_entered() -> None:
     with pytest.raises(FileNotFoundError):
         NamespaceThread(2**22 + 1, ("net",))
 

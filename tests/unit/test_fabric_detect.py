@@ -279,7 +279,7 @@ def test_links_share_rounds_where_they_can() -> None:
 # ---- tables
 
 
-def test_tables_hold_each_direction_where_it_belongs() -> None:
+def test_tables_have_each_direction_in_its_place() -> None:
     pairs = Pairs(3, np.array([0]), np.array([2]), np.array([5.0]), np.array([7.0]), np.array([9.0]))
     assert latency_table(pairs)[0, 2] == latency_table(pairs)[2, 0] == 5.0
     assert (window_table(pairs)[0, 2], window_table(pairs)[2, 0]) == (7.0, 9.0)

@@ -127,7 +127,7 @@ class Machines:
         ((("a", "n0"), ("a", "n1")), 2),  # two machines restored from one snapshot
     ],
 )
-def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], ...], computers: int) -> None:
+def test_machines_are_distinguished_by_their_kernels(names: tuple[tuple[str, str], ...], computers: int) -> None:
     shell = Machines(*names)
     found = sharing_facts(shell, shell.machines)  # type: ignore[arg-type]
     assert found == {"nodes.computers": computers, "nodes.processors": 4}

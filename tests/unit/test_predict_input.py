@@ -142,7 +142,7 @@ PATTERN = '[pattern]\nkind = "halo"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n'
 
 @pytest.mark.parametrize("other", ["cg.toml", "trace"])
 def test_a_pattern_does_not_count_as_a_launch_of_another_program(tmp_path: Path, model: str, other: str) -> None:
-    """Two programs were replayed in turn: a median between both, and an interval from one to the other."""
+    """Two programs were replayed alternately: a median between both, and an interval from one to the other."""
     (tmp_path / "halo.toml").write_text(PATTERN)
     (tmp_path / "cg.toml").write_text(PATTERN.replace("halo", "cg"))
     error = refused(predict, str(tmp_path / other), str(tmp_path / "halo.toml"), "--on", model)

@@ -269,7 +269,7 @@ def test_requesting_the_measured_number_of_processors_changes_nothing() -> None:
 
 
 def test_a_doubt_with_different_shares_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """It was repeated for each path in the same words."""
+    """It was repeated identically for each path."""
     tell_doubts({path: [Doubt("it is so", "mend it", share)] for path, share in (("native", 0.5), ("vf", 1.0))})
     assert capsys.readouterr().err.splitlines() == ["warning: it is so", "hint: mend it"]
 

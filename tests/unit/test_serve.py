@@ -380,7 +380,7 @@ def test_the_script_sends_the_etag_and_gets_not_modified(client: TestClient) -> 
     assert 'src="/static/live.js"' in page
 
 
-def test_progress_in_words(tmp_path: Path) -> None:
+def test_progress_is_described_in_words(tmp_path: Path) -> None:
     empty = make_run(tmp_path / "empty", Recipe(study=SMALL, blocks=0))
     assert sentence(progress(empty, [])) == "No trial has ended yet; 5 to 8 blocks of 6 trials are planned."
     fails = Recipe(study=SMALL, blocks=2, fails=lambda order, attempt: order.path.label == "tap")

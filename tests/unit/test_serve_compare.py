@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir() if one.name != "base")
 
 
-def test_what_differs_between_runs_is_named_with_both_values(tmp_path: Path) -> None:
+def test_differences_between_runs_are_named_with_both_values(tmp_path: Path) -> None:
     edited = SMALL.replace("iterations = 1000", "iterations = 900") + "# edited\n"
     assert edited.count("900") == 1
     base = make_run(tmp_path / "base", Recipe(study=SMALL, blocks=3))

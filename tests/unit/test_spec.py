@@ -87,7 +87,7 @@ def test_a_missing_or_binary_study_is_refused(tmp_path: Path) -> None:
         read_study(tmp_path / "b.toml")
 
 
-def test_a_block_holds_every_combination_once_and_the_baseline_twice() -> None:
+def test_a_block_has_every_combination_once_and_the_baseline_twice() -> None:
     study = parse_study(GOOD, "t")
     labels = sorted(order.path.label for order in plan.block(study, 0))
     assert labels == ["bridge", "veth", "veth" + AGAIN]
@@ -122,7 +122,7 @@ def test_the_reference_page_matches_the_models() -> None:
 PACED = GOOD.replace("[[workload]]\n", "[[workload]]\npace = 'random'\n", 1)
 
 
-def test_random_pauses_cover_the_longest_moderation_that_the_study_knows() -> None:
+def test_random_pauses_cover_the_longest_moderation_in_the_study() -> None:
     def pause_us(text: str) -> object:
         return plan.block(parse_study(text, "t"), 0)[0].workload.options.get("pace_us")
 

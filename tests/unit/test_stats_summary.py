@@ -130,7 +130,7 @@ def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
     return (1e6 + 1e4 * values).astype(np.int64)
 
 
-def test_a_percentile_lies_between_the_samples_of_its_ranks() -> None:
+def test_a_percentile_is_between_the_samples_of_its_ranks() -> None:
     """Of the samples 1 to 100 each is its own rank; 95 % of the median are between the 40th and the 61st."""
     found = quantile(np.arange(1, 101), 0.5)
     assert found.value_ns == 50.5

@@ -207,7 +207,7 @@ def test_boots_without_spread_inside_differ_by_the_whole_spread() -> None:
 
 
 def test_no_look_counts_equality_as_less_likely_than_even() -> None:
-    """A one-sided p-value of over a half counts as a half at every look, whatever the spending makes of it."""
+    """A one-sided p-value above 0.5 counts as 0.5 at every look, whatever the alpha spending gives."""
     asked: list[float] = []
 
     def overall(p: float) -> float:

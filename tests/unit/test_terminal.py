@@ -157,7 +157,7 @@ HOSTILE = f"=1+1 {ATTACK}<script>"
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose every free text is an attack."""
+    """A run in which every free text is an attack."""
     few = "\n[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
     root, text = make_run(tmp_path_factory.mktemp("hostile") / "run", STUDY + few), HOSTILE
 

@@ -113,7 +113,7 @@ def test_iperf3_counts_what_the_server_received(name: str) -> None:
     assert _imported(json.dumps(report) + "\n")[0].cells[0].ns.shape == (1, len(report["intervals"]))
 
 
-def test_the_mean_of_iperf3_is_the_rate_of_the_whole() -> None:
+def test_the_mean_of_iperf3_is_the_overall_rate() -> None:
     """The mean time of intervals' rates is that of their harmonic mean: 15 MB/s instead of 20."""
     report = json.loads(data("iperf3-3.12-tcp.json"))
     report["intervals"] = _iperf3_intervals([1_000_000, 3_000_000])
@@ -127,7 +127,7 @@ def test_the_mean_of_iperf3_is_the_rate_of_the_whole() -> None:
     assert 2**30 / ns.mean() == pytest.approx(drawn.mean() / 0.1 / 1e9)
 
 
-def test_time_of_iperf3_without_a_byte_belongs_to_the_part_that_it_holds_up() -> None:
+def test_iperf3_time_without_data_counts_for_the_delayed_part() -> None:
     report = json.loads(data("iperf3-3.12-tcp.json"))
     report["intervals"] = _iperf3_intervals([0, 600_000, 0, 0, 900_000, 0])
     cell = _imported(json.dumps(report) + "\n")[0].cells[0]
@@ -151,7 +151,7 @@ def test_an_iperf3_error_is_reported_verbatim() -> None:
         iperf3.parse(data("iperf3-3.12-error.json"))
 
 
-def test_sockperf_log_holds_whole_round_trips() -> None:
+def test_a_sockperf_log_has_complete_round_trips() -> None:
     packets = sockperf.parse_full_log(data("sockperf-3.7-full-log-first-200.csv"))
     summary = sockperf.parse_summary(data("sockperf-3.7-pp.txt"))
     assert packets.message_bytes == 64

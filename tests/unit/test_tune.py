@@ -334,8 +334,8 @@ class TestConfirmation:
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")
 
-    def test_figures_that_a_launch_does_not_hold_are_left_out_and_named(self) -> None:
-        """A median in the gap between two modes is refused: the search ended in a KeyError, or took it for cut."""
+    def test_figures_that_a_launch_lacks_are_left_out_and_named(self) -> None:
+        """A median in the gap between two modes is refused: the search ended in a KeyError, or cut the trial."""
 
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             yield "ping/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
@@ -355,7 +355,7 @@ class TestConfirmation:
         assert made.to_native is not None
         assert made.to_native[1].value == pytest.approx(1.4, rel=0.01)
 
-    def test_a_limit_of_a_figure_that_only_the_present_setting_has_is_not_kept(self) -> None:
+    def test_a_limit_on_a_figure_that_only_the_present_setting_has_is_not_met(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             yield "ping/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
             if not setting:
@@ -370,7 +370,7 @@ class TestConfirmation:
                 "better on" if kept else "better, but not shown to keep its limit in ping/8/med"
             )
 
-    def test_a_block_without_any_figure_that_weighs_is_a_failure(self) -> None:
+    def test_a_block_without_any_weighted_figure_is_a_failure(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
             yield "ping/8/mean", 100.0 + block
             if not setting or block % 2:
@@ -481,7 +481,7 @@ name = "latency"
 
 
 class Recalled:
-    """Launches that found what they are told, one after the other."""
+    """Launches that return the given facts, one after another."""
 
     def __init__(self, *facts: dict[str, Scalar]) -> None:
         self.facts = list(facts)
@@ -501,7 +501,7 @@ def recalled(*facts: dict[str, Scalar], present: Mapping[str, str]) -> tuple[Rec
     return launches, StudyTrials(study, study.tune, study.tune.searches[0], launches, present)  # type: ignore[arg-type]
 
 
-def test_a_present_value_that_changes_during_a_search_is_told() -> None:
+def test_a_present_value_that_changes_during_a_search_is_reported() -> None:
     """Each setting was compared with the present one of its moment, and only the last value was kept."""
     facts: list[dict[str, Scalar]] = [{"knob.was.nic.gro": was, "knob.was.nic.mtu": "1500"} for was in ("on", "off")]
     _, trials = recalled(*facts, present={"nic.gro": "on", "nic.mtu": AS_FOUND})

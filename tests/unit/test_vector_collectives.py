@@ -65,7 +65,7 @@ def sent(schedule: Schedule) -> tuple[int, int]:
     [
         (CallKind.GATHER, 100, (11, 1100)),  # was a tree, 2000 B; that of a root with 6000 B and more never ended
         (CallKind.GATHER, 8192, (11, 90_112)),
-        (CallKind.SCATTER, 100, (11, 1100)),  # had messages that nobody received
+        (CallKind.SCATTER, 100, (11, 1100)),  # had messages that no rank received
         (CallKind.SCATTER, 8192, (11, 90_112)),
         (CallKind.ALLGATHER, 100, (22, 14_300)),  # was 48 messages of 158,400 B
         (CallKind.ALLGATHER, 8192, (48, 1_081_344)),  # was 12 times as many bytes

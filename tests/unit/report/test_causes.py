@@ -133,7 +133,7 @@ def test_without_device_interrupts_no_timer_is_named(recorded: RunDir, shown: Vi
 
 
 @pytest.mark.parametrize("workload", ["latency", "latency-random"])
-def test_a_workload_with_other_placement_is_no_evidence(recorded: RunDir, shown: View, workload: str) -> None:
+def test_a_workload_with_another_placement_is_not_evidence(recorded: RunDir, shown: View, workload: str) -> None:
     def placed_otherwise(record: TrialRecord) -> TrialRecord:
         order = record.order
         if order.workload.label != workload or (order.setting == "default" and workload == "latency"):

@@ -85,7 +85,7 @@ def test_no_terminal_is_too_narrow_for_a_figure(tmp_path: Path, width: int) -> N
     assert width < 80 or max(map(len, narrow.splitlines())) <= width
 
 
-def test_the_brief_report_holds_levels_and_verdicts_only(view: View) -> None:
+def test_the_brief_report_has_only_levels_and_verdicts(view: View) -> None:
     text = _terminal(view, brief=True)
     assert "Verdicts" in text
     assert "latency: mean" in text
@@ -102,7 +102,7 @@ def test_a_refused_percentile_is_never_shown_as_a_number(tmp_path: Path) -> None
     assert "needs n >= 368" in cell["paths"][0]["p99"]["refused"]
 
 
-def test_csv_holds_unrounded_figures_of_every_path_and_cell(view: View) -> None:
+def test_csv_has_unrounded_figures_of_every_path_and_cell(view: View) -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv.render(view))))
     assert len(rows) == 3 * 6
     for row, (cell, one) in zip(rows, ((c, p) for c in view.cells for p in c.paths), strict=True):

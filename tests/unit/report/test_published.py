@@ -68,7 +68,7 @@ def test_direction_is_judged_by_our_interval(theirs: float, ours: tuple[float, .
     assert published.agreement(theirs, ratio(*ours)) == agrees  # type: ignore[arg-type]
 
 
-def test_crossovers_lie_between_neighbouring_sizes() -> None:
+def test_crossovers_are_between_neighbouring_sizes() -> None:
     assert published.crossovers([(64, 1.4), (128, 1.2), (256, 1.001), (512, 0.9), (1024, 0.8)]) == [(128, 512)]
     assert published.crossovers([(64, 1.4), (128, 1.2)]) == []
 

@@ -1,4 +1,4 @@
-"""Every form in which a run leaves nearmetal holds the same figures: those of its samples, computed here anew.
+"""Every output format has the same figures: those of the samples, computed independently here.
 
 The reference uses numpy and the definitions of docs/explanation/statistics.md and docs/reference/engine.md alone.
 """
@@ -226,7 +226,7 @@ def same(shown: object, true: float | None) -> bool:
 # ---- the forms
 
 
-def test_json_holds_the_figures_of_the_samples(runs: tuple[RunDir, RunDir]) -> None:
+def test_json_has_the_figures_of_the_samples(runs: tuple[RunDir, RunDir]) -> None:
     report: dict[str, Any] = json.loads(as_json.render(build_view(runs[0], distributions=False)))
     figures = truth(runs[0])
     assert len(report["cells"]) == len(figures)
@@ -244,7 +244,7 @@ def test_json_holds_the_figures_of_the_samples(runs: tuple[RunDir, RunDir]) -> N
                     assert estimate is None or same(estimate["ratio"], ratio(key, figures[key], metric)), key
 
 
-def test_csv_holds_the_same_as_json(runs: tuple[RunDir, RunDir]) -> None:
+def test_csv_has_the_same_figures_as_json(runs: tuple[RunDir, RunDir]) -> None:
     view = build_view(runs[0], distributions=False)
     report: dict[str, Any] = json.loads(as_json.render(view))
     rows = list(csv.DictReader(io.StringIO(as_csv.render(view))))
@@ -267,7 +267,7 @@ def test_csv_holds_the_same_as_json(runs: tuple[RunDir, RunDir]) -> None:
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
-def test_tables_hold_the_same_rounded(runs: tuple[RunDir, RunDir], form: str) -> None:
+def test_tables_have_the_same_figures_rounded(runs: tuple[RunDir, RunDir], form: str) -> None:
     text = {"markdown": as_markdown.render, "latex": as_latex.render}[form](build_view(runs[0], distributions=False))
     lines = text.replace("\\_", "_").splitlines()
     for key, paths in truth(runs[0]).items():
@@ -282,8 +282,8 @@ def test_tables_hold_the_same_rounded(runs: tuple[RunDir, RunDir], form: str) ->
             assert any(row.search(line) for line in lines[start : start + 12]), (key, metric)
 
 
-def test_gate_and_history_hold_the_same_in_the_same_unit(runs: tuple[RunDir, RunDir]) -> None:
-    """The unit of a plain time is that of a run's first launch, under whichever name of the baseline it was."""
+def test_gate_and_history_have_the_same_figures_in_the_same_unit(runs: tuple[RunDir, RunDir]) -> None:
+    """The unit of a plain time is that of a run's first launch, under either name of the baseline."""
     run, base = runs
     assert next(one for one in run.trials() if one.order.workload.label == "ft").order.path.label == "veth" + AGAIN
     gate: dict[str, Any] = json.loads(gate_as_json.render(judge_runs(run, base)))
@@ -335,7 +335,9 @@ def gate_unit(gate: dict[str, Any], key: Key) -> str:
     )
 
 
-def test_show_holds_what_compare_compares(runs: tuple[RunDir, RunDir], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_has_the_figures_that_compare_uses(
+    runs: tuple[RunDir, RunDir], capsys: pytest.CaptureFixture[str]
+) -> None:
     """A trial's figures have the unit of the report, and a median is refused by the margin of the study."""
     run = runs[0]
     seen = set()

@@ -90,7 +90,7 @@ def test_means_exclude_what_comparisons_exclude(one: Waterfall) -> None:
     assert one.mean_ns == pytest.approx(one.untraced_ns, rel=0.05)  # the same samples, traced and not
 
 
-def test_an_untraced_workload_with_another_pace_is_no_reference(tmp_path: Path) -> None:
+def test_an_untraced_workload_with_another_pace_is_not_a_reference(tmp_path: Path) -> None:
     (found,) = waterfalls(_run(tmp_path / "run", {"pace_us": 500}))
     assert found.untraced_ns is None
 
@@ -229,7 +229,7 @@ def test_a_launch_is_traced_and_tracing_is_reset() -> None:
     assert shell.asked == ["start", "stop", "formats", "ls", "dd", "dd", "forget"]
 
 
-def test_a_launch_is_not_traced_unless_asked() -> None:
+def test_a_launch_is_traced_only_on_request() -> None:
     shell = _Shell(works=True)
     with tracing.recorded(shell, _order(option=False)) as files:  # type: ignore[arg-type]
         pass
