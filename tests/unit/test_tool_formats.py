@@ -74,6 +74,15 @@ def test_iperf3_leaves_omitted_intervals_out() -> None:
     assert report.retransmits >= 0
 
 
+def test_the_first_interval_of_iperf3_after_omitted_ones_has_its_own_time() -> None:
+    """Iperf 3.12 says 1.03 s of one that ends 0.53 s after the omitted one: 398,458,880 bytes took 1.012695 s."""
+    (found,) = _imported(data("iperf3-3.12-two-streams-omit.json").decode())
+    cell = found.cells[0]
+    assert cell.ns.shape == (1, 2)
+    assert 2**30 / cell.ns.mean() == pytest.approx(398_458_880 / 1.012695e9, rel=1e-5)
+    assert cell.begin_ns.tolist()[0] == [0, pytest.approx(0.498e9, rel=0.01)]
+
+
 def test_iperf3_udp_has_no_retransmits() -> None:
     report = iperf3.parse(data("iperf3-3.12-udp.json"))
     assert (report.protocol, report.retransmits) == ("udp", -1)

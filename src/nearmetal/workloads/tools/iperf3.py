@@ -103,11 +103,7 @@ def _report(raw: dict[str, object]) -> Report:
         streams=_count(test["num_streams"]),
         reverse=bool(test.get("reverse")),
         block_bytes=_count(test["blksize"]),
-        intervals=tuple(
-            ReportInterval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
-            for one in sums
-            if not one.get("omitted")
-        ),
+        intervals=tuple(_interval(one) for one in sums if not one.get("omitted")),
         received_bit_s=_number(received["bits_per_second"]) * (1.0 if "sum_received" in end else _arrived(received)),
         retransmits=_count(sent.get("retransmits", -1), least=-1),
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
@@ -115,6 +111,16 @@ def _report(raw: dict[str, object]) -> Report:
     if report.received_bit_s == 0:
         raise ValueError("nothing was received")
     return report
+
+
+def _interval(raw: dict[str, object]) -> ReportInterval:
+    """Return an interval; the first that is kept after omitted ones (-O) begins at 0, as its end is counted.
+
+    A client of 3.12 tells it a start of before and as many seconds as it and the omitted one took together.
+    """
+    start_s, seconds, moved = _number(raw["start"]), _number(raw["seconds"]), _count(raw["bytes"])
+    end_s = _number(raw.get("end", start_s + seconds))
+    return ReportInterval(start_s, seconds, moved) if seconds <= end_s else ReportInterval(0.0, end_s, moved)
 
 
 def _arrived(sent: dict[str, object]) -> float:
