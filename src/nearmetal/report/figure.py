@@ -97,9 +97,11 @@ def _why_nothing(of: ChartKind) -> str:
 def _datum(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:
     where = (of.group.workload, of.group.operation, of.group.setting, cell.message_bytes, one.path)
     if of.kind != COST:
-        level = one.levels[Metric(of.kind)]
+        metric, shown = Metric(of.kind), cell.shown
+        level = one.levels[metric]
         ends = (level.interval.low, level.interval.high) if level.interval else (None, None)
-        return None if level.value is None else DataPoint(*where, cell.shown.name, cell.shown.unit, level.value, *ends)
+        what = f"{words.metric(metric, shown)}, {shown.name}"
+        return None if level.value is None else DataPoint(*where, what, shown.unit, level.value, *ends)
     estimate = one.comparison.estimates.get(HEADLINE) if one.comparison else None
     if estimate is None:
         return None

@@ -18,7 +18,7 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.results.paths import build_view
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.rundir import RunDir
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import ONE_SIZE, STUDY, Recipe, make_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -75,6 +75,17 @@ def test_pgfplots_output_has_every_point_with_its_interval(root: Path, tmp_path:
     assert text.count(" += (0,") == text.count(" -= (0,") == len(rows) == 15
     assert "symbolic x coords={8 B,1 KiB,64 KiB}" in text
     assert all(f"{float(row['value']):.6g}" in text for row in rows)
+
+
+def test_a_chart_for_pgfplots_says_which_figure_it_shows(tmp_path: Path) -> None:
+    """A p99 is no bandwidth without more ado, and the one of a rate is that of the slowest hundredth."""
+    study = ONE_SIZE.replace('name = "latency"', 'name = "bw"')
+    made = make_run(tmp_path / "run", Recipe(study=study, blocks=2))
+    for what, name in (("mean", "mean"), ("p99", "p99 of the durations")):
+        _plot(made.root, what, "-o", tmp_path / "fig.tex")
+        assert f"ylabel={{{name}, bandwidth, MB/s}}" in (tmp_path / "fig.tex").read_text()
+        rows = csv.DictReader((tmp_path / "fig.csv").read_text().splitlines())
+        assert {row["figure"] for row in rows} == {f"{name}, bandwidth"}
 
 
 def test_names_cannot_inject_tex(tmp_path: Path) -> None:
