@@ -313,7 +313,7 @@ static void keep_largest(struct place *kept, double sign, struct place candidate
     kept[k] = candidate;
 }
 
-static void no_places(struct place kept[2][CHARGES]) {
+static void clear_places(struct place kept[2][CHARGES]) {
     for (int k = 0; k < CHARGES; k++) {
         kept[0][k] = (struct place){-1.0, 0.0};
         kept[1][k] = (struct place){2.0, 0.0};
@@ -325,7 +325,7 @@ static void find_charges(struct mg *mg, struct place charges[2][CHARGES]) {
     const struct level *level = &mg->level[mg->top];
     const int64_t n = INT64_C(1) << mg->top;
     struct place here[2][CHARGES];
-    no_places(here);
+    clear_places(here);
     for (int z = 0; z < level->n[2]; z++) {
         for (int y = 0; y < level->n[1]; y++) {
             const int64_t line = (mg->place[2] * level->n[2] + z) * n + mg->place[1] * level->n[1] + y;
@@ -341,7 +341,7 @@ static void find_charges(struct mg *mg, struct place charges[2][CHARGES]) {
     }
     struct place(*all)[2][CHARGES] = run_allocate(mg->run, (size_t)mg->run->ranks, sizeof here);
     MPI_Allgather(here, 4 * CHARGES, MPI_DOUBLE, all, 4 * CHARGES, MPI_DOUBLE, MPI_COMM_WORLD);
-    no_places(charges);
+    clear_places(charges);
     for (int rank = 0; rank < mg->run->ranks; rank++)
         for (int k = 0; k < CHARGES; k++) {
             keep_largest(charges[0], 1.0, all[rank][0][k]);

@@ -287,7 +287,7 @@ static int lines_of(struct sp *sp, int d, int slab) {
 
 /* Send `values` carried values to rank `to`, and receive those of the next cell from rank `from`. All ranks do so at
  * once around a ring: the receive is posted first, so that no blocking send can deadlock. */
-static void hand_over(struct sp *sp, int to, int from, int tag, int values, int values_next) {
+static void pass_carried(struct sp *sp, int to, int from, int tag, int values, int values_next) {
     double *const given = sp->carried;
     MPI_Request request;
     sp->carried = sp->carried_next;
@@ -302,13 +302,13 @@ static void solve_lines(struct sp *sp, int d) {
     for (int slab = 0; slab <= last; slab++) {
         const int values = forward(sp, cell_in_slab(sp, d, slab), d, sp->carried);
         if (slab < last)
-            hand_over(sp, sp->ahead[d], sp->behind[d], TAG_FORWARD, values, lines_of(sp, d, slab + 1) * FORWARD);
+            pass_carried(sp, sp->ahead[d], sp->behind[d], TAG_FORWARD, values, lines_of(sp, d, slab + 1) * FORWARD);
     }
     memset(sp->carried, 0, (size_t)lines_of(sp, d, last) * BACK * sizeof(double));
     for (int slab = last; slab >= 0; slab--) {
         const int values = backward(cell_in_slab(sp, d, slab), d, sp->carried);
         if (slab > 0)
-            hand_over(sp, sp->behind[d], sp->ahead[d], TAG_BACK, values, lines_of(sp, d, slab - 1) * BACK);
+            pass_carried(sp, sp->behind[d], sp->ahead[d], TAG_BACK, values, lines_of(sp, d, slab - 1) * BACK);
     }
 }
 

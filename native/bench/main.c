@@ -45,7 +45,7 @@ static int refuse_ranks(MPI_Comm comm, const struct op *op) {
 
 /* Check on rank 0 before anything is measured and tell every rank. Not by a broadcast: one-way messages leave Open
  * MPI's shared memory in a state in which small collectives take a fifth longer until the launch ends. */
-static int refuse_out(MPI_Comm comm, const char *path) {
+static int refuse_output(MPI_Comm comm, const char *path) {
     int rank, error = 0;
     MPI_Comm_rank(comm, &rank);
     if (rank == 0 && !sample_file_probe(path))
@@ -98,7 +98,7 @@ static int run(MPI_Comm comm, const struct options *options) {
         return launch_refuse(comm, EXIT_ARGUMENTS, "--sync is none, barrier or window, not '%s'", sync_name);
     int status = refuse_ranks(comm, op);
     if (status == 0)
-        status = refuse_out(comm, options->out);
+        status = refuse_output(comm, options->out);
     if (status != 0)
         return status;
     struct cell cells[OPTIONS_MAX_SIZES] = {{0}};

@@ -40,7 +40,7 @@ static int open_tap(const char *name) {
 }
 
 /* Forward all frames that wait on `from`. Returns 0, or -1 when the device is gone. */
-static int carry(int from, int to) {
+static int forward_frames(int from, int to) {
     static char frame[FRAME_BYTES];
     for (;;) {
         ssize_t length = read(from, frame, sizeof frame);
@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
             return 1;
         }
         for (int i = 0; i < 2; i++) {
-            if (ends[i].revents & POLLIN && carry(ends[i].fd, ends[1 - i].fd) < 0) {
+            if (ends[i].revents & POLLIN && forward_frames(ends[i].fd, ends[1 - i].fd) < 0) {
                 perror("nmrelay: a tap device failed");
                 return 1;
             }

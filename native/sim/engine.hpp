@@ -97,7 +97,7 @@ class Engine {
     struct alignas(kLine) Rank {
         // The first cache line holds all that most incoming messages need.
         Ps clock = 0, compute = 0;
-        Ps compute_at_recv = 0; // what it had computed when it last received: its path has gone cold since
+        Ps compute_at_recv = 0; // what it had computed when it last received: its path has become cold since
         List posted, unexpected;
         std::uint32_t slot_base = 0, program = 0, left = 0, wait_set = kNone, pc = 0;
         State state = State::kComputing;
@@ -151,7 +151,7 @@ class Engine {
         Ps tx_free = 0, rx_free = 0;
     };
     struct SharedQueue {
-        std::uint32_t used = 0, refused = 0; // refused: how many are to come again
+        std::uint32_t used = 0, refused = 0; // refused: how many are to be sent again
         Ps refill_at = kNever, last_ready = 0;
     };
     struct Context { // a collective in progress on one rank
@@ -165,7 +165,7 @@ class Engine {
         bool granted = false; // the process has paid for the next round, whatever it does now
     };
     struct MeasuredCall { // of all ranks, in a collective that takes as long as it was measured to take
-        std::uint32_t come = 0;
+        std::uint32_t arrived = 0;
         Ps last = 0; // when the latest so far arrived
     };
     static constexpr std::uint32_t kInternalSlots = 3; // behind the program's: blocking send, receive, collective

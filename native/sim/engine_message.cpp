@@ -415,7 +415,7 @@ void Engine::advance(std::uint32_t index) {
             post_send(rank, world_rank(comm, rank, static_cast<std::uint32_t>(round.send_to)), tag,
                       2 * comm.context + 1, round.send_bytes, false, index | kContextOwner);
         c.posting = false;
-        if (round.open) // what has come is looked at when all is posted
+        if (round.open) // arrivals are handled when all is posted
             continue;
         if (c.outstanding > 0) {
             if (r.state == State::kWaiting && progresses(r, now_))

@@ -119,7 +119,7 @@ void Engine::enter_measured(std::uint32_t rank, const Op &op, std::uint32_t cont
     r.state = State::kWaiting;
     const auto at = measured_calls_.try_emplace({context, seq, static_cast<std::uint32_t>(op.collective)}).first;
     at->second.last = std::max(at->second.last, r.clock);
-    if (++at->second.come < job_->ranks) {
+    if (++at->second.arrived < job_->ranks) {
         yield_core(rank);
         return;
     }

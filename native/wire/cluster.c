@@ -100,7 +100,7 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
 /* Under the lock: a sender that had seen this node would lower its promise, and no node would raise it again. */
 void cluster_leave(struct member *m) {
     lock(m);
-    m->me->gone = 1;
+    m->me->has_left = 1;
     m->me->promise_ns = NEVER_NS;
     unlock(m);
     cluster_wake_ready(m);
@@ -177,11 +177,11 @@ void cluster_send(struct member *m, int to, int64_t now_ns, const struct header 
     if (header->arrival_ns < now_ns + m->lookahead_ns)
         wire_die("a frame travels for %lld ns, less than the lookahead", (long long)(header->arrival_ns - now_ns));
     struct watch seen = {0};
-    while (!fits(ring, bytes) && !peer->gone)
+    while (!fits(ring, bytes) && !peer->has_left)
         if (!cluster_wait_for_room(m, to, &seen))
             return;
     lock(m);
-    if (peer->gone) {
+    if (peer->has_left) {
         unlock(m);
         return;
     }

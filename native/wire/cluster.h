@@ -36,7 +36,7 @@ struct node {
     _Atomic int64_t need_ns;                  /* the grant that it waits for */
     _Atomic uint32_t sleeping;                /* 1 while no other node is about to wake it */
     _Atomic uint32_t wake;                    /* the word that it sleeps on */
-    _Atomic uint32_t gone;
+    _Atomic uint32_t has_left;
     _Atomic int32_t pid;
 };
 

@@ -73,7 +73,7 @@ static void visit(unsigned vcpu, void *insns) {
         granted_ns = cluster_granted_ns(machine.member.shared, machine.member.self);
     }
     cluster_drain(&machine.member);
-    const int64_t due_ns = machine_know(granted_ns - 1);
+    const int64_t due_ns = machine_set_known(granted_ns - 1);
     const int64_t next_ns = most(end_ns, least(granted_ns - 1, now_ns + step_ns(now_ns)));
     run_for(vcpu, next_ns - now_ns);
     if (due_ns < end_ns) {
@@ -103,7 +103,7 @@ static bool wait_until_known(CPUState *cpu, int64_t event_ns) {
     }
     const int64_t granted_ns = cluster_granted_ns(m->shared, m->self);
     cluster_drain(m);
-    machine_know(granted_ns - 1);
+    machine_set_known(granted_ns - 1);
     return kept_lock;
 }
 
@@ -114,7 +114,7 @@ static bool leap(CPUState *cpu) {
         const int64_t now_ns = machine_now_ns(), event_ns = ahead_ns < 0 ? NEVER_NS : now_ns + ahead_ns;
         if (least(event_ns, machine_next_frame_ns(NULL)) > machine.known_ns)
             return wait_until_known(cpu, event_ns);
-        machine_know(machine.known_ns);
+        machine_set_known(machine.known_ns);
         if (event_ns > machine.known_ns)
             return true; /* a frame goes first: it is set now, or was dropped */
     }

@@ -65,7 +65,7 @@ struct look {
     bool inside;
 };
 
-static int look_in(struct dl_phdr_info *object, size_t bytes, void *data) {
+static int search_object(struct dl_phdr_info *object, size_t bytes, void *data) {
     (void)bytes;
     struct look *look = data;
     for (int i = 0; i < object->dlpi_phnum; i++) {
@@ -80,7 +80,7 @@ static int look_in(struct dl_phdr_info *object, size_t bytes, void *data) {
 /* Return whether these bytes belong to QEMU's own program file. */
 static bool in_program(const void *from, size_t bytes) {
     struct look look = {(uintptr_t)from, bytes, 0, false};
-    dl_iterate_phdr(look_in, &look);
+    dl_iterate_phdr(search_object, &look);
     return look.inside;
 }
 

@@ -15,7 +15,7 @@ enum { FAKE_BYTES = 1 << 16, GIVEN = 0x12345678, LOW_MOST = 0xffff };
 static _Alignas(64) uint8_t fake[FAKE_BYTES];
 
 /* Return the one place of a value of `bytes` bytes in the fake, or end the process. */
-static size_t only_place(const char *what, uint64_t value, size_t bytes) {
+static size_t find_only_place(const char *what, uint64_t value, size_t bytes) {
     size_t found = FAKE_BYTES;
     for (size_t i = 0; i + bytes <= FAKE_BYTES; i += bytes) {
         if (memcmp(fake + i, &value, bytes) != 0)
@@ -32,12 +32,12 @@ static size_t only_place(const char *what, uint64_t value, size_t bytes) {
 void layout_find(void) {
     memset(fake, 0, sizeof fake);
     cpu_exit(fake);
-    at.low = only_place("the request to leave", LOW_MOST, sizeof(uint16_t)) - sizeof(uint16_t);
+    at.low = find_only_place("the request to leave", LOW_MOST, sizeof(uint16_t)) - sizeof(uint16_t);
     memset(fake, 0, sizeof fake);
     icount_prepare_for_run(fake, GIVEN);
-    at.budget = only_place("the budget", GIVEN, sizeof(int64_t));
-    at.extra = only_place("the rest of the budget", GIVEN - LOW_MOST, sizeof(int64_t));
-    if (only_place("the count", LOW_MOST, sizeof(uint16_t)) != at.low)
+    at.budget = find_only_place("the budget", GIVEN, sizeof(int64_t));
+    at.extra = find_only_place("the rest of the budget", GIVEN - LOW_MOST, sizeof(int64_t));
+    if (find_only_place("the count", LOW_MOST, sizeof(uint16_t)) != at.low)
         wire_die("this QEMU is unknown: the instruction count is not next to the request to leave");
 }
 

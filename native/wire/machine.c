@@ -67,7 +67,7 @@ int64_t machine_next_frame_ns(void *unused) {
     return first < second ? first : second;
 }
 
-int64_t machine_know(int64_t known_ns) {
+int64_t machine_set_known(int64_t known_ns) {
     if (known_ns < machine.known_ns)
         wire_die("a grant of %lld ns follows one of %lld ns", (long long)known_ns, (long long)machine.known_ns);
     machine.known_ns = known_ns;
@@ -111,7 +111,7 @@ static void on_arrival(void *unused) {
     for (int i = 0; i < NETWORKS; i++)
         for (struct frame *frame; (frame = port_take(&machine.port[i], now_ns));)
             deliver(i, frame);
-    machine_know(machine.known_ns);
+    machine_set_known(machine.known_ns);
 }
 
 /* ---- beginning and end ---- */

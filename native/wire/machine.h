@@ -45,7 +45,7 @@ void machine_begin(int64_t clock_ns);
 void machine_end(void);
 /* All arrivals until `known_ns` are known now: pass them on, and set the timer for the first. Return when that is due.
  * */
-int64_t machine_know(int64_t known_ns);
+int64_t machine_set_known(int64_t known_ns);
 /* The earliest frame that has arrived. */
 int64_t machine_next_frame_ns(void *unused);
 

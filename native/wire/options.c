@@ -33,7 +33,7 @@ static struct number {
     {"loss1", 0, 1000000, 0},
 };
 
-static struct number *number_named(const char *key) {
+static struct number *find_number(const char *key) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].key, key))
             return &numbers[i];
@@ -41,7 +41,7 @@ static struct number *number_named(const char *key) {
 }
 
 static void read_number(const char *key, const char *text) {
-    struct number *number = number_named(key);
+    struct number *number = find_number(key);
     if (!number)
         wire_die("unknown argument '%s'", key);
     char *end = NULL;
@@ -73,7 +73,7 @@ static struct link link_of(const char *suffix) {
     const char *const names[] = {"delay", "rate", "queue", "loss"};
     for (int i = 0; i < 4; i++) {
         snprintf(key, sizeof key, "%s%s", names[i], suffix);
-        values[i] = number_named(key)->value;
+        values[i] = find_number(key)->value;
     }
     return (struct link){
         .delay_ns = values[0], .rate_mbps = values[1], .queue_bytes = values[2], .loss_ppm = values[3]};
@@ -92,19 +92,19 @@ static int cores(void) {
 void options_read(struct options *options, int count, char **arguments) {
     for (int i = 0; i < count; i++)
         read_one(options, arguments[i]);
-    options->node = (int)number_named("node")->value;
-    options->nodes = (int)number_named("nodes")->value;
+    options->node = (int)find_number("node")->value;
+    options->nodes = (int)find_number("nodes")->value;
     wire_set_node(options->node);
-    options->seed = (uint64_t)number_named("seed")->value;
-    options->guests = number_named("guests")->value != 0;
-    options->person = number_named("person")->value != 0;
-    options->fuzz = (uint64_t)number_named("fuzz")->value;
-    options->spin_ns = cores() > 1 ? number_named("spin")->value : 0;
-    options->patience_s = number_named("patience")->value;
+    options->seed = (uint64_t)find_number("seed")->value;
+    options->guests = find_number("guests")->value != 0;
+    options->person = find_number("person")->value != 0;
+    options->fuzz = (uint64_t)find_number("fuzz")->value;
+    options->spin_ns = cores() > 1 ? find_number("spin")->value : 0;
+    options->patience_s = find_number("patience")->value;
     options->link[0] = link_of("");
     options->link[1] = link_of("1");
     options->lookahead_ns = lookahead_ns(options);
-    options->step_ns = number_named("step")->value;
+    options->step_ns = find_number("step")->value;
     if (!options->step_ns)
         options->step_ns = options->lookahead_ns / STEPS_A_LOOKAHEAD;
     if (options->node >= options->nodes)

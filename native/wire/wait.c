@@ -88,7 +88,7 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
     if (pid && ended(m, j)) {
         if (m->shared->end_reason[j].is_set)
             wire_die_after(&m->shared->end_reason[j]);
-        if (!peer->gone)
+        if (!peer->has_left)
             wire_die("node %d (process %d) ended at %.6f virtual s", j, pid, (double)promise_ns / 1e9);
         return;
     }
@@ -115,7 +115,7 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
 void cluster_watch(struct member *m, struct watch *seen, int64_t need_ns) {
     for (int j = 0; j < m->nodes; j++) { /* an idle node may be far ahead and quiet */
         const struct node *peer = &m->shared->node[j];
-        if (j != m->self && !peer->gone && peer->promise_ns + m->lookahead_ns < need_ns)
+        if (j != m->self && !peer->has_left && peer->promise_ns + m->lookahead_ns < need_ns)
             watch_peer(m, j, &seen[j]);
         else
             seen[j].since_ns = 0;
@@ -131,7 +131,7 @@ static bool anything_to_come(const struct member *m) {
 
 /* ---- waiting ---- */
 
-static void sleep_a_while(struct member *m, bool (*over)(const struct member *)) {
+static void sleep_briefly(struct member *m, bool (*over)(const struct member *)) {
     const struct timespec look = {0, LOOK_NS};
     atomic_store(&m->me->wake, 0);
     atomic_fetch_add(&m->shared->sleepers, 1);
@@ -148,7 +148,7 @@ static bool sleep_until_ready(struct member *m) {
     struct watch seen[NODES_MAX] = {{0}};
     int64_t looked_ns = wire_host_ns();
     while (!ready(m)) {
-        sleep_a_while(m, ready);
+        sleep_briefly(m, ready);
         cluster_drain(m);
         if (!m->running())
             return false;

@@ -39,19 +39,19 @@ void run_iteration_end(struct run *run) {
     run->iterations_done++;
 }
 
-static void settle(struct run *run, int holds) { run->verified = holds && run->verified != 0; }
+static void record_check(struct run *run, int holds) { run->verified = holds && run->verified != 0; }
 
 void run_check(struct run *run, const char *what, double computed, double reference, double tolerance) {
     const double deviation = fabs(computed - reference);
     const int holds = deviation <= tolerance * fabs(reference); /* false for NaN */
-    settle(run, holds);
+    record_check(run, holds);
     if (run->rank == 0)
         printf(" %-8s %-14s %22.15e  reference %22.15e  deviation %9.2e\n", holds ? "" : "FAILURE:", what, computed,
                reference, reference == 0.0 ? deviation : deviation / fabs(reference));
 }
 
 void run_check_true(struct run *run, const char *what, int holds) {
-    settle(run, holds);
+    record_check(run, holds);
     if (run->rank == 0)
         printf(" %-8s %s\n", holds ? "" : "FAILURE:", what);
 }
