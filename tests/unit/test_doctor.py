@@ -30,7 +30,7 @@ def test_a_missing_program_gets_a_fix_for_this_package_manager(
     assert line.fix == message
 
 
-def test_a_home_in_which_nothing_can_be_built_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_where_nothing_can_be_built_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every needed check passed on a read-only home, where no study can run."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
