@@ -101,6 +101,25 @@ def test_a_study_continues_for_the_noise_of_a_program_but_not_of_its_parts(
     assert found == ({("tap", "turbulence", "as-found")} if ends else set())
 
 
+@pytest.mark.parametrize(("spread", "ends"), [(0.12, True), (0.16, False)])
+def test_a_program_stops_on_what_the_correction_over_its_cells_leaves(
+    tmp_path: Path, spread: float, ends: bool
+) -> None:
+    """One workload without sizes has three cells: the report corrects for three, and so does the end of the study."""
+    text = STUDY.replace('floor = "2 %"\n', "")
+    study = parse_study(text, "study.toml")
+    info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    costs = np.exp(0.25 + spread * np.array([-0.9, 0.4, 0.8, -0.6, 0.3]))
+    with RunDir.create(tmp_path / "run", info, text) as run:
+        for order in (one for number in range(costs.size) for one in plan.block(study, number)):
+            cost = costs[order.block] if order.path.label == "tap" else 1.0 + 0.0001 * order.block
+            cells = [cell(f"ft.W{part}", 10.0 * cost) for part in ("", ".total", ".communication")]
+            run.append(order, Outcome(TrialStatus.VALID), cells, attempt=1, started_utc=info.created_utc)
+        assert (decided(study, run, run.trials()) == {("tap", "turbulence", "as-found")}) == ends
+    (verdict,) = build_view(RunDir.open(tmp_path / "run"), distributions=False).verdicts
+    assert (verdict.verdict is Verdict.SLOWER) == ends, "a study does not end with what its report does not say"
+
+
 @pytest.mark.parametrize(("loud", "ends"), [("ft.W", True), ("ft.W.total", False)])
 def test_a_study_of_only_the_baseline_continues_until_it_is_quiet(tmp_path: Path, loud: str, ends: bool) -> None:
     text = STUDY.replace('[[path]]\nname = "tap"\n', "")

@@ -64,6 +64,13 @@ def test_a_plan_proposes_blocks_and_iterations() -> None:
     assert wide.proposed_blocks == blocks_for(0.05, 0.03, 0.05 / wide.comparisons)
 
 
+def test_an_application_is_three_comparisons() -> None:
+    """Its total, its iterations and its communication: the report corrects for each."""
+    program = GOOD + '[[workload]]\nname = "cg"\nkind = "application"\n'
+    one, more = (resolution(parse_study(text, "t")).comparisons for text in (GOOD, program))
+    assert more == one + 3
+
+
 def test_more_comparisons_resolve_less() -> None:
     one = resolution(parse_study(GOOD.replace('[8, "1 KiB"]', "[8]"), "t"))
     two = resolution(parse_study(GOOD, "t"))

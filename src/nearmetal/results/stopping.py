@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
 
 
 def criteria_of(study: Study) -> Criteria:
@@ -20,14 +21,25 @@ def criteria_of(study: Study) -> Criteria:
 
 
 def stopping_plan(study: Study) -> StoppingPlan:
-    """Return the looks of this study; a path's verdicts over sizes, operations and settings share their error."""
+    """Return the looks of this study; a path's verdicts over sizes, operations and settings share their error.
+
+    It counts sizes, and the cells of applications; what else gives several, such as pairs, is known once measured.
+    """
     return StoppingPlan(
         min_blocks=study.trials.min_blocks,
         max_blocks=study.trials.max_blocks,
         margin=study.margin,
         precision=study.trials.precision,
-        comparisons=sum(max(1, len(w.sizes)) for w in study.workload) * len(study.setting),
+        comparisons=sum(map(_cells, study.workload)) * len(study.setting),
     )
+
+
+def _cells(workload: WorkloadSpec) -> int:
+    return _OF_AN_APPLICATION if workload.kind == "application" else max(1, len(workload.sizes))
+
+
+_OF_AN_APPLICATION = 3
+"""Its total, its iterations and its communication."""
 
 
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:
@@ -41,10 +53,13 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     loud = _loud(study, found, boots, plan)
     baseline = (study.baseline, study.baseline + AGAIN)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
+    cells = Counter(cell.path for cell in compared)
     for cell, ours in compared.items():
         theirs = [found.get(replace(cell, path=name), {}) for name in baseline]
         figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
-        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), plan):
+        # As many as the report corrects for, so that its correction does not undo a stop.
+        of_path = replace(plan, comparisons=max(plan.comparisons, cells[cell.path]))
+        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), of_path):
             open_.add(cell.combination)
     return {one for cell in compared or found if (one := cell.combination)[1:] not in loud} - open_
 
