@@ -6,6 +6,7 @@ import errno
 import os
 import shlex
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 from knob_machine import KnobMachine
 from nearmetal.cli.rollback import put_everything_back
 from nearmetal.errors import ForeignFileError, StoreError
-from nearmetal.knobs import session
+from nearmetal.knobs import places, session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
@@ -497,3 +498,21 @@ class TestNames:
             assert put_back(machine, folder)
         assert open_journals(other) == [path]
         assert machine.nic("eth1")["mtu"] == "1400"
+
+
+def test_who_measures_beside_a_session_that_is_alive_is_told_what_it_changed(
+    machine: KnobMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run beside an `apply` that waited for its confirmation was of that profile, and after it of none."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(places, "MachineShell", lambda: nullcontext(machine))
+    assert places.changed_here_for_now() == []
+    home = places.folder_of(places.LOCAL)
+    home.mkdir(parents=True)
+    with hold(machine, ENDS, {"nic.mtu": 1400}, home):
+        assert places.changed_here_for_now() == [
+            "another session has changed nic.mtu of eth1, which was 1500; it is measured under that until that ends"
+        ]
+        places.refuse_unfinished_on(machine)
+    with host_lock(home):
+        assert places.changed_here_for_now() == []

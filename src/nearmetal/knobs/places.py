@@ -16,7 +16,7 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.folder import age, host_lock, journal_folder, survey
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
-from nearmetal.knobs.rollback import journals_of, refuse_unfinished
+from nearmetal.knobs.rollback import changed_by_journals, journals_of, refuse_unfinished
 
 LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0
@@ -74,6 +74,17 @@ def refuse_unfinished_here() -> None:
     if folder_of(LOCAL).is_dir():
         with MachineShell() as here:
             refuse_unfinished_on(here)
+
+
+def changed_here_for_now() -> list[str]:
+    """Return what sessions that are alive have changed on this machine, as sentences for who is about to measure."""
+    home = folder_of(LOCAL)
+    if not home.is_dir():
+        return []
+    with MachineShell() as here, _unless_in_use(home, ()) as locked:
+        found = [] if locked else [text for text, _ in changed_by_journals(here, home, measuring=True)]
+    changed = "; ".join(found)
+    return [f"another session has changed {changed}; it is measured under that until that ends"] if found else []
 
 
 def folders_for(shell: Shell, home: Path) -> list[Path]:

@@ -165,12 +165,7 @@ def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring
     one of them; this machine's is called nothing. Where values are only measured under, `measuring`, those that are as
     they were are in nobody's way. The caller holds the lock.
     """
-    found = survey(folder)
-    nodes = {node: shell.machine_name(node) for node in shell.machines} if is_far(shell) else {HYPERVISOR: ""}
-    left = [(error.message, "") for _, error in found.refused if called in {"", *nodes.values()}]
-    for node, name in nodes.items():
-        for _, _, state in journals_of(shell, node, name, found, named=called == name):
-            left += [(text, name) for text in _left_changed(shell, state, node, measuring=measuring)]
+    left = changed_by_journals(shell, folder, called, measuring=measuring)
     if left:
         where = next((f" {name}" for _, name in left if name), "")
         raise UnfinishedError(
@@ -178,6 +173,22 @@ def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring
             + "; ".join(f"{text} (on {name})" if name else text for text, name in left),
             hint=f"run `nearmetal rollback{where}` to restore them; nothing was changed now",
         )
+
+
+def changed_by_journals(
+    shell: Shell, folder: Path, called: str = "", *, measuring: bool = False
+) -> list[tuple[str, str]]:
+    """Return what open journals of a folder say is changed on a shell's machines, and the machine's name.
+
+    See `refuse_unfinished`.
+    """
+    found = survey(folder)
+    nodes = {node: shell.machine_name(node) for node in shell.machines} if is_far(shell) else {HYPERVISOR: ""}
+    left = [(error.message, "") for _, error in found.refused if called in {"", *nodes.values()}]
+    for node, name in nodes.items():
+        for _, _, state in journals_of(shell, node, name, found, named=called == name):
+            left += [(text, name) for text in _left_changed(shell, state, node, measuring=measuring)]
+    return left
 
 
 def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bool) -> list[str]:

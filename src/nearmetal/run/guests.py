@@ -69,6 +69,8 @@ def open_host(
     """
     if study.host.kind == places.LOCAL:
         places.refuse_unfinished_here()
+        for sentence in places.changed_here_for_now():
+            warn(sentence)
     looks = {uri: look_at(uri, running=True) for uri in study.host.libvirt}
     for look in looks.values():
         for sentence in look.warnings:
