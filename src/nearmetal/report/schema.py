@@ -265,6 +265,7 @@ class VerdictJson:
     counts: dict[str, int]
     ratio_best: float | None
     ratio_worst: float | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,6 +139,12 @@ def test_every_key_of_the_json_report_is_documented(view: View) -> None:
     assert f"`report_format` is {as_json.report(view).report_format}" in page
 
 
+def test_the_json_report_gives_the_reason_of_each_verdict(view: View) -> None:
+    verdicts = json.loads(as_json.render(view))["verdicts"]
+    assert [one["reason"] for one in verdicts] == [one.reason for one in view.verdicts]
+    assert "slower in 3 of 3 cells" in verdicts[0]["reason"]
+
+
 def test_a_hostile_title_stays_text_in_markdown(tmp_path: Path) -> None:
     title = "a | b <script>alert(1)</script> # `c` [x](http://example.org)"
     study = STUDY.replace("Software data paths of this machine", title)
