@@ -109,3 +109,30 @@ def test_a_search_is_not_taken_for_a_run(capsys: pytest.CaptureFixture[str]) -> 
     assert run(["tune", "s.toml", "--run", "search"]) == 2
     assert "nearmetal tune --resume search" in capsys.readouterr().err
     assert run(["tune", "s.toml", "--resume", "search"]) == 2
+
+
+def test_a_lost_launch_is_named_and_measured_again(search: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was measured again without a word, and the hint blamed another version where the search then differed."""
+    record = search / "trials" / "000003.json"
+    record.write_bytes(record.read_bytes()[:-9])
+    assert run(["tune", "--resume", str(search)]) == 2
+    assert ", or start a new search, or delete" in " ".join(capsys.readouterr().err.split())
+    record.unlink()
+    assert run(["tune", "--resume", str(search)]) == 0  # the fake host gives the same figures
+    assert f"the records of 1 finished launch of {search} (000003) are gone: measured again" in capsys.readouterr().err
+
+
+def test_a_search_of_another_version_is_not_continued(
+    search: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run --resume` refused such runs; a search mixed what two versions measured."""
+    begun_by = nearmetal.__version__
+    monkeypatch.setattr(nearmetal, "__version__", "99")
+    assert run(["tune", "--resume", str(search)]) == 2
+    assert f"was begun by nearmetal {begun_by}, this is 99" in capsys.readouterr().err
+
+
+def test_a_search_that_cannot_be_kept_names_its_option(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "file").touch()
+    assert run(["tune", "s.toml", "--run", "file/search"]) == 1
+    assert "hint: name another directory with --run" in capsys.readouterr().err

@@ -12,10 +12,11 @@ from textwrap import shorten
 
 import click
 
+import nearmetal
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.errors import BadInputError, ExitCode, listed
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -35,6 +36,7 @@ from nearmetal.tune.profile import MOST_LABEL, Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of
 from nearmetal.tune.search import Confirmation, SearchResult, confirm, search, step_line
 from nearmetal.tune.space import Space
+from nearmetal.units import counted
 
 
 @click.command(name="tune")
@@ -83,8 +85,17 @@ def _started(
 
 
 def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, TuneSpec, Host, SearchDir]:
+    if (begun_by := SearchDir.open(root).info.nearmetal_version) != nearmetal.__version__:
+        raise BadInputError(
+            f"{root} was begun by nearmetal {begun_by}, this is {nearmetal.__version__}: "
+            "what it would measure now cannot be compared with what it has",
+            hint=f"use nearmetal {begun_by} or start a new search",
+        )
     kept = opened.enter_context(SearchDir.open_for_writing(root))
     spec = kept.study()
+    if kept.lost:
+        which = f"{counted(len(kept.lost), 'finished launch')} of {root} ({', '.join(listed(kept.lost))})"
+        warn(f"the records of {which} are gone: measured again; if the search then asks for others, start a new one")
     tune = _checked(spec, f"{root}/study.toml")
     if out is not None:
         kept.keep_out(_place(tune, out))

@@ -114,6 +114,7 @@ class RunDir(Closing):
     MARKER: ClassVar[str] = "run.json"
     WHAT: ClassVar[str] = "run directory"
     VERB: ClassVar[str] = "nearmetal run"
+    OPTION: ClassVar[str] = "--out"
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class RunDir(Closing):
                 disk.make_folder(root / folder)
         except OSError as error:
             said = f"cannot make {root}: {error.strerror}"
-            raise StoreError(said, hint="name another directory with --out") from error
+            raise StoreError(said, hint=f"name another directory with {cls.OPTION}") from error
         lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")
@@ -415,6 +416,7 @@ class SearchDir(RunDir):
     MARKER: ClassVar[str] = "search.json"
     WHAT: ClassVar[str] = "search directory"
     VERB: ClassVar[str] = "nearmetal tune"
+    OPTION: ClassVar[str] = "--run"
 
     def keep_out(self, place: Path) -> None:
         """Keep where the profiles go."""

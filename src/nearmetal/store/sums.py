@@ -46,7 +46,9 @@ def resume_command(root: Path) -> str:
 
 def hint_damaged(root: Path) -> str:
     """Return what to do about a damaged file of a trial."""
-    return f"{HINT_RESTORE}, or delete the trial's record and measure the trial again: {resume_command(root)}"
+    # What a search asks for follows from the figures before.
+    anew = ", or start a new search" if (root / "search.json").exists() else ""
+    return f"{HINT_RESTORE}{anew}, or delete the trial's record and measure the trial again: {resume_command(root)}"
 
 
 def unread(path: Path, error: OSError, hint: str = HINT_RESTORE) -> ForeignFileError:

@@ -71,7 +71,7 @@ class Launches:
         if record.order.to_json() != order.to_json():
             raise ForeignFileError(
                 f"launch {order.trial} of {self._kept.root} is not the one that this search asks for",
-                hint="another version of nearmetal or of its libraries made it; start a new search",
+                hint="other libraries made it, or a lost launch before it was measured again; start a new search",
             )
         try:
             cells = [(cell, self._kept.summary(record, cell)) for cell in record.cells]
