@@ -289,7 +289,7 @@ std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::ve
 }
 
 Round collective_round(const CollectiveCall &c, std::uint32_t round) {
-    if (c.size <= 1)
+    if (c.size <= 1 && c.algorithm != Algorithm::kNeighbors) // one rank may be its own neighbour
         return {.last = true};
     switch (c.algorithm) {
     case Algorithm::kDissemination:

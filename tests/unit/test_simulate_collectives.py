@@ -8,7 +8,7 @@ import pytest
 
 from nearmetal.predict import _sim
 from nearmetal.predict.models import MPIS, Distribution, Machine, MpiName
-from nearmetal.predict.schedule import Collective, Op, OpKind, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Step
 
 from .simulated import MACHINE, NS, US, path, program, recv, run_ns, send
@@ -112,3 +112,15 @@ def test_a_linear_alltoall_overlaps_with_computing_like_its_messages(ranks: int)
             same = run_ns(by_hand("mpich", Collective.ALLTOALL, ranks, size, computes_ns=computes_ns), machine)
             if ranks < 8 or size > 256:  # otherwise Bruck's, whose later rounds wait for earlier ones
                 assert run_ns(collective(Collective.ALLTOALL, ranks, size, computes_ns=computes_ns), machine) == same
+
+
+def test_one_rank_that_is_its_own_neighbour_sends_to_itself() -> None:
+    """A periodic grid of one rank sent nothing, where one of several ranks sends along a dimension of extent 1."""
+    ring = Comm(0, size=1, dims=(1,), periods=(1,))
+    halo = Op(OpKind.COLLECTIVE, collective=Collective.NEIGHBOR_ALLTOALL, message_bytes=10)
+    one = Schedule(1, (replace(program([halo], ranks=1), comms=(ring,)),))
+    itself = [recv(0, 0, nonblocking=True, slot=slot) for slot in range(2)]
+    itself += [send(0, 10, nonblocking=True, slot=slot) for slot in (2, 3)]
+    alone = program([*itself, Op(OpKind.WAIT, slots=0)], ranks=1, slot_sets=((0, 1, 2, 3),), slots=4)
+    assert run_ns(one) == run_ns(Schedule(1, (alone,))) > 0
+    assert run_ns(Schedule(1, (replace(one.programs[0], comms=(replace(ring, periods=(0,)),)),))) == 0
