@@ -44,6 +44,15 @@ def test_rates_are_compared_with_the_setting(
     assert made.agreement is agreement, made.reason
 
 
+@pytest.mark.parametrize(("interrupts", "named"), [(8_197, True), (3_000, False), (0, False)])
+def test_a_fallback_that_may_be_pauses_is_named(interrupts: int, named: bool) -> None:
+    """A virtual function that had lost its 50 us was said to have had a load with pauses."""
+    made = judge(_seen(60_000, interrupts), driver="igbvf", usecs=50)
+    assert made.agreement is Agreement.SILENT
+    assert ("122 us, its fallback, or pauses" in made.reason) is named
+    assert "fallback" not in judge(_seen(60_000, interrupts), driver="igb", usecs=50).reason
+
+
 def test_rates_are_per_vector() -> None:
     assert judge(_seen(400_000, 78_000, vectors=4), driver="igb", usecs=50).agreement is Agreement.AGREES
 

@@ -90,7 +90,10 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Ef
         if load > _SATURATED * held_back and rate < _TOLERANCE * held_back:
             return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, not {usecs} us")
     if usecs and load > _SATURATED * allowed and rate < allowed / _SATURATED:
-        return Effect(Agreement.SILENT, f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, or pauses")
+        # Too near to the setting to tell the fallback from pauses of the load.
+        near = fallback and 1 / _TOLERANCE < rate * fallback / _US_PER_S < _TOLERANCE
+        lost = f"{fallback} us, its fallback, " if near else ""
+        return Effect(Agreement.SILENT, f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, {lost}or pauses")
     if load < _SATURATED * allowed:
         return Effect(Agreement.SILENT, f"{seen}: too little load to tell")
     return Effect(Agreement.AGREES, f"{seen}, {usecs} us allows {allowed:.0f}")
