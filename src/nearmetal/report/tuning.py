@@ -70,7 +70,8 @@ def cells(proof: Confirmation) -> Table:
     for cell, one in proof.cells.items():
         low, high = (f"{one.interval.low:.3f}", f"{one.interval.high:.3f}") if one.interval else ("-", "-")
         rows.append((cell, f"{one.value:.3f}", low, high))
-    return Table("winner against present, by cell, on fresh blocks", ("cell", "ratio", "low", "high"), tuple(rows))
+    note = "Costs: below 1 the winner is better, for rates too."
+    return Table("winner against present, by cell, on fresh blocks", ("cell", "cost", "low", "high"), tuple(rows), note)
 
 
 def alternatives(space: Space, found: SearchResult) -> Table:

@@ -15,9 +15,11 @@ from scipy import stats
 from nearmetal.report import as_html, as_json, as_markdown, as_table, tables
 from nearmetal.report.steps import gains
 from nearmetal.report.terminal import Console
-from nearmetal.results.causes import causes, rank_correlation
+from nearmetal.results.causes import LaunchModes, causes, rank_correlation
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import TrialSummary, View
+from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.store.rundir import RunDir
 
@@ -189,6 +191,13 @@ def test_modes_that_correlate_with_a_counter_get_its_cause(
     path = replace(own, trials=tuple(trials))
     found = causes([replace(cell, paths=(path,))], records)
     assert [one.rpartition(": ")[2] for one in found] == ([message] if message else [])
+
+
+def test_launches_that_stand_apart_by_a_rate_have_no_exponent() -> None:
+    """64 messages of 64 KiB in 2.1 or 2.6 ms, and in 3.4 ms."""
+    rate = DisplayScale("bandwidth", "MB/s", Better.LARGER, 64 * 65536 * 1e3)
+    apart = LaunchModes(np.array([2.6e6, 2.1e6]), np.array([3.4e6, 5.2e6]))
+    assert apart.told(rate) == "2 of 4 launches have means of 1997 to 1613 MB/s, the others of 1234 to 807"
 
 
 def test_rank_correlation_is_spearman() -> None:
