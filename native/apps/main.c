@@ -177,6 +177,8 @@ int main(int argc, char **argv) {
         print_end_block(options.app, &run);
         write_records(&run, &options);
         status = run.verified == 1 ? STATUS_VERIFIED : STATUS_UNVERIFIED;
+        if (run.recording)
+            sync_before_finalize(MPI_COMM_WORLD, run.offset);
         free(run.begin_ns);
         free(run.end_ns);
         free(run.inside_ns);

@@ -84,6 +84,7 @@ static int measure_cells(const struct record *record) {
     if (failures > 0)
         return launch_refuse(record->comm, EXIT_PAYLOAD, "%lld messages of %s arrived with a wrong payload",
                              (long long)failures, record->op->name);
+    sync_before_finalize(record->comm, record->cells[0].offset);
     return EXIT_MEASURED;
 }
 

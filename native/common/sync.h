@@ -63,6 +63,10 @@ int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns);
 /* Pause before an iteration, driving MPI's progress and yielding, as a rank that waits for a window does. */
 void sync_pause(const struct sync *sync, int64_t iteration);
 
+/* Let all ranks leave MPI at the same moment, where its library needs that. Collective; the last call before
+ * MPI_Finalize, with this rank's offset. */
+void sync_before_finalize(MPI_Comm comm, struct clock_offset offset);
+
 /* Agree when window 0 opens. Collective; `offset` and `window_ns` are set. */
 void sync_open_windows(struct sync *sync);
 

@@ -11,6 +11,7 @@ import pytest
 
 from nearmetal.workloads.sample_file import SampleFile
 from tests.instrument import (
+    BENCH,
     BYTE,
     CALL,
     CLOCKS,
@@ -23,6 +24,7 @@ from tests.instrument import (
     STAMP,
     WIRE,
     Instrument,
+    build,
     durations,
     pause_ns,
     round_trip_ns,
@@ -156,3 +158,23 @@ WAIT_CHECKS: tuple[Callable[[Instrument], None], ...] = (check_pauses, check_clo
 @pytest.mark.parametrize("check", WAIT_CHECKS, ids=lambda check: check.__name__)
 def test_ranks_wait_for_the_requested_time(bench: Instrument, check: Callable[[Instrument], None]) -> None:
     check(bench)
+
+
+@pytest.mark.parametrize(
+    ("version", "together"),
+    [("-DMPICH_NUMVERSION=40103300", True), ("-DMPICH_NUMVERSION=40200000", False), ("-DOMPI_MAJOR_VERSION=5", False)],
+)
+def test_ranks_enter_finalize_within_a_message_where_mpich_needs_it(
+    tmp_path: Path, version: str, together: bool
+) -> None:
+    """Over UCX, MPICH before 4.2 may hang where they do not; others pay for no wait."""
+    it = build(tmp_path, BENCH, version)
+    for ranks in (2, 4):
+        ended = it.start(
+            "--op", "barrier", *SHORT, "--out", str(it.out), ranks=ranks, EXTRA="0,3000,6000,9000", FINALIZED=1
+        )
+        assert ended.ok, ended.complaint()
+        lines = [line.split() for line in ended.stderr.decode().splitlines()]
+        times_ns = [int(line[2]) for line in lines]
+        assert sorted(line[:2] for line in lines) == [["finalized", str(rank)] for rank in range(ranks)]
+        assert (max(times_ns) - min(times_ns) < WIRE) == together

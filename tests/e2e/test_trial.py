@@ -121,6 +121,21 @@ def test_a_hanging_launch_is_stopped_and_reported(tmp_path: Path, monkeypatch: p
     assert "50000000.5" not in _command_lines(), "the launch left ranks behind"
 
 
+def test_a_launch_that_an_old_mpich_does_not_end_names_its_known_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "nmbench"
+    hanging.write_text("#!/bin/sh\nexec sleep 50000000.5\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
+    old = dataclasses.replace(find_mpi("mpich"), version="4.0.2")
+    monkeypatch.setattr("nearmetal.workloads.engine.mpi_for", lambda *_, **__: old)
+    outcome = carried_out(dataclasses.replace(order("veth", "mpich"), timeout_s=2.0))
+    assert outcome.timed_out
+    assert "MPI_Finalize" in outcome.hint
+    assert "trials.timeout" in outcome.hint
+
+
 def test_arguments_refused_by_the_engine_are_reported_with_its_message() -> None:
     outcome = carried_out(order("veth", operation="teleport"))
     assert outcome.status is TrialStatus.FAILED

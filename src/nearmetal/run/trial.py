@@ -123,6 +123,8 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             files=measured.files,
         )
         yield outcome
+        if measured.finished.timed_out:
+            raise _late(order, measured.finished, launch)
         _believe(workload, order, measured, outcome, endpoints)
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
@@ -192,14 +194,17 @@ def _measure(
     return _MeasuredLaunch(finished, files, counters.difference(before, after) | others)
 
 
+def _late(order: Order, finished: Finished, launch: Launch) -> _TimedOutError:
+    return _TimedOutError(
+        f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
+        hint=launch.late_hint
+        or "raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
+    )
+
+
 def _believe(
     workload: Workload, order: Order, measured: _MeasuredLaunch, outcome: Outcome, endpoints: Endpoints
 ) -> None:
-    """Raise TrialError unless the program did its work in time and its traffic took the path."""
-    if measured.finished.timed_out:
-        raise _TimedOutError(
-            f"the launch did not end within {order.timeout_s:.0f} s; {measured.finished.complaint()}",
-            hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
-        )
+    """Raise TrialError unless the program did its work and its traffic took the path."""
     workload.verify(order, measured.finished, measured.files)
     proof.check(outcome.proof, endpoints, workload.least_packets(order))

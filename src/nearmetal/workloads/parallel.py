@@ -78,7 +78,8 @@ def parallel_launch(
         "mpi.progress": order.workload.progress,
         "mpi.bind": bind,
     }
-    return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known | dict(facts or {}))
+    known |= dict(facts or {})
+    return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known, late_hint=command.late_hint)
 
 
 def check_ended(

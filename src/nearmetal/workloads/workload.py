@@ -16,7 +16,7 @@ class Launch:
     """A program to start on a node: `env` is added to the environment, `files` are what it will leave.
 
     `files` maps the name in the outcome to the path on that node, `facts` say what was launched (the MPI's
-    version, say).
+    version, say). `late_hint` is the next step where it does not end in time, if more is known than for any program.
     """
 
     argv: tuple[str, ...]
@@ -25,6 +25,7 @@ class Launch:
     files: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Scalar] = field(default_factory=dict)
     stdin: bytes = b""
+    late_hint: str = ""
 
 
 class Workload(Protocol):

@@ -19,6 +19,7 @@
  *                                and this many of its sends take this much longer
  *     FAKE_COLD_FROM, FAKE_COLD_COUNT, FAKE_COLD
  *                                this many of each rank's clock readings take this much longer
+ *     FAKE_FINALIZED             print `finalized RANK NS` on stderr, in true time
  *
  * One message can be corrupted, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that reaches FAKE_HARM_RANK;
  * in a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT,

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ from nearmetal.packages import packages_of
 from nearmetal.process import Finished
 
 if TYPE_CHECKING:
-    import re
-
     from nearmetal.study.order import Progress
 
 BINDINGS = ("none", "core", "socket", "numa")
@@ -51,6 +50,10 @@ class Mpi:
     def major(self) -> int:
         """Return the first number of the version."""
         return int(self.version.split(".")[0])
+
+    def is_before(self, *numbers: int) -> bool:
+        """Return whether the version is an earlier one, as by `is_before(4, 2)`."""
+        return tuple(int(number) for number in re.findall(r"\d+", self.version)) < numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class MpiLaunch:
-    """A launcher's command line, and what it adds to the environment it is started in."""
+    """A launcher's command line, and what it adds to the environment it is started in.
+
+    `late_hint` is a known reason why such a launch may never end, empty where there is none.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    late_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

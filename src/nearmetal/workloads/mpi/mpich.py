@@ -18,6 +18,11 @@ from collections import Counter
 from nearmetal.errors import UnavailableError
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
 
+_FINALIZE = (
+    "MPICH before 4.2 may hang in MPI_Finalize over UCX, after all is done (pmodels/mpich, pull request 6596): use a "
+    "newer one or Open MPI, unless the program has more to do than `trials.timeout` allows"
+)
+"""Our own programs end all ranks at one moment, which avoids it (native/common/sync.c)."""
 _SPINNING_COLLECTIVES = ("BARRIER", "BCAST", "REDUCE", "ALLREDUCE")
 _GIVE_WAY = {
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
@@ -34,7 +39,8 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
     for name, value in job.environment:
         argv += ["-genv", name, value]
     argv += ["-n", str(len(job.nodes)), *job.program]
-    return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)})
+    late_hint = "" if job.one_node or not mpi.is_before(4, 2) else _FINALIZE
+    return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)}, late_hint)
 
 
 def _hosts(mpi: Mpi, job: Job) -> list[str]:
