@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,15 @@ def test_bandwidth_of_verbs_is_measured(operation: str, srq: bool) -> None:
 
 def test_verbs_with_events_are_measured() -> None:
     assert median_ns(carried_out("base", "vf-roce", verbs("ib_send_lat", events=True, pin=False), {})) < 200_000
+
+
+def test_mpich_ends_every_launch_between_guests_of_moderated_ports() -> None:
+    """Its version in the image hung in half of them before the engine let all ranks enter MPI_Finalize together."""
+    first = Order(0, 0, PathOrder("guest-vf", "guest-vf"), MPI, knobs={"nic.rx-usecs": 3}, mpi="mpich", timeout_s=30.0)
+    with labs.opened("kvm", nodes=2) as host:
+        outcomes = labs.carry_out(host, *(replace(first, seed=seed) for seed in range(6)))
+    assert [outcome.reason for outcome in outcomes] == [""] * 6
+    assert all(outcome.status is TrialStatus.VALID for outcome in outcomes)
 
 
 def test_the_wire_has_a_delay() -> None:

@@ -21,6 +21,7 @@ _TOOLS = ("/bin/sh", "/bin/cat", "/bin/mount", "/sbin/insmod", "/sbin/switch_roo
 _GUEST_MODULES = (
     *("9pnet_virtio", "9p", "overlay", "vmw_vsock_virtio_transport"),
     *("virtio_pci", "virtio_net", "e1000", "igbvf", "igb"),
+    "rdma_cm",  # as in machines: UCX, under MPICH, asks the kernel for it
 )
 
 _GUEST_INIT = Path(__file__).with_suffix(".sh").read_bytes()
