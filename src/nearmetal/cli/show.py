@@ -20,7 +20,7 @@ from nearmetal.report import as_json, as_osu, schema, words
 from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
-from nearmetal.results.series import said, typical_ns
+from nearmetal.results.series import summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord, open_either
@@ -174,7 +174,7 @@ def _whole(run: RunDir, record: TrialRecord) -> AttemptWholeJson:
 
 
 def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson | EmptyCellJson:
-    summary = said(run, record, cell)
+    summary = summary_of(run, record, cell)
     if summary is None:
         return EmptyCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup)
     return schema.made(ShownCellJson, as_json.summary(summary), cell)
@@ -183,7 +183,7 @@ def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson 
 def _cell(run: RunDir, record: TrialRecord, cell: StoredCell, shown: DisplayScale) -> str:
     """Return a cell in one line: the figures that `compare` compares, refused where it refuses them."""
     start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
-    summary = said(run, record, cell)
+    summary = summary_of(run, record, cell)
     if summary is None:
         return f"{start}: no valid iteration, {cell.warmup} warm-up"
     margin = run.study().margin

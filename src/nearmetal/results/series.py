@@ -108,10 +108,10 @@ def launches(run: RunDir, records: Iterable[TrialRecord]) -> dict[CellId, dict[i
     return found
 
 
-def said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
-    """Return what a cell's samples say, None where none of them is good."""
+def summary_of(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
+    """Return a cell's summary, None where no sample is valid; raise ForeignFileError for samples that have changed."""
     try:
-        return cell.summary or run.summary(record, cell)
+        return run.summary(record, cell)
     except BadInputError:
         return None
 
@@ -119,13 +119,14 @@ def said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
 def typical_ns(run: RunDir, records: Iterable[TrialRecord]) -> dict[tuple[str, str], float]:
     """Return what the first launch of each workload's operation took: the unit of its times fits that everywhere.
 
-    All paths, settings and sizes count alike, for they are compared with each other.
+    All paths, settings and sizes count alike, for they are compared with each other. A unit is no figure, so nothing is
+    read to check a recorded summary.
     """
     found: dict[tuple[str, str], float] = {}
     for record in records:
         for cell in record.cells if record.valid else ():
             what = (record.order.workload.label, cell.operation)
-            if what not in found and (summary := said(run, record, cell)):
+            if what not in found and (summary := cell.summary or summary_of(run, record, cell)):
                 found[what] = summary.trimmed_mean_ns
     return found
 
