@@ -210,6 +210,14 @@ def test_near_metal_needs_enough_launches_to_have_seen_a_rare_mode() -> None:
     )  # seen: no more launches needed
 
 
+@pytest.mark.parametrize(("launches", "says"), [(0, "1 block is"), (3, "1 occasion is")])
+def test_what_is_too_little_for_an_interval_is_counted_as_what_it_is(launches: int, says: str) -> None:
+    alone = BlockFigures(np.array([2.0]), np.array([1.0]), launches=launches)
+    found = estimate_ratio(alone, rng=np.random.default_rng(1))
+    assert found.judgement.reason == f"{says} not enough for an interval"
+    assert (found.interval, found.blocks) == (None, launches or 1)
+
+
 def test_few_blocks_cannot_tell_a_difference_from_a_drift() -> None:
     few = conclude({MEAN: DIFFERS}, {}, 9, Criteria())
     assert (few.verdict, few.needs, few.settled) == (Verdict.UNDECIDED, 1, False)
@@ -302,7 +310,7 @@ def test_drift_shared_by_both_sides_cancels() -> None:
 def test_too_few_blocks_are_reported() -> None:
     one = estimate_ratio(blocks(1, 2.0, 0.01, 1), rng=rng())
     assert (one.interval, one.finding, one.method) == (None, Finding.UNDECIDED, IntervalMethod.NONE)
-    assert "1 blocks are not enough" in one.judgement.reason
+    assert "1 block is not enough" in one.judgement.reason
     three = estimate_ratio(blocks(3, 2.0, 0.01, 1), rng=rng())
     assert three.method is IntervalMethod.STUDENT_T
     expected = reference.ttest_1samp(blocks(3, 2.0, 0.01, 1).log_ratios, 0.0).confidence_interval(0.95)

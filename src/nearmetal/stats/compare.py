@@ -29,6 +29,7 @@ from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
 from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, BlockContext, evidence_of, voting
+from nearmetal.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ def estimate_ratio(
     log_costs = better.sign * figures.log_ratios
     used, method, evidence = _evidence(log_costs, figures.context, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
-    few = Judgement(Finding.UNDECIDED, f"{used} blocks are not enough for an interval", None, None, None)
+    few = Judgement(Finding.UNDECIDED, f"{_counted(used, figures)} not enough for an interval", None, None, None)
     of = tests.moments(kept.log_ratios) if used > 1 else None
     return RatioEstimate(
         n=used,
@@ -297,6 +298,10 @@ def estimate_ratio(
         judgement=judge(evidence, alpha=alpha) if evidence else few,
         launches=figures.launches,
     )
+
+
+def _counted(used: int, figures: BlockFigures) -> str:
+    return f"{counted(used, 'occasion' if figures.launches else 'block')} {'is' if used == 1 else 'are'}"
 
 
 @dataclass(frozen=True, slots=True)
