@@ -144,7 +144,7 @@ def labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: PlotArea) ->
 def _span_of(cell: Cell) -> tuple[str, Callable[[float], float]]:
     """Return how durations are shown in distributions: as the cell's figure, or as durations where that is a rate."""
     if cell.shown.rate:
-        return "duration of an iteration, us", lambda ns: ns / 1000.0
+        return f"duration of {cell.shown.amount}, us", lambda ns: ns / 1000.0
     return f"{cell.shown.name}, {cell.shown.unit}", cell.shown.value
 
 

@@ -24,12 +24,16 @@ DEFAULT_WINDOW_MESSAGES = 64
 
 @dataclass(frozen=True, slots=True)
 class DisplayScale:
-    """How durations of one cell are shown: `factor * ns` for a time, `factor / ns` for a rate."""
+    """How durations of one cell are shown: `factor * ns` for a time, `factor / ns` for a rate.
+
+    `amount` is what a duration of a rate is the time of.
+    """
 
     name: str
     unit: str
     better: Better
     factor: float
+    amount: str = "an iteration"
 
     @property
     def rate(self) -> bool:
@@ -65,7 +69,7 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
     figure = figure_of(workload, operation)
     if figure is not None:
         better = Better.LARGER if figure.unit.rate else Better.SMALLER
-        return DisplayScale(figure.name, figure.unit.name, better, figure.factor)
+        return DisplayScale(figure.name, figure.unit.name, better, figure.factor, figure.amount)
     row = OPERATIONS.get(operation) if workload.kind in (*WITH_OPERATIONS, IMPORTED) else None
     if row is None:
         unit, unit_ns = next(one for one in _UNITS if typical_ns >= one[1] or one is _UNITS[-1])

@@ -61,6 +61,11 @@ class Figure:
     per: int = 1
 
     @property
+    def amount(self) -> str:
+        """Return what a stored duration of a rate is the time of."""
+        return "1 GiB" if self.unit.name in _BYTES_PER_S else "10^12 of what is counted"
+
+    @property
     def factor(self) -> float:
         """Return the figure of one ns, for `factor * ns` or, of a rate, `factor / ns`."""
         return self.unit.scale if self.unit.rate else 1.0 / (self.unit.scale * self.per)

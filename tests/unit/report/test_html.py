@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,14 +19,14 @@ from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
 from nearmetal.results.paths import build_view
+from nearmetal.run.adopt import adopt
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from nearmetal.store.rundir import RunDir
+from tests.unit.report.synthetic_run import ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nearmetal.results.records import View
     from nearmetal.study.order import Order
 
@@ -137,6 +138,16 @@ def test_the_first_chart_draws_a_rate_as_a_cost(tmp_path: Path) -> None:
     drawn = overview.picture(view, "bw", view.cells, lambda _: "#")
     at, low, high = (float(one) for one in re.findall(r">tap ([\d.]+) \[([\d.]+)\.\.([\d.]+)\]", drawn)[0])
     assert 2.3 < low < at < high < 2.5
+
+
+def test_distributions_of_a_stream_say_what_their_durations_are_of(tmp_path: Path) -> None:
+    """A stream's rates are kept as the time of 1 GiB, and those of counted things as that of 10^12."""
+    data = Path(__file__).parents[2] / "data" / "tools"
+    for name, amount in (("iperf3-3.12-tcp.json", "1 GiB"), ("written-npb-3.4-cg-S.txt", "10^12 of what is counted")):
+        adopt([("a", data / name)], tmp_path / name)
+        assert f"duration of {amount}, us" in as_html.render(build_view(RunDir.open(tmp_path / name)))
+    windows = make_run(tmp_path / "bw", Recipe(study=ONE_SIZE.replace('name = "latency"', 'name = "bw"'), blocks=2))
+    assert "duration of an iteration, us" in as_html.render(build_view(windows))
 
 
 def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
