@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import listed
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.tune.explain import explain, front
 from nearmetal.tune.objective import Objective
-from nearmetal.tune.search import Confirmation, Ratio, SearchResult
+from nearmetal.tune.search import Confirmation, Ratio, SearchResult, first_line
 from nearmetal.tune.space import Point, Space
-from nearmetal.units import counted
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -42,9 +42,8 @@ def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[st
     if proof.to_native:
         before, after = proof.to_native
         said.append(f"ratio to native: {_words(before)} before, {_words(after)} after")
-    if failures := [note for note in found.notes if note.cost is None]:
-        settings = counted(len({note.point for note in failures}), "setting")
-        said.append(f"{settings} left the search after a failure; the last was: {failures[-1].reason.splitlines()[0]}")
+    failed = {note.point: note.reason for note in found.notes if note.cost is None}
+    said += listed([f"{named(space, point)} left the search: {first_line(reason)}" for point, reason in failed.items()])
     return said
 
 

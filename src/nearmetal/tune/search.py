@@ -219,10 +219,15 @@ def search(
     return found
 
 
+def first_line(reason: str) -> str:
+    """Return the first line of why a trial failed, without what introduces the others."""
+    return reason.partition("\n")[0].rstrip(" :")
+
+
 def step_line(space: Space, step: SearchStep) -> str:
     """Return a block as a line for people."""
     setting = ", ".join(f"{knob}={value}" for knob, value in space.setting(step.leader).items())
-    failed = [note.reason.splitlines()[0] for note in step.notes if note.cost is None]
+    failed = [first_line(note.reason) for note in step.notes if note.cost is None]
     after = f"; failed: {'; '.join(dict.fromkeys(failed))}" if failed else ""
     return f"block {step.blocks}, {step.trials} trials: {setting or 'the present setting'} leads{after}"
 
@@ -244,7 +249,7 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         (note,) = laboratory.block(first_block + block, (winner,), with_native=True)
         shared = _in_all([*(one.log_costs for one in notes), note.log_costs])
         if note.cost is None or not any(map(laboratory.objective.weight, shared)):
-            reason = f"the winner failed: {(note.reason or _NO_WEIGHT).splitlines()[0]}"
+            reason = f"the winner failed: {first_line(note.reason or _NO_WEIGHT)}"
             if failed:
                 return Confirmation(False, f"{reason}, as it did once before", block + 1, laboratory.trials - before)
             failed = f"; another block is left out: {reason}"
