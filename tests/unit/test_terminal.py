@@ -60,15 +60,19 @@ def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path) -> 
     root = make_run(tmp_path / "run", study)
     locale = {**os.environ, "PYTHONIOENCODING": "ascii"}
     program = [sys.executable, "-m", "nearmetal"]
-    for argv in (
-        ["compare", root],
-        ["compare", root, "--format", "markdown"],
-        ["history", "add", tmp_path / "h.duckdb", root],
-        ["history", "show", tmp_path / "h.duckdb"],
+    for argv, says in (
+        (["compare", root], "\\u03bcs"),
+        (["compare", root, "--format", "markdown"], "Verdicts"),
+        (["history", "add", tmp_path / "h.duckdb", root], "added"),
+        (["history", "show", tmp_path / "h.duckdb"], "|"),
     ):
         ended = subprocess.run([*program, *argv], env=locale, capture_output=True, text=True, timeout=600, check=False)
         assert (ended.returncode, ended.stderr) == (0, ""), argv
-    assert "\\u" in ended.stdout
+        assert says in ended.stdout
+    drawn = re.findall(r"\|(\d) +\|", ended.stdout)
+    assert len(drawn) > 1, "a bar is one letter"
+    assert "\\u" not in ended.stdout
+    assert "| the level changed here; : kernel" in " ".join(ended.stdout.split())
 
 
 def test_printed_commands_can_be_typed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ is an error with its reason, not a traceback.
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import sys
@@ -99,15 +100,29 @@ class _GuardedStream:
             ) from error
 
 
+_PLAINLY = "nearmetal.plainly"
+_PLAIN = dict(zip("▁▂▃▄▅▆▇█·░▒▓│╎▼▲≈…", "12345678.-+#|:v^=~", strict=True))
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Return letters of ASCII for what an encoding lacks, and where to go on: a handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one, one.encode("ascii", "backslashreplace").decode()) for one in lacking), error.end
+
+
 @contextmanager
 def guarded_output() -> Iterator[None]:
     """Guard standard output and error for the time of a command, and flush them at its end.
 
-    What the locale cannot write is written as an escape, on standard output as on standard error.
+    What the locale cannot write is written as an escape, on standard output as on standard error; on the former, bars
+    and marks are one letter each, so that charts of letters keep their columns.
     """
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a locale without UTF-8, which has no bars and no arrows
-        sys.stdout.reconfigure(errors="backslashreplace")
+        codecs.register_error(_PLAINLY, _plain)
+        sys.stdout.reconfigure(errors=_PLAINLY)
     sys.stdout = _GuardedStream(sys.stdout, "output", clean=True)
     sys.stderr = _GuardedStream(sys.stderr, "error", clean=True)
     try:
