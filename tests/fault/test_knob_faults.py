@@ -192,15 +192,25 @@ def test_a_value_set_by_another_program_since_the_snapshot_is_not_overwritten(
     machine: KnobMachine, folder: Path
 ) -> None:
     """It was overwritten, and the roll-back silently restored the value from before it."""
-    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
-    machine.set_nic("eth1", rx_usecs="77")
+    begun = session.begin(machine, plan(machine, {"nic.mtu": 1400, "nic.gro": False}, TARGETS), folder)
+    machine.set_nic("eth1", mtu="1300")
     set_by_others = machine.state()
-    with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 16 a moment ago and is 77: another"):
+    with pytest.raises(KnobError, match=r"nic\.mtu of eth1 was 1500 a moment ago and is 1300: another program set it"):
         begun.apply()
     undone, _ = begun.restore()
     assert machine.writes == []
     assert machine.state() == set_by_others
-    assert undone.foreign == ("nic.rx-usecs of eth1, which was 16, is 77: another program set it",)
+    assert undone.foreign == ("nic.mtu of eth1, which was 1500, is 1300: another program set it",)
+
+
+def test_a_value_that_an_adaptive_mode_changed_since_the_snapshot_may_be_written(
+    machine: KnobMachine, folder: Path
+) -> None:
+    begun = session.begin(machine, plan(machine, {"nic.adaptive-rx": False, "nic.rx-usecs": 8}, TARGETS), folder)
+    machine.set_nic("eth1", rx_usecs="77")
+    begun.apply()
+    assert machine.nic("eth1")["rx-usecs"] == "8"
+    begun.restore()
 
 
 def test_a_second_roll_back_writes_nothing(machine: KnobMachine, folder: Path) -> None:

@@ -529,3 +529,15 @@ def test_a_launch_of_another_present_setting_ends_the_search() -> None:
     assert [*trials({"nic.gro": "off"}, 2), *trials.native(2)] == []
     asked = {"nic.gro": [], "nic.mtu": []}
     assert launches.looks == [asked, asked, {}, {}]
+
+
+def test_what_an_adaptive_mode_changes_is_nobody_elses() -> None:
+    """Drivers that show what they adapt to would end every search, and be said to have been set by a program."""
+    facts: list[dict[str, Scalar]] = []
+    for usecs in ("8", "64"):
+        facts.append({"knob.found.nic.rx-usecs": usecs, "knob.found.nic.adaptive-rx": "on"})
+        facts.append({"knob.was.nic.rx-usecs": usecs, "knob.was.nic.adaptive-rx": "on"})
+    _, trials = recalled(*facts, present={"nic.rx-usecs": "8", "nic.adaptive-rx": "on"})
+    for block in range(2):
+        assert [*trials({}, block), *trials({"nic.rx-usecs": "0", "nic.adaptive-rx": "off"}, block)] == []
+    assert trials.warnings() == []

@@ -8,6 +8,7 @@ makes several drivers reset their values (mlx5 `mlx5e_ethtool_set_coalesce`), he
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick
@@ -75,6 +76,15 @@ KNOBS = (
 
 OF_A_QUEUE = ("rx-usecs", "rx-frames", "tx-usecs", "tx-frames", "adaptive-rx", "adaptive-tx")
 """What can be set for one queue alone."""
+
+_ADAPTED = re.compile(r"nic\.([rt]x)-(?:usecs|frames)(\.queue\d+)?")
+
+
+def adapts(name: str, present: Mapping[str, str]) -> bool:
+    """Return whether the driver itself changes a knob's value, by what the knobs of its interface are."""
+    found = _ADAPTED.fullmatch(name)
+    return found is not None and present.get(f"nic.adaptive-{found[1]}{found[2] or ''}") == "on"
+
 
 _QUEUE_NAME = re.compile(rf"nic\.({'|'.join(OF_A_QUEUE)})\.queue(\d{{1,4}})")
 

@@ -18,6 +18,7 @@ from nearmetal.errors import StoreError, TrialError
 from nearmetal.hosts.host import Shell, is_far, is_thrown_away
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
+from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.identity import Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
@@ -59,8 +60,9 @@ class Session:
 
     def _still_as_saved(self) -> None:
         planned = self.plan.planned
+        present = by_key((cell.target, (cell.knob, cell.old)) for cell in self.plan.cells)
         for cell, now in zip(planned, read_all(self.shell, (cell.access for cell in planned)), strict=True):
-            if now.value != cell.old:
+            if now.value != cell.old and not adapts(cell.knob, dict(present[cell.target])):
                 raise KnobError(
                     f"{undo.name_of(cell)} was {cell.old} a moment ago and is {now.value or now.reason}: "
                     "another program set it, so nothing was written",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.hosts.host import Host
+from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.knobs.look import FOUND
 from nearmetal.run.schedule import keep
@@ -170,9 +171,10 @@ class StudyTrials:
 
     def _check_present(self, outcome: Outcome) -> None:
         """Raise ChangedSettingError where a launch of the present setting found another one."""
+        found = _facts_of(outcome, FOUND)
         for knob, old in self._present.items():
-            now = str(outcome.facts.get(f"{FOUND}{knob}", old))
-            if AS_FOUND not in {old, now} and now != old:
+            now = found.get(knob, old)
+            if AS_FOUND not in {old, now} and now != old and not adapts(knob, found):
                 raise ChangedSettingError(
                     f"{knob} is {now} and was {old} when the search began: another program set it",
                     hint="put it back and resume the search, or start a new one",
@@ -180,13 +182,13 @@ class StudyTrials:
 
     def _learn(self, outcome: Outcome) -> None:
         """Keep what trials told about the machine, about values as they were found, and about read-backs."""
+        was = _facts_of(outcome, KNOB_WAS)
+        for knob, old in was.items():
+            if self.was.setdefault(knob, self._began(knob) or old) != old and not adapts(knob, was):
+                self.moved.setdefault(knob, self.was[knob])
+            self.was[knob] = old
         for name, value in outcome.facts.items():
-            if name.startswith(KNOB_WAS):
-                knob = name.removeprefix(KNOB_WAS)
-                if self.was.setdefault(knob, self._began(knob) or str(value)) != str(value):
-                    self.moved.setdefault(knob, self.was[knob])
-                self.was[knob] = str(value)
-            elif name.startswith(KNOB_UNPROVEN):
+            if name.startswith(KNOB_UNPROVEN):
                 self.doubts[name.removeprefix(KNOB_UNPROVEN)] = str(value)
             elif name.startswith(KNOB_RIVAL):
                 self.rivals[name.removeprefix(KNOB_RIVAL)] = str(value)
@@ -197,6 +199,10 @@ class StudyTrials:
         """Return what a knob was when the search began, if that was one value on all interfaces."""
         old = self._present.get(knob, AS_FOUND)
         return "" if old == AS_FOUND else old
+
+
+def _facts_of(outcome: Outcome, kind: str) -> dict[str, str]:
+    return {name.removeprefix(kind): str(value) for name, value in outcome.facts.items() if name.startswith(kind)}
 
 
 def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int) -> list[Order]:
