@@ -66,7 +66,9 @@ def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path) -> 
         (["history", "add", tmp_path / "h.duckdb", root], "added"),
         (["history", "show", tmp_path / "h.duckdb"], "|"),
     ):
-        ended = subprocess.run([*program, *argv], env=locale, capture_output=True, text=True, timeout=600, check=False)
+        ended = subprocess.run(
+            [*program, *map(str, argv)], env=locale, capture_output=True, text=True, timeout=600, check=False
+        )
         assert (ended.returncode, ended.stderr) == (0, ""), argv
         assert says in ended.stdout
     drawn = re.findall(r"\|(\d) +\|", ended.stdout)
