@@ -42,6 +42,19 @@ def test_a_good_study_passes() -> None:
     check_study(parse_study(GOOD, "t"))
 
 
+@pytest.mark.parametrize("operation", ["multi_latency", "message_rate", "exchange"])
+@pytest.mark.parametrize(
+    ("placement", "good"),
+    [("[0, 1, 0, 1]", False), ('"spread"', False), ("[0, 0, 1, 1]", True), ("[0, 1, 1, 0]", True), ('"packed"', True)],
+)
+def test_pairs_on_one_node_of_two_are_refused(operation: str, placement: str, good: bool) -> None:
+    """Rank 0 and rank 2 of four are a pair: on one node, their messages never take the path."""
+    rest = f"ranks = 4\nplacement = {placement}" if placement.startswith('"') else f"placement = {placement}"
+    study = GOOD + f'[[workload]]\nname = "w"\noperation = "{operation}"\nsizes = [8]\n{rest}\n'
+    with contextlib.nullcontext() if good else pytest.raises(BadInputError, match="some of these are on one node"):
+        check_study(parse_study(study, "t"))
+
+
 def test_all_unknown_names_are_listed_together() -> None:
     with pytest.raises(BadInputError) as caught:
         check_study(parse_study(BAD, "t"))

@@ -29,6 +29,7 @@ from nearmetal.workloads.mpi.far import own_processors
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 from nearmetal.workloads.operations import operation_named
+from nearmetal.workloads.pairs import check_halves
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import CheckedWorkload
@@ -88,6 +89,8 @@ def _check_workload(order: Order) -> None:
         if operation.has_size != bool(order.workload.numbers("sizes")):
             wants = "needs `sizes`" if operation.has_size else "has no sizes"
             raise BadInputError(f"workload {order.workload.label!r}: {operation.name} {wants}")
+        if order.workload.kind == Engine.kind and operation.even_ranks:
+            check_halves(order.workload, operation.name)
     if order.workload.kind == Engine.kind:
         engine_argv(order)
 

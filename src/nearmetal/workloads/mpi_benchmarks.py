@@ -19,7 +19,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import Command
-from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_options, launch_crew, text_option
+from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_halves, check_options, launch_crew, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.tool import Mean
@@ -66,11 +66,8 @@ class MpiBenchmark:
         odd = [size for size in workload.numbers("sizes") if self.powers_of_two and size.bit_count() != 1]
         if odd:
             raise workload.invalid(f"{self.kind} supports only powers of two, not {odd[0]}")
-        placement, half = workload.placement, len(workload.placement) // 2
-        split = {placement[rank] != placement[rank + half] for rank in range(half)}
-        if operation in self.pairs_by_halves and len(set(placement)) > 1 and split != {True}:
-            said = f"{self.kind} pairs rank k with rank k + {half}, and some of these are on one node"
-            raise workload.invalid(said, hint=f"placement = {[0] * half + [1] * half}")
+        if operation in self.pairs_by_halves:
+            check_halves(workload, self.kind)
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Find the program and the MPI, and say how to launch it for each size."""

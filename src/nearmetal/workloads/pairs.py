@@ -63,6 +63,17 @@ def pairs_of(order: Order, endpoints: Endpoints, first_port: int) -> tuple[Pair,
     return tuple(pairs)
 
 
+def check_halves(workload: WorkloadOrder, program: str) -> None:
+    """Raise BadInputError where a program that pairs rank k with rank k + n/2 would pair ranks of one node of several.
+
+    Their messages would take shared memory, and the figure would be that of no path.
+    """
+    placement, half = workload.placement, len(workload.placement) // 2
+    if len(set(placement)) > 1 and any(placement[rank] == placement[rank + half] for rank in range(half)):
+        said = f"{program} pairs rank k with rank k + {half}, and some of these are on one node"
+        raise workload.invalid(said, hint=f"placement = {[0] * half + [1] * half}")
+
+
 def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
     """Raise BadInputError for an option that the workload does not have."""
     unknown = sorted(set(workload.options) - COMMON_OPTIONS - set(known))
