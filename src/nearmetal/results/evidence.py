@@ -14,6 +14,7 @@ from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.units import NS_PER_S, by_key, counted, format_wait
+from nearmetal.workloads.operations import OPERATIONS
 
 _INTERFACE = "interface."
 
@@ -37,6 +38,11 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
     return tuple(rows)
 
 
+def cautions(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return what readers must know before they believe the figures, as sentences."""
+    return (*timers(records), *pairs_on_a_node(records), *disturbed_launches(records), *torn_blocks(records))
+
+
 def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for each cell whose figure is that of a kernel timer, with its paths."""
     seen: dict[tuple[str, str], list[str]] = {}
@@ -50,6 +56,21 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         f"in {counted(len(paths), 'trial')}: that is the period of a timer, not a property of the path"
         for (cell, name), paths in sorted(seen.items())
     )
+
+
+def pairs_on_a_node(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each workload some of whose pairs of ranks were on one of several nodes.
+
+    A study that asks for them is refused; older runs have them.
+    """
+    found = dict.fromkeys(record.order.workload.label for record in records if _pairs_share_a_node(record))
+    return tuple(f"pairs of ranks of {label} were on one node: their messages did not take the path" for label in found)
+
+
+def _pairs_share_a_node(record: TrialRecord) -> bool:
+    workload = record.order.workload
+    operation = OPERATIONS.get(str(workload.options.get("operation"))) if workload.kind == "engine" else None
+    return operation is not None and operation.even_ranks and workload.halves_share_a_node
 
 
 def _joined(values: Iterable[str] | None) -> str | None:

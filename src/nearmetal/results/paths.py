@@ -125,7 +125,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=_setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        cautions=(*evidence.timers(good), *evidence.disturbed_launches(good), *evidence.torn_blocks(good)),
+        cautions=evidence.cautions(good),
         busy=evidence.mostly_disturbed(good),
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),

@@ -68,6 +68,13 @@ class WorkloadOrder:
         """Return the error for a workload that cannot be as it was ordered."""
         return BadInputError(f"workload {self.label!r}: {why}", hint=hint)
 
+    @property
+    def halves_share_a_node(self) -> bool:
+        """Return whether some rank k of the first half is on the node of rank k + n/2, where ranks are on several."""
+        half = len(self.placement) // 2
+        pairs = zip(self.placement[:half], self.placement[half:], strict=False)
+        return len(set(self.placement)) > 1 and any(first == second for first, second in pairs)
+
     def number(self, option: str, default: int = 0) -> int:
         """Return an option that is one number; raise BadInputError when it is something else."""
         value = self.options.get(option, default)

@@ -68,8 +68,8 @@ def check_halves(workload: WorkloadOrder, program: str) -> None:
 
     Their messages would take shared memory, and the figure would be that of no path.
     """
-    placement, half = workload.placement, len(workload.placement) // 2
-    if len(set(placement)) > 1 and any(placement[rank] == placement[rank + half] for rank in range(half)):
+    half = len(workload.placement) // 2
+    if workload.halves_share_a_node:
         said = f"{program} pairs rank k with rank k + {half}, and some of these are on one node"
         raise workload.invalid(said, hint=f"placement = {[0] * half + [1] * half}")
 

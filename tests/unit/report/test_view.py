@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
-from nearmetal.report.words import noise_sentence
+from nearmetal.report.words import blocks_sentence, noise_sentence
 from nearmetal.results.evidence import counter_rows, per_iteration
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, View
@@ -19,7 +19,7 @@ from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from nearmetal.study.order import Order, WorkloadOrder
-from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,16 @@ def test_each_path_gets_the_verdict_of_its_cost(view: View) -> None:
         "tap": Verdict.SLOWER,
         "shm": Verdict.FASTER,
     }
+
+
+@pytest.mark.parametrize(("placement", "warned"), [("[0, 1, 0, 1]", True), ("[0, 0, 1, 1]", False)])
+def test_a_run_whose_pairs_shared_a_node_says_so(tmp_path: Path, placement: str, warned: bool) -> None:
+    """Such a study is refused now; what was measured before says what its figures are of."""
+    rates = ONE_SIZE.replace('name = "latency"', f'name = "rate"\noperation = "message_rate"\nplacement = {placement}')
+    view = build_view(make_run(tmp_path / "run", Recipe(study=rates, blocks=2)), distributions=False)
+    says = "pairs of ranks of rate were on one node: their messages did not take the path"
+    assert view.cautions == ((says,) if warned else ())
+    assert (f"CAUTION: {says}." in blocks_sentence(view)) == warned
 
 
 def test_ratios_match_the_ones_the_samples_were_made_with(view: View) -> None:
