@@ -41,13 +41,17 @@ each page."""
 
 def resume_command(root: Path) -> str:
     """Return the command that measures what a run, or a search, lacks."""
-    return command_line("tune" if (root / "search.json").exists() else "run", "--resume", root)
+    return command_line("tune" if _is_search(root) else "run", "--resume", root)
+
+
+def _is_search(root: Path) -> bool:
+    return (root / "search.json").exists()
 
 
 def hint_damaged(root: Path) -> str:
     """Return what to do about a damaged file of a trial."""
     # What a search asks for follows from the figures before.
-    anew = ", or start a new search" if (root / "search.json").exists() else ""
+    anew = ", or start a new search" if _is_search(root) else ""
     return f"{HINT_RESTORE}{anew}, or delete the trial's record and measure the trial again: {resume_command(root)}"
 
 
