@@ -25,7 +25,6 @@ from nearmetal.report.markup import Markup, element, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from nearmetal.units import by_key, format_size
 
@@ -222,7 +221,7 @@ def _line(cell: Cell, one: PathCell, found: CellComparison) -> str:
 
 def _cost_in_words(cell: Cell, estimate: RatioEstimate) -> str:
     at, *span = ends(cell, estimate)
-    return f"{words.ratio(at)} [{words.ratio_span(Interval(min(span), max(span), 0.95) if span else None)}]"
+    return f"{words.ratio(at)} [{words.ratio_ends(*sorted(span)) if span else words.NOTHING}]"
 
 
 def sections(view: View, href: Callable[[Cell], str | None]) -> Markup:
@@ -299,7 +298,7 @@ def _paths_by_size(
         low, high = _spread(one)
         at = 1.0 / one.found.ratio if one.shown.rate else one.found.ratio
         middle = y(at)
-        said = f"{one.cell}: {words.ratio(at)} [{words.ratio_span(Interval(low, high, 0.95))}], {one.standing}"
+        said = f"{one.cell}: {words.ratio(at)} [{words.ratio_ends(low, high)}], {one.standing}"
         yield whisker(entry, x, y(low), y(high))
         yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=said)
         last[entry.label] = (entry, middle)

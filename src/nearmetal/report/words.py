@@ -75,10 +75,12 @@ def ratio(value: float) -> str:
 
 def ratio_span(interval: Interval | None) -> str:
     """Return the interval of a ratio, or a dash where there are too few blocks."""
-    if interval is None:
-        return NOTHING
-    high = ratio(interval.high) if math.isfinite(interval.high) else "unbounded"
-    return f"{ratio(interval.low)}..{high}"
+    return NOTHING if interval is None else ratio_ends(interval.low, interval.high)
+
+
+def ratio_ends(low: float, high: float) -> str:
+    """Return two ends of a ratio."""
+    return f"{ratio(low)}..{ratio(high) if math.isfinite(high) else 'unbounded'}"
 
 
 def p_value(p: float | None) -> str:
