@@ -4,8 +4,7 @@ Of n reporting intervals each n-th part of all bytes is a sample, with the time 
 own rates, as times of a fixed amount, would be less than the rate of the whole (their harmonic mean). Neighbouring
 samples are not independent. Intervals of a sender count what it gave to the kernel, so those of the server are taken
 where they are told (`--get-server-output` of a server with -J); without them, the rate of the whole that arrived is the
-sample over UDP. iperf3 has no latency of
-requests: its `rtt` is the kernel's smoothed estimate.
+sample over UDP. iperf3 has no latency of requests: its `rtt` is the kernel's smoothed estimate.
 """
 
 from __future__ import annotations
