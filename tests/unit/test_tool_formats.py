@@ -27,7 +27,7 @@ from nearmetal.workloads.tools import (
     sockperf,
 )
 from nearmetal.workloads.tools.perftest_dump import parse_dump
-from nearmetal.workloads.tools.tool import Foreign
+from nearmetal.workloads.tools.tool import Foreign, Spans, one_figure
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 
@@ -48,14 +48,17 @@ def data(name: str) -> bytes:
 )
 def test_nuttcp_tcp(name: str, rate: float) -> None:
     transfer = nuttcp.parse(data(name))
-    assert transfer.rate_mbit_s == rate
-    assert transfer.datagrams == 0
+    assert transfer.rate_mbit_s == pytest.approx(rate)
+    assert (transfer.operation, transfer.lost) == ("tcp_stream", -1)
 
 
-def test_nuttcp_udp_counts_datagrams_in_both_forms() -> None:
-    parse, plain = nuttcp.parse(data("nuttcp-6.1.2-udp-parse.txt")), nuttcp.parse(data("nuttcp-6.1.2-udp-plain.txt"))
-    assert (parse.datagrams, parse.lost) == (4438, 0)
-    assert (plain.datagrams, plain.lost) == (4455, 0)
+@pytest.mark.parametrize(("form", "written"), [("parse", b"drop=0"), ("plain", b" 0 / ")])
+def test_nuttcp_udp_counts_datagrams_in_both_forms(form: str, written: bytes) -> None:
+    text = data(f"nuttcp-6.1.2-udp-{form}.txt")
+    assert text.count(written) == 1
+    for lost in (0, 7):
+        found = nuttcp.parse(text.replace(written, written.replace(b"0", b"%d" % lost)))
+        assert (found.operation, found.lost) == ("udp_stream", lost)
 
 
 def test_iperf3_intervals_and_sum() -> None:
@@ -161,14 +164,14 @@ def test_an_iperf3_error_is_reported_verbatim() -> None:
 
 
 def test_a_sockperf_log_has_complete_round_trips() -> None:
-    packets = sockperf.parse_full_log(data("sockperf-3.7-full-log-first-200.csv"))
+    message_bytes, packets = sockperf.parse_full_log(data("sockperf-3.7-full-log-first-200.csv"))
     summary = sockperf.parse_summary(data("sockperf-3.7-pp.txt"))
-    assert packets.message_bytes == 64
-    assert len(packets.round_trip_ns) > 150
+    assert message_bytes == 64
+    assert len(packets.ns) > 150
     first = data("sockperf-3.7-full-log-first-200.csv").decode().split("latency(usec)\n")[1].splitlines()[0].split(", ")
-    assert packets.round_trip_ns[0] == pytest.approx(2000 * float(first[3]), abs=2)
+    assert packets.ns[0] == pytest.approx(2000 * float(first[3]), abs=2)
     assert summary.dropped == summary.duplicated == summary.out_of_order == 0
-    assert summary.sent > summary.observations > len(packets.round_trip_ns)
+    assert summary.sent > summary.observations > len(packets.ns)
 
 
 def test_a_truncated_sockperf_log_is_refused() -> None:
@@ -180,33 +183,33 @@ def test_a_truncated_sockperf_log_is_refused() -> None:
 def test_qperf_reads_ns_and_bytes_only() -> None:
     (latency,) = qperf.parse(data("qperf-0.4.11-tcp_lat.txt"))
     assert (latency.test, latency.message_bytes) == ("tcp_lat", 64)
-    assert latency.latency_ns > 1000
+    assert latency.mean.ns[0] > 1000
+    assert latency.mean.whole_ns == 0
     three = qperf.parse(data("qperf-0.4.11-three.txt"))
     assert [one.test for one in three] == ["tcp_bw", "udp_bw", "udp_lat"]
-    assert three[1].rate_bytes_s > 1e6
+    assert 0 < three[1].mean.whole_ns < 1e6 * 1e9, "more than 1 MiB/s"
     with pytest.raises(ForeignFileError, match="not in 'bytes/sec'"):
         qperf.parse(data("qperf-0.4.11-other-units.txt"))
 
 
 @pytest.mark.parametrize(
-    ("test", "throughput", "unit", "retransmits", "mean_us"),
+    ("test", "operation", "figure", "unit", "retransmits"),
     [
-        ("tcp_stream", 16_861.33, "Mbit/s", 14, 7.69),
-        ("tcp_rr", 67_794.29, "1/s", 0, 14.71),
-        ("udp_rr", 75_575.24, "1/s", -1, 13.19),
+        ("tcp_stream", "tcp_stream", 16_861.33, "Mbit/s", 14),
+        ("tcp_rr", "tcp_round_trip", 14.71, "us", 0),
+        ("udp_rr", "udp_round_trip", 13.19, "us", -1),
     ],
 )
-def test_netperf_keys(test: str, throughput: float, unit: str, retransmits: int, mean_us: float) -> None:
+def test_netperf_keys(test: str, operation: str, figure: float, unit: str, retransmits: int) -> None:
     result = netperf.parse(data(f"netperf-2.7.0-{test}.txt"))
-    assert (result.throughput, result.unit, result.retransmits) == (throughput, unit, retransmits)
-    assert result.mean_latency_us == mean_us
+    assert (result.operation, result.spans, result.retransmits) == (operation, one_figure(unit, figure), retransmits)
 
 
 def test_perftest_rows_are_means_and_the_dump_is_exact() -> None:
     text = data("perftest-4.5-ib_atomic_lat.txt")
     result = perftest.parse(text)
     assert (result.operation, result.dumped) == ("ib_atomic_lat", True)
-    assert [(row.message_bytes, row.iterations, row.latency_us) for row in result.rows] == [(8, 1000, 49.36)]
+    assert [(row.message_bytes, row.iterations, row.mean) for row in result.rows] == [(8, 1000, 49.36)]
     values = parse_dump(text)
     assert values.size == 999, "n iterations have n - 1 differences"
     assert values[:4].tolist() == [148_334, 46_990, 39_989, 40_009]
@@ -217,7 +220,7 @@ def test_perftest_rows_are_means_and_the_dump_is_exact() -> None:
 def test_perftest_bandwidth_label_mb_means_mib() -> None:
     text = data("perftest-4.5-ib_send_bw.txt")
     result = perftest.parse(text)
-    assert (result.operation, result.unit, result.rows[0].bandwidth) == ("ib_send_bw", "MiB/s", 20.97)
+    assert (result.operation, result.unit, result.rows[0].mean) == ("ib_send_bw", "MiB/s", 20.97)
     # The message rate in the same row, in 10^6 per second, gives the same bandwidth.
     rate_mpps = float(text.decode().splitlines()[-2].split()[-1])
     assert rate_mpps * 1e6 * 16384 / (1 << 20) == pytest.approx(20.97, rel=1e-3)
@@ -225,10 +228,10 @@ def test_perftest_bandwidth_label_mb_means_mib() -> None:
 
 def test_the_unit_of_perftest_json_follows_from_its_message_rate_in_both_versions() -> None:
     latency = perftest.parse_json_report(data("written-perftest-6.2-send_lat.json"))
-    assert (latency.operation, latency.unit, latency.rows[0].latency_us) == ("ib_send_lat", "us", 1.06)
+    assert (latency.operation, latency.unit, latency.rows[0].mean) == ("ib_send_lat", "us", 1.06)
     text = data("written-perftest-4.5-write_bw-gbits.json")
     gigabits = perftest.parse_json_report(text)
-    assert (gigabits.operation, gigabits.unit, gigabits.rows[0].bandwidth) == ("ib_write_bw", "Gbit/s", 97.84)
+    assert (gigabits.operation, gigabits.unit, gigabits.rows[0].mean) == ("ib_write_bw", "Gbit/s", 97.84)
     mebibytes = text.replace(b"97.84", b"11663.4")
     assert perftest.parse_json_report(mebibytes).unit == "MiB/s"
     with pytest.raises(ForeignFileError, match="in MiB/s or Gbit/s"):
@@ -456,21 +459,20 @@ def test_mpi4py_rows_are_half_round_trips() -> None:
 
 def test_hpcc_summary_in_its_units() -> None:
     output = hpcc.parse(data("hpcc-1.5.0-hpccoutf.txt"))
-    assert (output.version, output.processes) == ("1.5.0", 2)
-    figures = {one.name: one for one in output.figures}
-    assert figures["HPL_Tflops"].unit == "Tflop/s"
-    assert figures["AvgPingPongLatency_usec"].unit == "us"
-    assert figures["StarSTREAM_Triad"].unit == "GB/s"
-    assert "HPL_N" not in figures
-    assert 0.01 < figures["AvgPingPongLatency_usec"].value < 100_000
+    assert (output.version, output.ranks) == ("1.5.0", 2)
+    figures = {name: spans for name, _, spans in output.cells}
+    assert {"HPL_Tflops [Tflop/s]", "StarSTREAM_Triad [GB/s]"} < figures.keys()
+    assert not any(name.startswith("HPL_N") for name in figures)
+    latency = figures["AvgPingPongLatency_usec [us]"]
+    assert isinstance(latency, Spans)
+    assert 10 < latency.ns[0] < 100_000_000
 
 
 def test_hpl_row_needs_its_residual_check() -> None:
     text = data("hpcc-1.5.0-hpl-section.txt")
     output = hpcc.parse(text)
-    (figure,) = output.figures
-    assert output.processes == 2
-    assert (figure.name, figure.value, figure.unit) == ("HPL", 0.05465, "Gflop/s")
+    assert output.ranks == 2
+    assert output.cells == (("HPL [Gflop/s]", 0, one_figure("Gflop/s", 0.05465)),)
     with pytest.raises(ForeignFileError, match="residual"):
         hpcc.parse(text.replace(b"PASSED", b"FAILED"))
 
@@ -478,7 +480,8 @@ def test_hpl_row_needs_its_residual_check() -> None:
 def test_npb_end_block_and_failed_verification() -> None:
     text = data("written-npb-3.4-cg-S.txt")
     result = npb.parse(text)
-    assert (result.name, result.letter, result.processes, result.mops) == ("cg", "S", 2, 4046.24)
+    assert (result.workload, result.ranks) == ("npb-cg-2", 2)
+    assert result.cells == (("cg.S [Mop/s]", 0, one_figure("Mop/s", 4046.24)),)
     with pytest.raises(ForeignFileError, match="UNSUCCESSFUL"):
         npb.parse(text.replace(b"    SUCCESSFUL\n Version", b"  UNSUCCESSFUL\n Version"))
 

@@ -16,8 +16,9 @@ from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.units import by_key, is_whole
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
-from nearmetal.workloads.figures import jain
+from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.tools.tool import Spans
 from nearmetal.workloads.workload import Launch
 
 LEAST_PACKETS_PER_S = 20
@@ -58,11 +59,17 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """What one client's output says: a rate (0 for a latency test), and -1 for what it does not report."""
+    """What one client's output says: durations of an operation, and counts, -1 for what it does not report."""
 
-    rate_mbit_s: float
+    operation: str
+    spans: Spans
     retransmits: int = -1
     lost: int = -1
+
+    @property
+    def rate_mbit_s(self) -> float:
+        """Return the rate of the whole run, 0 where the durations are times."""
+        return UNITS["Mbit/s"].scale / self.spans.whole_ns if self.spans.whole_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,10 @@ class PairWorkload:
         """Raise TrialError unless every client came to a result and all ran together."""
         pairs.check_clients(order.workload, finished, files)
         self._read(files)
+
+    def samples(self, data: bytes) -> Spans:
+        """Return the durations in a client's output."""
+        return self.read(data).spans
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return what the program reports of retransmits and lost datagrams; fairness and share of the line rate."""

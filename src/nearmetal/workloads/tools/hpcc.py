@@ -6,8 +6,6 @@ Only the summary of HPCC is read: the text above it prints latencies in millisec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
@@ -29,29 +27,7 @@ _UNIT_ENDS = (
 _STREAM = re.compile(r"(?:Star|Single)STREAM_(?:Copy|Scale|Add|Triad)")
 
 
-@dataclass(frozen=True, slots=True)
-class HpccFigure:
-    """One figure with its unit, a name of `figures.UNITS`."""
-
-    name: str
-    value: float
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
-class HpccOutput:
-    """What one run left: HPCC's version (empty for HPL alone), its processes, its figures.
-
-    `order` is that of HPL's matrix where it ran alone, as printed.
-    """
-
-    version: str
-    processes: int
-    figures: tuple[HpccFigure, ...]
-    order: str = ""
-
-
-def parse(data: bytes) -> HpccOutput:
+def parse(data: bytes) -> Foreign[FileCell]:
     """Read the figures of one run; raise ForeignFileError for anything else, a failed residual included."""
     text = to_text(data, PROGRAM)
     checks = _CHECK.findall(text)
@@ -65,11 +41,11 @@ def parse(data: bytes) -> HpccOutput:
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
     grid = [processes(word, PROGRAM) for word in rows[0][2:4]]
-    figure = HpccFigure("HPL", positive(rows[0][5], PROGRAM, "HPL", "HPL is 0"), "Gflop/s")
-    return HpccOutput("", processes(str(grid[0] * grid[1]), PROGRAM), (figure,), rows[0][0])
+    cell = _cell("HPL", positive(rows[0][5], PROGRAM, "HPL", "HPL is 0"), "Gflop/s")
+    return _run(f"hpl-{rows[0][0]}", "", processes(str(grid[0] * grid[1]), PROGRAM), [cell])
 
 
-def _summary(text: str) -> HpccOutput:
+def _summary(text: str) -> Foreign[FileCell]:
     begins, ends = text.count(_BEGIN), text.count(_END)
     section = text.partition(_BEGIN)[2].partition(_END)[0]
     if (begins, ends) != (1, 1) or not section:
@@ -77,16 +53,23 @@ def _summary(text: str) -> HpccOutput:
     fields = dict(line.split("=", 1) for line in section.splitlines() if "=" in line)
     if whole(fields.get("Success", "").strip() or "missing", PROGRAM, "Success") != 1:
         raise refuse(PROGRAM, "HPCC itself says that it did not succeed")
-    figures = [
-        HpccFigure(name, number(value, PROGRAM, name), unit)
-        for name, value in fields.items()
-        if (unit := _unit(name, value))
-    ]
-    if not figures:
+    units = {name: _unit(name, value) for name, value in fields.items()}
+    cells = [_cell(name, number(fields[name], PROGRAM, name), unit) for name, unit in units.items() if unit]
+    if not cells:
         raise refuse(PROGRAM, "its summary holds no figure")
     parts = [fields.get(f"Version{part}", "").strip() for part in ("Major", "Minor", "Micro")]
     count = processes(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM)
-    return HpccOutput(".".join(parts) if all(parts) else "", count, tuple(figures))
+    return _run("hpcc", ".".join(parts) if all(parts) else "", count, cells)
+
+
+def _run(name: str, version: str, count: int, cells: list[FileCell]) -> Foreign[FileCell]:
+    """Return a run on so many processes, under the name of what it ran."""
+    lacks = ("one figure of each kind per run",)
+    return Foreign("HPCC", version, f"{name}-{count}", max(1, count), tuple(cells), lacks)
+
+
+def _cell(name: str, value: float, unit: str) -> FileCell:
+    return f"{name} [{unit}]", 0, one_figure(unit, value)
 
 
 def _unit(name: str, value: str) -> str:
@@ -97,14 +80,8 @@ def _unit(name: str, value: str) -> str:
     return unit if number(value, PROGRAM, name) > 0 else ""
 
 
-# ---- launching, decoding, adopting
-
-
-def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    output = parse(data)
-    cells = tuple((f"{one.name} [{one.unit}]", 0, one_figure(one.unit, one.value)) for one in output.figures)
-    name = f"{f'hpl-{output.order}' if output.order else 'hpcc'}-{output.processes}"
-    yield Foreign("HPCC", output.version, name, max(1, output.processes), cells, ("one figure of each kind per run",))
+def _adopt(data: bytes) -> list[Foreign[FileCell]]:
+    return [parse(data)]
 
 
 TOOL = Tool(

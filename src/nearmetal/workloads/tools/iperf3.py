@@ -163,7 +163,8 @@ def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
 
 def _read_result(data: bytes) -> ClientResult:
     found = parse(data)
-    return ClientResult(found.received_bit_s / 1e6, found.retransmits, found.lost if found.protocol == "udp" else -1)
+    lost = found.lost if found.protocol == "udp" else -1
+    return ClientResult(f"{found.protocol}_stream", _spans(found), found.retransmits, lost)
 
 
 _WORKLOAD = PairWorkload(
@@ -232,4 +233,4 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 _TCP_BLOCK_BYTES = 128 << 10
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')
 _BEGINS = rb'^\{(?:$|"event": ?"start")'
-TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, lambda data: _spans(parse(data)), STREAMS)
+TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, _WORKLOAD.samples, STREAMS)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import BANDWIDTH, LATENCY
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "netperf -k"
 
@@ -23,20 +22,8 @@ _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s", "Trans/s": "1/s"}
 
 
-@dataclass(frozen=True, slots=True)
-class NetperfResult:
-    """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not report them."""
-
-    protocol: str
-    throughput: float
-    unit: str
-    seconds: float
-    retransmits: int
-    mean_latency_us: float
-
-
-def parse(data: bytes) -> NetperfResult:
-    """Read the output of one test; raise ForeignFileError for anything else."""
+def parse(data: bytes) -> ClientResult:
+    """Read the one rate of a stream, or the mean round trip of a request test; raise ForeignFileError otherwise."""
     text = to_text(data, PROGRAM)
     pairs = _KEY.findall(text)
     fields = dict(pairs)
@@ -50,21 +37,22 @@ def parse(data: bytes) -> NetperfResult:
         raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
     if unit != "1/s" and "REQUEST/RESPONSE" in text:
         raise refuse(PROGRAM, f"its requests are counted in {fields['THROUGHPUT_UNITS'][:40]!r}: leave out -f")
-    retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
-    return NetperfResult(
-        fields.get("PROTOCOL", "").strip(),
-        positive(fields["THROUGHPUT"], PROGRAM, "the throughput", "nothing was transferred"),
-        unit,
-        number(fields["ELAPSED_TIME"], PROGRAM, "the time"),
-        -1 if retransmits == "-1" else whole(retransmits, PROGRAM, "the count of retransmits"),
-        number(fields.get("MEAN_LATENCY", "0"), PROGRAM, "the latency"),
-    )
+    throughput = positive(fields["THROUGHPUT"], PROGRAM, "the throughput", "nothing was transferred")
+    number(fields["ELAPSED_TIME"], PROGRAM, "the time")
+    printed = fields["LOCAL_TRANSPORT_RETRANS"].strip()
+    retransmits = -1 if printed == "-1" else whole(printed, PROGRAM, "the count of retransmits")
+    mean_us = number(fields["MEAN_LATENCY"], PROGRAM, "the latency")
+    protocol = fields["PROTOCOL"].strip()
+    if protocol.lower() not in ("tcp", "udp"):
+        named = protocol[:40] or "a protocol that it does not name"
+        raise ForeignFileError(f"netperf's test was over {named!r}")
+    if unit == "1/s":
+        spans = one_figure("us", mean_us or 1e6 / throughput)
+        return ClientResult(f"{protocol.lower()}_round_trip", spans, retransmits)
+    return ClientResult(f"{protocol.lower()}_stream", one_figure(unit, throughput), retransmits)
 
 
 # ---- launching, decoding, adopting
-
-
-_MBIT = {"Mbit/s": 1.0, "Gbit/s": 1e3}
 
 
 def _server(pair: Pair) -> list[str]:
@@ -79,38 +67,21 @@ def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     return argv
 
 
-def _read_result(data: bytes) -> ClientResult:
-    found = parse(data)
-    return ClientResult(found.throughput * _MBIT.get(found.unit, 0.0), found.retransmits)
-
-
 _TESTS = {"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"}
-_WORKLOAD = PairWorkload("netperf", _server, _client, _read_result, first_port=12865, tests=_TESTS, version_flag="-V")
-
-
-def _span(result: NetperfResult) -> Spans:
-    """Return the one rate of a stream, or the mean round trip of a request test."""
-    if result.unit != "1/s":
-        return one_figure(result.unit, result.throughput)
-    return one_figure("us", result.mean_latency_us or 1e6 / result.throughput)
+_WORKLOAD = PairWorkload("netperf", _server, _client, parse, first_port=12865, tests=_TESTS, version_flag="-V")
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     result = parse(data)
-    protocol = result.protocol.lower()
-    if protocol not in ("tcp", "udp"):
-        named = result.protocol[:40] or "a protocol that it does not name"
-        raise ForeignFileError(f"netperf's test was over {named!r}")
-    operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
     lacks = ("one figure per run: no percentiles, no spread within it", NO_SIZE)
-    cells = ((operation, 0, _span(result)),)
-    yield Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, cells, lacks)
+    cells = ((result.operation, 0, result.spans),)
+    yield Foreign("netperf", "", f"netperf-{result.operation.replace('_', '-')}", 2, cells, lacks)
 
 
 TOOL = Tool(
     "netperf",
     (Import((b"THROUGHPUT_UNITS=",), _adopt, begins=rb"^MIGRATED |^netperf "),),
     _WORKLOAD,
-    lambda data: _span(parse(data)),
+    _WORKLOAD.samples,
     {"tcp_stream": BANDWIDTH, "tcp_round_trip": LATENCY, "udp_round_trip": LATENCY},
 )

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "nuttcp"
 
@@ -27,29 +26,19 @@ _PLAIN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One transfer: `lost` and `datagrams` are of UDP."""
-
-    rate_mbit_s: float
-    seconds: float
-    lost: int
-    datagrams: int
-
-
-def parse(data: bytes) -> Transfer:
+def parse(data: bytes) -> ClientResult:
     """Read the output of one nuttcp client; raise ForeignFileError unless it holds exactly one summary."""
     text = to_text(data, PROGRAM)
     found = [fields for line in text.splitlines() if "Mbps" in line and (fields := _summary(line))]
     if len(found) != 1:
         raise refuse(PROGRAM, f"it holds {len(found)} summary lines, not one")
     (fields,) = found
-    return Transfer(
-        rate_mbit_s=positive(fields["rate_Mbps"], PROGRAM, "the rate", "nothing was transferred"),
-        seconds=number(fields["real_seconds"], PROGRAM, "the time"),
-        lost=whole(fields.get("drop", "0"), PROGRAM, "the count of lost datagrams"),
-        datagrams=whole(fields.get("pkt", "0"), PROGRAM, "the count of datagrams"),
-    )
+    rate_mbit_s = positive(fields["rate_Mbps"], PROGRAM, "the rate", "nothing was transferred")
+    number(fields["real_seconds"], PROGRAM, "the time")
+    lost = whole(fields.get("drop", "0"), PROGRAM, "the count of lost datagrams")
+    udp = whole(fields.get("pkt", "0"), PROGRAM, "the count of datagrams") > 0
+    operation = "udp_stream" if udp else "tcp_stream"
+    return ClientResult(operation, one_figure("Mbit/s", rate_mbit_s), lost=lost if udp else -1)
 
 
 def _summary(line: str) -> dict[str, str]:
@@ -84,27 +73,15 @@ def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     return [*argv, pair.server.address]
 
 
-def _read_result(data: bytes) -> ClientResult:
-    found = parse(data)
-    return ClientResult(found.rate_mbit_s, lost=found.lost if found.datagrams else -1)
-
-
-_WORKLOAD = PairWorkload(
-    "nuttcp", _server, _client, _read_result, first_port=5100, version_flag="-V", least_seconds=0.1
-)
-
-
-def _span(found: Transfer) -> Spans:
-    return one_figure("Mbit/s", found.rate_mbit_s)
+_WORKLOAD = PairWorkload("nuttcp", _server, _client, parse, first_port=5100, version_flag="-V", least_seconds=0.1)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     found = parse(data)
-    operation = "udp_stream" if found.datagrams else "tcp_stream"
     lacks = ("one rate per run: no percentiles, no spread within it", NO_SIZE)
-    yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _span(found)),), lacks)
+    yield Foreign("nuttcp", "", "nuttcp", 2, ((found.operation, 0, found.spans),), lacks)
 
 
 _ENDED = rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"
 _IMPORT = Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED)
-TOOL = Tool("nuttcp", (_IMPORT,), _WORKLOAD, lambda data: _span(parse(data)), STREAMS)
+TOOL = Tool("nuttcp", (_IMPORT,), _WORKLOAD, _WORKLOAD.samples, STREAMS)

@@ -49,12 +49,11 @@ _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the olde
 
 @dataclass(frozen=True, slots=True)
 class PerftestRow:
-    """One size: the mean latency in us, or the mean bandwidth in `unit`; the other is 0."""
+    """One size: its mean latency or bandwidth, in the unit of the result."""
 
     message_bytes: int
     iterations: int
-    latency_us: float
-    bandwidth: float
+    mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
-    rows = tuple(PerftestRow(size, n, 0.0, _positive(words[1])) for size, n, words in found)
+    rows = tuple(PerftestRow(size, n, _positive(words[1])) for size, n, words in found)
     return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended, bool(title["way"]))
 
 
@@ -115,13 +114,13 @@ def parse_json_report(data: bytes) -> PerftestResult:
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
     size, count = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
     if title[2] == "Latency":
-        row = PerftestRow(size, count, _positive(fields.get("t_avg", "")), 0.0)
+        row = PerftestRow(size, count, _positive(fields.get("t_avg", "")))
         return PerftestResult(operation, "us", (row,), dumped=False, ended=True)
     rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
     near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
     if len(near) != 1:
         raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
-    row, both_ways = PerftestRow(size, count, 0.0, rate), "Bidirectional" in title[0]
+    row, both_ways = PerftestRow(size, count, rate), "Bidirectional" in title[0]
     return PerftestResult(operation, near[0], (row,), dumped=False, ended=True, both_ways=both_ways)
 
 
@@ -132,7 +131,7 @@ def _latencies(text: str) -> tuple[tuple[PerftestRow, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             found, ended = _rows(text[match.end() :], 3 + column)
-            return _some(tuple(PerftestRow(size, n, _positive(words[column]), 0.0) for size, n, words in found)), ended
+            return _some(tuple(PerftestRow(size, n, _positive(words[column])) for size, n, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
 
@@ -280,7 +279,7 @@ def _samples(data: bytes) -> Durations:
     result = parse(data)
     if result.operation.endswith("_lat"):
         return Dump(data)
-    return one_figure(result.unit, result.rows[0].bandwidth)
+    return one_figure(result.unit, result.rows[0].mean)
 
 
 def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[Foreign[FileCell]]:
@@ -291,10 +290,7 @@ def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[For
         cell = (result.operation, result.rows[0].message_bytes, _samples(data))
         yield Foreign("perftest", "", name, 2, (cell,), ended)
         return
-    cells = tuple(
-        (result.operation, row.message_bytes, one_figure(result.unit, row.latency_us or row.bandwidth))
-        for row in result.rows
-    )
+    cells = tuple((result.operation, row.message_bytes, one_figure(result.unit, row.mean)) for row in result.rows)
     lacks = (ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *ended)
     yield Foreign("perftest", "", name, 2, cells, lacks)
 

@@ -24,11 +24,10 @@ _RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+)\s*(\S*)")
 
 @dataclass(frozen=True, slots=True)
 class QperfResult:
-    """One test: `latency_ns` one way, or `rate_bytes_s`; the other is 0. `message_bytes` 0 when it was not printed."""
+    """One test: its one-way latency, or its rate. `message_bytes` is 0 when it was not printed."""
 
     test: str
-    latency_ns: float
-    rate_bytes_s: float
+    mean: Spans
     message_bytes: int
 
 
@@ -56,7 +55,8 @@ def _result(name: str, fields: dict[str, tuple[str, str]]) -> QperfResult:
     size = fields.get("msg_size", ("0", "bytes"))
     if size[1] != "bytes":
         raise refuse(PROGRAM, f"the size of {name} is in {size[1]!r}, not in bytes")
-    return QperfResult(name, latency, rate, whole(size[0], PROGRAM, "the size"))
+    mean = one_figure("ns", latency) if latency else one_figure("B/s", rate)
+    return QperfResult(name, mean, whole(size[0], PROGRAM, "the size"))
 
 
 def _of(fields: dict[str, tuple[str, str]], key: str, unit: str) -> float:
@@ -79,7 +79,17 @@ def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
 
 
 def _read_result(data: bytes) -> ClientResult:
-    return ClientResult(parse(data)[0].rate_bytes_s * 8 / 1e6)
+    """Return the one mean of a test."""
+    results = parse(data)
+    if len(results) != 1:
+        raise ForeignFileError(f"qperf left {len(results)} results where one was asked for")
+    return ClientResult(_operation(results[0]), results[0].mean)
+
+
+def _operation(result: QperfResult) -> str:
+    if result.test not in _OPERATIONS:
+        raise ForeignFileError(f"nearmetal has no operation like qperf's {result.test[:40]!r}")
+    return _OPERATIONS[result.test]
 
 
 _WORKLOAD = PairWorkload(
@@ -87,23 +97,9 @@ _WORKLOAD = PairWorkload(
 )
 
 
-def _samples(data: bytes) -> Spans:
-    """Return the one mean of a test."""
-    results = parse(data)
-    if len(results) != 1:
-        raise ForeignFileError(f"qperf left {len(results)} results where one was asked for")
-    return _mean(results[0])
-
-
-def _mean(one: QperfResult) -> Spans:
-    return one_figure("ns", one.latency_ns) if one.latency_ns else one_figure("B/s", one.rate_bytes_s)
-
-
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     for one in parse(data):
-        if one.test not in _OPERATIONS:
-            raise ForeignFileError(f"nearmetal has no operation like qperf's {one.test[:40]!r}")
-        cells = ((_OPERATIONS[one.test], one.message_bytes, _mean(one)),)
+        cells = ((_operation(one), one.message_bytes, one.mean),)
         yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, cells, (ONE_MEAN,))
 
 
@@ -111,6 +107,6 @@ TOOL = Tool(
     "qperf",
     (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt, begins=rb"^\w+_(?:lat|bw):$"),),
     _WORKLOAD,
-    _samples,
+    _WORKLOAD.samples,
     {"tcp_one_way": HALVED, "udp_one_way": HALVED, **STREAMS},
 )

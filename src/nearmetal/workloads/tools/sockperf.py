@@ -53,15 +53,6 @@ class SockperfSummary:
     out_of_order: int
 
 
-@dataclass(frozen=True, slots=True)
-class Packets:
-    """Every answered packet: ns of sockperf's clock at sending, and the whole round trip in ns."""
-
-    message_bytes: int
-    sent_ns: tuple[int, ...]
-    round_trip_ns: tuple[int, ...]
-
-
 def parse_summary(data: bytes) -> SockperfSummary:
     """Read what sockperf printed; raise ForeignFileError unless it came to a summary."""
     text = to_text(data, PROGRAM)
@@ -77,22 +68,22 @@ def parse_summary(data: bytes) -> SockperfSummary:
     )
 
 
-def parse_full_log(data: bytes) -> Packets:
-    """Read a full log; raise ForeignFileError for anything else, torn files included."""
+def parse_full_log(data: bytes) -> tuple[int, Spans]:
+    """Return the size of messages and every whole round trip; raise ForeignFileError for all else, torn files too."""
     text = to_text(data, PROGRAM)
     head, found, rows = text.partition(_HEAD)
     if not found:
         raise refuse("sockperf --full-log", f"there is no line {_HEAD!r} in it")
     size = _PARAMETERS.search(head)
-    sent, spans = [], []
-    for began_ns, ended_ns in _rows(rows):
-        sent.append(began_ns)
-        spans.append(ended_ns - began_ns)
-    if not spans:
+    packets = list(_rows(rows))
+    if not packets:
         raise refuse("sockperf --full-log", "it holds no packet")
-    if min(spans) <= 0:
+    round_trips_ns = [answered_ns - sent_ns for sent_ns, answered_ns in packets]
+    if min(round_trips_ns) <= 0:
         raise refuse("sockperf --full-log", "an answer came before its packet was sent")
-    return Packets(whole(size[1], PROGRAM, "the size") if size else 0, tuple(sent), tuple(spans))
+    first_ns = packets[0][0]
+    spans = Spans(round_trips_ns, [sent_ns - first_ns for sent_ns, _ in packets])
+    return whole(size[1], PROGRAM, "the size") if size else 0, spans
 
 
 def _rows(text: str) -> Iterator[tuple[int, int]]:
@@ -185,9 +176,7 @@ def _summaries(files: dict[str, bytes]) -> list[SockperfSummary]:
 
 
 def _samples(data: bytes) -> Spans:
-    """Return the whole round trip of every packet."""
-    packets = parse_full_log(data)
-    return Spans(packets.round_trip_ns, [sent - packets.sent_ns[0] for sent in packets.sent_ns])
+    return parse_full_log(data)[1]
 
 
 def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
@@ -201,8 +190,7 @@ def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     operation, lacks = _round_trip(data)
-    cells = ((operation, parse_full_log(data).message_bytes, _samples(data)),)
-    yield Foreign("sockperf", "", "sockperf", 2, cells, lacks)
+    yield Foreign("sockperf", "", "sockperf", 2, ((operation, *parse_full_log(data)),), lacks)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
