@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far import machine
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.far.stream import LostError, ProgramCarrier
+from nearmetal.hosts.far.stream import LostError, open_program
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.folder import host_lock, journal_folder, open_journals
@@ -429,17 +430,17 @@ def test_a_killed_trial_is_rolled_back_machine_by_machine(
         assert (read_state(path).end is None) == (number == 0)
 
 
-def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
+def test_a_shell_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(LostError, match="no such node"):
-        FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
+        FarMachine("n9", partial(open_program, ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
-        FarMachine(ProgramCarrier("n9", ("/no/such/program",))).connect()
+        FarMachine("n9", partial(open_program, ("/no/such/program",))).connect()
 
 
 def test_a_file_of_any_number_of_pieces_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_CHUNK_BYTES", 1)
-    far = FarMachine(ProgramCarrier("far", ("sh",)))
+    far = FarMachine("far", partial(open_program, ("sh",)))
     for content in (b"", b"x" * (sys.getrecursionlimit() + 1) + b"\0%s\n"):
         far.write(str(tmp_path / "file"), content)
         assert (tmp_path / "file").read_bytes() == content
@@ -452,9 +453,9 @@ def test_files_of_a_killed_session_are_removed_from_the_machine(tmp_path: Path, 
     script = """
 import os, signal, sys
 from nearmetal.hosts.far.machine import FarMachine
-from nearmetal.hosts.far.stream import ProgramCarrier
+from nearmetal.hosts.far.stream import open_program
 
-machine = FarMachine(ProgramCarrier("far", ("sh",)))
+machine = FarMachine("far", lambda: open_program(("sh",)))
 for name in ("kept", "given back"):
     machine.remove_at_end(f"{os.getcwd()}/{name}".replace(" ", "-"))
     machine.run(["mkdir", "-p", f"{os.getcwd()}/{name}/n0".replace(" ", "-")])

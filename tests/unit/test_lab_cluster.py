@@ -15,7 +15,6 @@ import labs
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.facts import proof
-from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, Site, machines_of
@@ -345,7 +344,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_far_shell_runs_programs_on_a_lab_node(served: str, tmp_path: Path) -> None:
-    machine = FarMachine(nodes.NodeCarrier(served))
+    machine = nodes.machine_of(served)
     machine.connect()
     finished = machine.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=b"in\0put")
     assert (finished.stdout, finished.stderr, finished.exit_status) == (b"in\0put", b"no\n", 3)
@@ -358,7 +357,7 @@ def test_the_far_shell_runs_programs_on_a_lab_node(served: str, tmp_path: Path) 
 
 
 def test_a_background_program_ends_with_its_shell(served: str) -> None:
-    with NodesShell([FarMachine(nodes.NodeCarrier(served))], [served], remote_shell=b"none") as shell:
+    with NodesShell([nodes.machine_of(served)], [served], remote_shell=b"none") as shell:
         shell.add_node("n0")
         assert shell.machines == ("n0",)
         helper = shell.start(["sh", "-c", "echo $$; exec sleep 600"], node="n0")
@@ -373,4 +372,4 @@ def test_a_node_without_a_service_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
     with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
-        FarMachine(nodes.NodeCarrier("127.0.0.1")).connect()
+        nodes.machine_of("127.0.0.1").connect()

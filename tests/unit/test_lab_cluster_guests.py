@@ -12,7 +12,7 @@ import pytest
 import labs
 from nearmetal import process
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.far.stream import ProgramCarrier
+from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import MACHINES, STANDING_PATHS
@@ -97,7 +97,7 @@ def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPat
     for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
         monkeypatch.setattr(kvm, script, "true\n")
     monkeypatch.setattr(kvm.BootingGuest, "wait", lambda *_: None)
-    monkeypatch.setattr(nodes, "NodeCarrier", lambda name: ProgramCarrier(name, ("sh",)))
+    monkeypatch.setattr(nodes, "open_shell", lambda _: open_program(("sh",)))
     monkeypatch.setattr(remote, "reach", waited_for.append)
     monkeypatch.setattr(remote, "finished", lambda _, argv, **how: process.run(argv, **how))
     with nodes.ClusterShell(Seat(0, 2)) as shell:
@@ -204,5 +204,5 @@ def test_a_booted_guest_is_seeded_once_it_has_its_nic(monkeypatch: pytest.Monkey
     assert stirred == [("g1", 16)]
     assert len(looks) == 2  # polled until it was there
     answer.status, answer.stderr = 255, bytearray(b"out of reach")
-    with pytest.raises(TrialError, match="g1 was not given its seed: out of reach"):
+    with pytest.raises(TrialError, match="cannot give guest g1 its seed: out of reach"):
         known()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.hosts.far import host as far
-from nearmetal.hosts.far.stream import ProgramCarrier
+from nearmetal.hosts.far.stream import open_program
 from nearmetal.reading import parse_json
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec
@@ -39,8 +40,8 @@ class KubectlHost(far.FarHost):
         far.check_names(self.kind, pods)
         interface = str(options.get("interface", ""))
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
-        carriers = [ProgramCarrier(node.name, _exec_argv(base, options, node.address or node.name)) for node in named]
-        super().__init__(named, carriers, options, label=f"pods: {', '.join(node.name for node in named)}")
+        shells = [partial(open_program, _exec_argv(base, options, node.address or node.name)) for node in named]
+        super().__init__(named, shells, options, label=f"pods: {', '.join(node.name for node in named)}")
 
 
 def open_kubectl(spec: HostSpec) -> KubectlHost:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nearmetal import process, scratch
-from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.shell import CommandShell, LocalHelper, read_each
+from nearmetal.hosts.shell import CommandShell, LocalHelper, explained, read_each
 from nearmetal.process import Finished
 
 
@@ -36,10 +36,8 @@ class MachineShell(CommandShell):
     def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
         """Return a file's content."""
         _only_here(node)
-        try:
+        with explained(f"read {path}"):
             return Path(path).read_bytes()
-        except OSError as error:
-            raise NearmetalError(f"cannot read {path}: {error.strerror}") from error
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that can be read."""
@@ -48,11 +46,8 @@ class MachineShell(CommandShell):
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file with a single write, as sysfs and procfs need it."""
         _only_here(node)
-        try:
-            with Path(path).open("wb", buffering=0) as file:
-                file.write(data)
-        except OSError as error:
-            raise NearmetalError(f"cannot write {path}: {error.strerror}") from error
+        with explained(f"write {path}"), Path(path).open("wb", buffering=0) as file:
+            file.write(data)
 
     def close(self) -> None:
         """End what was started and remove the scratch directory; calling twice does nothing more."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
@@ -20,7 +21,7 @@ from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.far.stream import LostError, ProgramCarrier
+from nearmetal.hosts.far.stream import LostError, open_program
 from nearmetal.hosts.host import Shell, is_on, seconds, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
@@ -229,7 +230,7 @@ class BatchHost:
             self._disconnect(allocation)
             allocation.restarts = state.restarts
             allocation.machines = {
-                node: FarMachine(ProgramCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
+                node: FarMachine(node, partial(open_program, self._scheduler.shell_argv(state.job, node)))
                 for node in state.nodes
             }
 

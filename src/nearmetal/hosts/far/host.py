@@ -13,7 +13,7 @@ from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, Un
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.far.stream import Carrier
+from nearmetal.hosts.far.stream import OpenShell
 from nearmetal.hosts.host import Shell, Site, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
@@ -113,13 +113,14 @@ class FarHost:
     hint = "check the machine manually"
 
     def __init__(
-        self, nodes: Sequence[NodeSpec], carriers: Sequence[Carrier], options: Mapping[str, Scalar], *, label: str
+        self, nodes: Sequence[NodeSpec], shells: Sequence[OpenShell], options: Mapping[str, Scalar], *, label: str
     ) -> None:
+        """Connect every machine; `shells[i]` starts the shell of `nodes[i]`."""
         self._nodes = {node.name: node for node in nodes}
         self._options = dict(options)
         self._memory = Memory()
         self.label = label
-        self._machines = {node.name: FarMachine(one) for node, one in zip(nodes, carriers, strict=True)}
+        self._machines = {node.name: FarMachine(node.name, one) for node, one in zip(nodes, shells, strict=True)}
         try:
             self.on_all(FarMachine.connect)
         except BaseException:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.quote import command, printf, word
-from nearmetal.hosts.far.stream import Carrier, LostError, Stream
+from nearmetal.hosts.far.stream import LostError, OpenShell, Stream
 from nearmetal.process import Finished
 
 SHORT_S = 20.0
@@ -48,11 +48,14 @@ exit 0
 
 
 class FarMachine:
-    """Runs commands through a carrier; not safe for use by two threads at once."""
+    """Runs commands in a shell that `open_shell` starts; not safe for use by two threads at once.
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
-        self.name = carrier.name
+    `name` is the machine's in errors and facts.
+    """
+
+    def __init__(self, name: str, open_shell: OpenShell) -> None:
+        self.name = name
+        self._open_shell = open_shell
         self._mark = secrets.token_hex(16).encode()
         self._count = 0
         self._stream: Stream | None = None
@@ -62,7 +65,7 @@ class FarMachine:
     def connect(self) -> None:
         """Open the connection when it is not open: the first use does the same."""
         if self._stream is None:
-            self._stream = self._carrier.open()
+            self._stream = self._open_shell()
             self._stream.write(_BEGIN)
             # A login banner or a chatty profile may come first.
             *_, self.process, self.home = self._answer(b"echo $$; cd; pwd").text.split("\n")[:-1]
@@ -102,7 +105,7 @@ class FarMachine:
     def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
         self.connect()
-        stream = self._carrier.open()
+        stream = self._open_shell()
         stream.write(b"exec %s\n" % command(argv))
         return KeptProgram(tuple(argv), stream)
 
@@ -174,7 +177,7 @@ class FarMachine:
             stream.close()
         if process:
             with contextlib.suppress(NearmetalError):
-                killer = self._carrier.open()
+                killer = self._open_shell()
                 killer.write(b"kill -s KILL -- -%s || kill -s KILL %s\nexit\n" % (process.encode(), process.encode()))
                 killer.inbox.wait(_GRACE_S)
                 killer.close()
@@ -194,7 +197,7 @@ class FarMachine:
                 self.remove(source)
 
     def _keep(self, argv: Sequence[str], line: bytes, source: bytes) -> KeptProgram:
-        stream = self._carrier.open()
+        stream = self._open_shell()
         stream.write(_KEEP % (line, source, self._mark))
         return KeptProgram(tuple(argv), stream, self._mark)
 

@@ -6,10 +6,10 @@ import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Protocol
+from typing import IO
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError
@@ -102,15 +102,8 @@ class Stream:
     close: Callable[[], None]
 
 
-class Carrier(Protocol):
-    """One far machine, as something that can start `sh` there."""
-
-    @property
-    def name(self) -> str:
-        """The machine's name in errors and facts."""
-
-    def open(self) -> Stream:
-        """Start `sh`, which reads its commands from the stream; raise LostError or UnavailableError."""
+OpenShell = Callable[[], Stream]
+"""Starts `sh` on a far machine, which reads its commands from the stream; raises LostError or UnavailableError."""
 
 
 # ---- A far shell behind a local program, such as srun or `kubectl exec`
@@ -122,28 +115,21 @@ _LAST_WORDS = 500
 _GRACE_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCarrier:
-    """One far machine: `argv` is the local program that starts `sh` there."""
-
-    name: str
-    argv: tuple[str, ...]
-
-    def open(self) -> Stream:
-        """Start the program; it lives until its input ends, or the far side does."""
-        child = process.spawn(self.argv, stdin=-1)
-        inbox = Inbox()
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        readers = [
-            threading.Thread(target=_read, args=(pipe, partial(inbox.put, number)), daemon=True)
-            for number, pipe in ((1, child.stdout), (2, child.stderr))
-        ]
-        for reader in readers:
-            reader.start()
-        threading.Thread(target=_await_end, args=(child, readers, inbox), daemon=True).start()
-        return Stream(inbox, partial(_write, child, inbox), partial(_end_input, child), partial(_close, child, inbox))
+def open_program(argv: Sequence[str]) -> Stream:
+    """Start the local program that starts `sh` on a far machine; it ends with its input, or with the far side."""
+    child = process.spawn(argv, stdin=-1)
+    inbox = Inbox()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    readers = [
+        threading.Thread(target=_read, args=(pipe, partial(inbox.put, number)), daemon=True)
+        for number, pipe in ((1, child.stdout), (2, child.stderr))
+    ]
+    for reader in readers:
+        reader.start()
+    threading.Thread(target=_await_end, args=(child, readers, inbox), daemon=True).start()
+    return Stream(inbox, partial(_write, child, inbox), partial(_end_input, child), partial(_close, child, inbox))
 
 
 def _read(pipe: IO[bytes], put: partial[None]) -> None:

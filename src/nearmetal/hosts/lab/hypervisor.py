@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import queue
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +20,7 @@ from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import AGENT_ENTER, AGENT_HEAD, NamespaceShell, only_child
-from nearmetal.hosts.shell import read_each
+from nearmetal.hosts.shell import explained, read_each
 from nearmetal.process import Finished
 
 # ---- A thread that lives in a node's namespaces and does there what others ask of it
@@ -42,32 +40,16 @@ class NamespaceThread:
 
     def __init__(self, pid: int, namespaces: Sequence[str]) -> None:
         """Enter `namespaces` (names below /proc/PID/ns) of a process; raise NearmetalError when that is refused."""
-        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._live, daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(max_workers=1)
         self.do(lambda: _enter(pid, namespaces))
 
     def do(self, work: Callable[[], T]) -> T:
         """Return what `work` returns in the namespaces; what it raises is raised here."""
-        answer: Future[T] = Future()
-
-        def attempt() -> None:
-            try:
-                answer.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
-                answer.set_exception(error)
-
-        self._asked.put(attempt)
-        return answer.result()
+        return self._thread.submit(work).result()
 
     def close(self) -> None:
         """Let the thread end; calling twice does nothing more."""
-        self._asked.put(None)
-        self._thread.join()
-
-    def _live(self) -> None:
-        while (attempt := self._asked.get()) is not None:
-            attempt()
+        self._thread.shutdown()
 
 
 def _enter(pid: int, namespaces: Sequence[str]) -> None:
@@ -142,14 +124,12 @@ class LabShell(NamespaceShell):
     def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
         """Return a file's content as that node sees it."""
         if node in self._guests:
-            said = remote.read(self._guests[node], path, timeout_s=_FILE_TIMEOUT_S)
-            self._must(said, f"read {path} on {node}")
-            return bytes(said.stdout)
+            reply = remote.read(self._guests[node], path, timeout_s=_FILE_TIMEOUT_S)
+            reply.require(f"read {path} on {node}")
+            return bytes(reply.stdout)
         seen = self._seen_by_thread(path, node)
-        try:
+        with explained(f"read {path} on {self._called(node)}"):
             return self._inside(node).do(lambda: plain_files.read(seen))
-        except OSError as error:
-            raise NearmetalError(f"cannot read {path} on {node or 'the hypervisor'}: {error.strerror}") from error
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that the node can read; no program is started for it."""
@@ -160,13 +140,10 @@ class LabShell(NamespaceShell):
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; guests have the names of nodes in a file of their own."""
         if node in self._guests:
-            said = remote.write(self._guests[node], path, data, timeout_s=_FILE_TIMEOUT_S)
-            self._must(said, f"write {path} on {node}")
+            remote.write(self._guests[node], path, data, timeout_s=_FILE_TIMEOUT_S).require(f"write {path} on {node}")
             return
-        try:
+        with explained(f"write {path} on {self._called(node)}"):
             self._inside(node).do(lambda: plain_files.write(path, data))
-        except OSError as error:
-            raise NearmetalError(f"cannot write {path} on {node or 'the hypervisor'}: {error.strerror}") from error
         if path == f"{self.scratch}/hosts":
             for guest in self._guests:
                 self.write("/etc/hosts", data, node=guest)
@@ -205,10 +182,6 @@ class LabShell(NamespaceShell):
         if not path.startswith("/proc/net/"):
             return path
         return f"/proc/{self._nodes.get(node, _FIRST_PID)}{path.removeprefix('/proc')}"
-
-    def _must(self, said: remote.Reply, what: str) -> None:
-        if said.status != 0:
-            raise NearmetalError(f"cannot {what}: {said.stderr.decode(errors='replace') or 'no answer in time'}")
 
     def _enter(self, node: str = HYPERVISOR) -> list[str]:
         if node not in self._guests:

@@ -10,12 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from nearmetal import native, process
-from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.machine import SHORT_S, FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
@@ -23,6 +22,7 @@ from nearmetal.hosts.host import HYPERVISOR, OnNode
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
+from nearmetal.hosts.shell import explained
 from nearmetal.process import Finished
 
 T = TypeVar("T")
@@ -83,19 +83,16 @@ def take(seat: Seat) -> None:
     threading.Thread(target=remote.serve, args=(remote.of_node(address_of(seat.node)),), daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCarrier:
-    """One node, as something that can start `sh`."""
+def machine_of(node: str) -> FarMachine:
+    """Return a node by its name or address, as a machine to run commands on."""
+    return FarMachine(node, partial(open_shell, node))
 
-    name: str
 
-    def open(self) -> Stream:
-        """Start `sh` there; raise LostError when the node is out of reach."""
-        inbox = Inbox()
-        program = _once_it_serves(
-            self.name, lambda: remote.RemoteProgram(self.name, ["/bin/sh"], heard=inbox.put, ended=inbox.end)
-        )
-        return Stream(inbox, program.write, program.end_input, program.close)
+def open_shell(node: str) -> Stream:
+    """Start `sh` on a node; raise LostError when it is out of reach."""
+    inbox = Inbox()
+    program = _once_it_serves(node, lambda: remote.RemoteProgram(node, ["/bin/sh"], heard=inbox.put, ended=inbox.end))
+    return Stream(inbox, program.write, program.end_input, program.close)
 
 
 def _once_it_serves(node: str, connect: Callable[[], T]) -> T:
@@ -124,7 +121,7 @@ class ClusterShell(NodesShell):
     def __init__(self, seat: Seat) -> None:
         """Name the machines; a connection is made when a node is first spoken to."""
         names = [name_of(node) for node in range(seat.nodes)]
-        machines = [FarMachine(NodeCarrier(name)) for name in names]
+        machines = [machine_of(name) for name in names]
         super().__init__(machines, names, remote_shell=str(native.build(CALLER)).encode())
         self._guests: set[str] = set()
 
@@ -145,14 +142,13 @@ class ClusterShell(NodesShell):
 
         def known() -> str:
             booting.wait(lambda: True)
-            self._free.insert(0, (FarMachine(NodeCarrier(name)), name))
+            self._free.insert(0, (machine_of(name), name))
             self._guests.add(name)
             self.add_node(name)
             if kvm.stands():
                 booting.wait(lambda: _HAS_CARD in remote.read_all(name, [_HAS_CARD], timeout_s=SHORT_S))
-                said = remote.stir(name, os.urandom(_LUCK_BYTES), timeout_s=SHORT_S)
-                if said.status != 0:
-                    raise TrialError(f"guest {name} was not given its seed: {said.stderr.decode(errors='replace')}")
+                seed = os.urandom(_LUCK_BYTES)
+                remote.stir(name, seed, timeout_s=SHORT_S).require(f"give guest {name} its seed")
             return name
 
         return known
@@ -167,14 +163,11 @@ class ClusterShell(NodesShell):
         """Return a file's content."""
         name = self._called(node)
         if name == name_of(0):
-            try:
+            with explained(f"read {path} on {name}"):
                 return plain_files.read(path)
-            except OSError as error:
-                raise NearmetalError(f"cannot read {path} on {name}: {error.strerror}") from error
-        said = remote.read(name, path, timeout_s=SHORT_S)
-        if said.status != 0:
-            raise NearmetalError(f"cannot read {path} on {name}: {said.stderr.decode(errors='replace')}")
-        return bytes(said.stdout)
+        reply = remote.read(name, path, timeout_s=SHORT_S)
+        reply.require(f"read {path} on {name}")
+        return bytes(reply.stdout)
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that the node can read."""

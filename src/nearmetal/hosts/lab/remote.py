@@ -58,6 +58,11 @@ class Reply:
         self.files: dict[str, bytearray] = {}
         self.timed_out = False
 
+    def require(self, what: str) -> None:
+        """Raise TrialError, which says what cannot be done, unless it was."""
+        if self.status != 0:
+            raise TrialError(f"cannot {what}: {self.stderr.decode(errors='replace') or 'no answer in time'}")
+
 
 class _Link:
     """Whole frames over a socket; `send` is safe for use by several threads."""
@@ -283,8 +288,7 @@ def read(where: Where, path: str, *, timeout_s: float) -> Reply:
 def read_all(where: Where, paths: Sequence[str], *, timeout_s: float) -> dict[str, bytes]:
     """Return the content of those files that can be read there; raise TrialError when the machine is out of reach."""
     said = _ask(where, {"read_all": list(paths)}, b"", timeout_s)
-    if said.status != 0:
-        raise TrialError(f"cannot read files: {said.stderr.decode(errors='replace') or 'no answer in time'}")
+    said.require("read files")
     return {path: bytes(content) for path, content in said.files.items()}
 
 

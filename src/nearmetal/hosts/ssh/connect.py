@@ -181,23 +181,6 @@ class Connector:
         await asyncio.sleep(0.01)  # transports of refused logins close in the loop's next turns
 
 
-@dataclass(frozen=True, slots=True)
-class SshCarrier:
-    """One machine behind a connector."""
-
-    connector: Connector
-    place: SshAddress
-
-    @property
-    def name(self) -> str:
-        """Return the machine's name in the study."""
-        return self.place.name
-
-    def open(self) -> Stream:
-        """Start `sh` there."""
-        return self.connector.open_shell(self.place)
-
-
 class _Session(asyncssh.SSHClientSession[bytes]):
     """Hands what a channel says to an inbox."""
 

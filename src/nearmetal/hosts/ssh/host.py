@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from nearmetal.errors import BadInputError
@@ -12,7 +13,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.host import seconds, whole_number
 from nearmetal.hosts.ssh import OPTIONS, Login, parse_login
-from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
+from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshReach
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
 
@@ -30,8 +31,8 @@ class SshHost(far.FarHost):
         far.check_names(self.kind, nodes)
         places = [_address(node) for node in nodes]
         self._connector = Connector(_access(options))
-        carriers = [SshCarrier(self._connector, place) for place in places]
-        super().__init__(nodes, carriers, options, label=f"machines over ssh: {', '.join(node.name for node in nodes)}")
+        shells = [partial(self._connector.open_shell, place) for place in places]
+        super().__init__(nodes, shells, options, label=f"machines over ssh: {', '.join(node.name for node in nodes)}")
 
     def close(self) -> None:
         """Close every connection; calling twice does nothing more."""
@@ -78,7 +79,7 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
     """
     connector = Connector(SshReach())
     try:
-        machine = FarMachine(SshCarrier(connector, SshAddress(name, parse_login(name))))
+        machine = FarMachine(name, partial(connector.open_shell, SshAddress(name, parse_login(name))))
         machine.connect()
         with MachinesShell([machine], [name], far.site_of(machine.home, {}), Memory()) as shell:
             yield shell
