@@ -15,7 +15,7 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError, QuarantinedError, StoreError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import undo
-from nearmetal.knobs.access import Access, read_all, run_c
+from nearmetal.knobs.access import Access, run_c
 from nearmetal.knobs.folder import JournalFolder, forget_scripts, survey
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.identity import Claim, Present, claim, present
@@ -199,8 +199,7 @@ def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bo
     left = [cell for cell in cells if claims[cell.cell][0] in {Claim.MINE, Claim.UNKNOWN}]
     if measuring:
         reached = _reached(shell, left)[0]
-        readings = read_all(shell, (cell.access for cell in reached))
-        as_found = {cell.cell for cell, now in zip(reached, readings, strict=True) if now.value == cell.old}
+        as_found = {cell.cell for cell, now in undo.read_cells(shell, reached) if now.value == cell.old}
         left = [cell for cell in left if cell.cell not in as_found]
     return [_was(cell) for cell in left]
 
@@ -246,11 +245,7 @@ def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> und
     """Put this place's cells back, as far as their devices are here and the table of knobs knows them."""
     lost, renamed = _lost_targets(shell, state.devices, {cell.target for cell in cells})
     here = [cell for cell in cells if cell.target not in {*lost, *renamed}]
-    undone = _put_back_here(shell, state, here)
-    if undone.gone and undone.put_back:
-        # What was put back may have brought others into being, such as interrupts with their queues.
-        again = _put_back_here(shell, state, here)
-        undone = replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
+    undone = undo.twice_if_gone(lambda: _put_back_here(shell, state, here))
     return replace(
         undone,
         gone=(*undone.gone, *(_was(cell) for cell in cells if cell.target in lost)),

@@ -59,9 +59,8 @@ class Session:
         self.settle()
 
     def _still_as_saved(self) -> None:
-        planned = self.plan.planned
         present = by_key((cell.target, (cell.knob, cell.old)) for cell in self.plan.cells)
-        for cell, now in zip(planned, read_all(self.shell, (cell.access for cell in planned)), strict=True):
+        for cell, now in undo.read_cells(self.shell, self.plan.planned):
             if now.value != cell.old and not adapts(cell.knob, dict(present[cell.target])):
                 raise KnobError(
                     f"{undo.name_of(cell)} was {cell.old} a moment ago and is {now.value or now.reason}: "
@@ -161,10 +160,9 @@ class Session:
     def _disturbed_by(self, cause: SavedValue) -> dict[int, str]:
         """Return what a write changed besides its own value."""
         others = [cell for cell in self.plan.cells if cause.cell in cell.disturbed_by]
-        readings = read_all(self.shell, (cell.access for cell in others))
         return {
             cell.cell: reading.value
-            for cell, reading in zip(others, readings, strict=True)
+            for cell, reading in undo.read_cells(self.shell, others)
             if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old)
         }
 
@@ -177,12 +175,10 @@ class Session:
 
     def lost(self) -> list[str]:
         """Return what was written and is not any more, such as `nic.rx-usecs of eth1 was 0 and is 3`."""
-        planned = self.plan.planned
-        readings = read_all(self.shell, (cell.access for cell in planned))
         return [
             f"{undo.name_of(cell)} was {self._read_back[cell.cell]} and is "
             + (f"unreadable ({reading.reason})" if reading.value is None else reading.value)
-            for cell, reading in zip(planned, readings, strict=True)
+            for cell, reading in undo.read_cells(self.shell, self.plan.planned)
             if reading.value not in cell.accept
         ]
 

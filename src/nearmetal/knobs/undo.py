@@ -7,7 +7,7 @@ and named. Values are written backward, then forward: modes reset values, and so
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -72,10 +72,14 @@ def name_of(cell: SavedValue) -> str:
 def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> RollbackResult:
     """Put values back as they were; carry on after every failure, and say in the end what is not as it was."""
     candidates = list(cells)
-    undone = _undo_once(shell, state, candidates)
+    return twice_if_gone(lambda: _undo_once(shell, state, candidates))
+
+
+def twice_if_gone(attempt: Callable[[], RollbackResult]) -> RollbackResult:
+    """Return the result of an attempt, or of a second one: interrupts may have come back with their queues."""
+    undone = attempt()
     if undone.gone and undone.put_back:
-        # As in the roll-back: interrupts may have come back with their queues.
-        again = _undo_once(shell, state, candidates)
+        again = attempt()
         return replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
     return undone
 
@@ -125,9 +129,13 @@ def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> boo
     return value == cell.old or value in state.ours(cell) or state.unseen(cell)
 
 
+def read_cells(shell: Shell, cells: Sequence[SavedValue]) -> list[tuple[SavedValue, Reading]]:
+    """Return cells with what each of them reads now."""
+    return list(zip(cells, read_all(shell, (cell.access for cell in cells)), strict=True))
+
+
 def _present(shell: Shell, cells: Sequence[SavedValue]) -> dict[int, Reading]:
-    readings = read_all(shell, (cell.access for cell in cells))
-    return {cell.cell: reading for cell, reading in zip(cells, readings, strict=True)}
+    return {cell.cell: reading for cell, reading in read_cells(shell, cells)}
 
 
 def _restore(shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str]) -> dict[int, str]:

@@ -40,20 +40,13 @@ class Waiting:
             os.write(self.descriptor, _KEPT)
 
 
-@dataclass(frozen=True, slots=True)
 class ConfirmationPoint:
     """Where the `apply` of one profile and its `--accept` find each other."""
 
-    folder: Path
-    profile: str
-
-    @property
-    def _place(self) -> Path:
-        return self.folder / f"{self.profile}.waiting"
-
-    @property
-    def _token(self) -> Path:
-        return self.folder / f"{self.profile}.accepted"
+    def __init__(self, folder: Path, profile: str) -> None:
+        self.profile = profile
+        self._place = folder / f"{profile}.waiting"
+        self._token = folder / f"{profile}.accepted"
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Waiting]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.knobs.access import run_c
+from nearmetal.process import Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +138,15 @@ done
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Watchdog:
-    """An armed watchdog; `disarm` ends it."""
+    """An armed watchdog; `disarm` ends it. `process` is its number on its node, `born` when that started."""
 
-    def __init__(self, shell: Shell, node: str, process: str, born: str, report_path: str) -> None:
-        self._shell = shell
-        self._node = node
-        self._process = process
-        self._born = born
-        self._report_path = report_path
+    shell: Shell
+    node: str
+    process: int
+    born: str
+    report_path: str
 
     @staticmethod
     def arm(shell: Shell, node: str, guard: WatchLimits, undo_script: str, report_path: str) -> Watchdog:
@@ -166,21 +167,15 @@ class Watchdog:
         process, _, started = armed.text.strip().partition(" ")
         if not armed.ok or not process.isdecimal() or not started.isdecimal():
             raise TrialError(f"the watchdog did not start, so no setting was changed: {armed.complaint()}")
-        return Watchdog(shell, node, process, started, report_path)
-
-    @property
-    def process(self) -> int:
-        """Return its process number on its node."""
-        return int(self._process)
+        return Watchdog(shell, node, int(process), started, report_path)
 
     def alive(self) -> bool:
         """Return whether it still watches."""
-        argv = ("sh", "-c", _ALIVE_SCRIPT, "alive", self._process, self._born)
-        return run_c(self._shell, argv, self._node).ok
+        return self._run(_ALIVE_SCRIPT).ok
 
     def report(self) -> str:
         """Return what it did, or an empty text when it did nothing so far."""
-        found = run_c(self._shell, ("cat", "--", self._report_path), self._node)
+        found = run_c(self.shell, ("cat", "--", self.report_path), self.node)
         return found.text.strip() if found.ok else ""
 
     def disarm(self) -> str:
@@ -188,13 +183,16 @@ class Watchdog:
 
         Raise TrialError when it is not done with that after 15 s.
         """
-        ended = run_c(self._shell, ("sh", "-c", _END_SCRIPT, "end", self._process, self._born), self._node)
+        ended = self._run(_END_SCRIPT)
         if not ended.ok:
             raise TrialError(
-                f"the watchdog, process {self._process}, is still putting values back: {ended.complaint()}",
+                f"the watchdog, process {self.process}, is still putting values back: {ended.complaint()}",
                 hint="`nearmetal rollback` will check later that every setting is restored",
             )
         return self.report()
+
+    def _run(self, script: str) -> Finished:
+        return run_c(self.shell, ("sh", "-c", script, "watchdog", str(self.process), self.born), self.node)
 
 
 def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
