@@ -62,6 +62,11 @@ class LinkRequest:
         """Return the study's name."""
         return f"between-{self.pairs[0].name}"[:40].rstrip("-._+")
 
+    @property
+    def nodes(self) -> list[NodeSpec]:
+        """Return all machines, pair by pair."""
+        return [node for pair in self.pairs for node in pair.nodes]
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -116,7 +121,7 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
 
     The number of blocks is what fits into the budget of time by the usual estimate, at least `LEAST_BLOCKS`.
     """
-    seen = [looks[node.name] for pair in asked.pairs for node in pair.nodes]
+    seen = [looks[node.name] for node in asked.nodes]
     flavour, workloads, left_out = _mpi(asked, seen)
     small = sorted({max(size, _LEAST_SOCKPERF_BYTES) for size in asked.sizes if size <= _MOST_SOCKPERF_BYTES})
     lacking = _lacking(asked, looks, "sockperf")
@@ -156,12 +161,12 @@ def _mpi(asked: LinkRequest, seen: Sequence[MachineLook]) -> tuple[str, list[_Wo
 
 
 def _lacking(asked: LinkRequest, looks: Mapping[str, MachineLook], tool: str) -> str:
-    return ", ".join(n.name for pair in asked.pairs for n in pair.nodes if tool not in looks[n.name].tools)
+    return ", ".join(node.name for node in asked.nodes if tool not in looks[node.name].tools)
 
 
 def _no_verbs(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> str:
     """Return why RDMA writes cannot be measured on the interfaces that are compared, or ''."""
-    seen = {n.name: looks[n.name] for pair in asked.pairs for n in pair.nodes}
+    seen = {node.name: looks[node.name] for node in asked.nodes}
     if without := [name for name, one in seen.items() if not one.rdma]:
         return f"no RDMA device on {', '.join(without)}"
     if others := [f"{one.interface} of {name}" for name, one in seen.items() if not one.verbs]:
@@ -204,7 +209,7 @@ def _text(
         *block("[host]", {"kind": "ssh", "options": dict(asked.options)}),
         *block("[mpi]", {"flavour": flavour}),
     ]
-    lines += node_tables([_placed(node, looks[node.name]) for pair in asked.pairs for node in pair.nodes])
+    lines += node_tables([_placed(node, looks[node.name]) for node in asked.nodes])
     for pair in asked.pairs:
         nodes = " ".join(node.name for node in pair.nodes)
         lines += block("[[path]]", {"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})
@@ -225,11 +230,11 @@ def _placed(node: NodeSpec, seen: MachineLook) -> NodeSpec:
 
 def doubts(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> list[str]:
     """Return what may be wrong with the answer for reasons that a look shows, the largest first."""
-    nodes = [node for pair in asked.pairs for node in pair.nodes]
-    busy = [f"{n.name} {looks[n.name].load:g}" for n in nodes if looks[n.name].load > BUSY * (looks[n.name].cpus or 1)]
-    kinds = {(looks[n.name].kernel, looks[n.name].cpu) for n in nodes}
-    adaptive = [n.name for n in nodes if looks[n.name].adaptive]
-    lazy = [n.name for n in nodes if looks[n.name].governor not in {"", "performance"}]
+    seen = {node.name: looks[node.name] for node in asked.nodes}
+    busy = [f"{name} {one.load:g}" for name, one in seen.items() if one.load > BUSY * (one.cpus or 1)]
+    kinds = {(one.kernel, one.cpu) for one in seen.values()}
+    adaptive = [name for name, one in seen.items() if one.adaptive]
+    lazy = [name for name, one in seen.items() if one.governor not in {"", "performance"}]
     found = []
     if busy:
         found.append(f"machines were busy before the first trial (load of the last minute: {', '.join(busy)})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from nearmetal.errors import BadInputError, UnavailableError, refuse_unknown
 from nearmetal.hosts.lab import image
@@ -46,20 +47,20 @@ def check_study(study: Study) -> None:
 
 
 def _checks(study: Study) -> Iterator[Callable[[], object]]:
-    yield lambda: _check_host(study.host)
-    yield lambda: flavour_named(study.mpi.flavour)
+    yield partial(_check_host, study.host)
+    yield partial(flavour_named, study.mpi.flavour)
     for path in study.path:
-        yield lambda path=path: check_path(study.host.kind, path)  # type: ignore[misc]
+        yield partial(check_path, study.host.kind, path)
     for order in block(study, 0):
-        yield lambda order=order: _check_workload(order)  # type: ignore[misc]
-        yield lambda order=order: _check_waiting(study, order)  # type: ignore[misc]
-        yield lambda order=order: _check_nodes(study, order)  # type: ignore[misc]
-        yield lambda order=order: _check_guests(study, order)  # type: ignore[misc]
+        yield partial(_check_workload, order)
+        yield partial(_check_waiting, study, order)
+        yield partial(_check_nodes, study, order)
+        yield partial(_check_guests, study, order)
     for setting in study.setting:
         for knob, value in setting.knobs.items():
-            yield lambda knob=knob, value=value: _check_knob(knob, value)  # type: ignore[misc]
+            yield partial(_check_knob, knob, value)
     for knob in study.tune.knobs if study.tune else {}:
-        yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
+        yield partial(_check_knob, knob)
 
 
 def check_path(host: str, path: PathSpec) -> None:

@@ -106,10 +106,8 @@ def _run_occasion(
     for number in range(first, first + study.trials.max_blocks):
         mine = [record for record in records if record.order.block >= first]
         wanted = open_combinations(study, run, mine, before_block=number)
-        if not wanted:
-            return Ending(number - first, given_up(mine), occasion + 1)
-        if not left:
-            return Ending(number - first, given_up(mine), occasion + 1, cut=True)
+        if not wanted or not left:
+            return Ending(number - first, given_up(mine), occasion + 1, cut=bool(wanted))
         if isinstance(host, PreparingHost) and number == first:
             ahead = range(first, first + min(left, study.trials.min_blocks))
             host.prepare(order for block in ahead for order in plan.block(study, block))
@@ -136,10 +134,11 @@ def run_block(
     if todo:
         watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
     occasion = 1 + plan.occasion_of(study, number)
-    for record in _carry_out_block(host, run, todo, occasion):
-        records.append(record)
-        watcher.trial_ended(record)
-    records += _second_attempts(host, run, records, number, watcher, occasion=occasion)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        for record in _carry_out_block(host, run, todo, occasion, attempt=attempt):
+            records.append(record)
+            watcher.trial_ended(record)
+        todo = _to_repeat(records, number)
 
 
 def open_combinations(
@@ -183,25 +182,18 @@ def _attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
     return {record.order.trial: record.attempt for record in records}
 
 
-def _second_attempts(
-    host: Host, run: RunDir, records: Sequence[TrialRecord], block: int, watcher: Watcher, *, occasion: int
-) -> list[TrialRecord]:
-    """Repeat this block's launches that ran into their time limit, once; both attempts stay on record."""
+def _to_repeat(records: Sequence[TrialRecord], block: int) -> list[Order]:
+    """Return this block's launches that ran into their time limit once; both attempts stay on record."""
     attempts = _attempts(records)
-    again = [
+    return [
         record.order
         for record in records
         if record.order.block == block and record.outcome.timed_out and attempts[record.order.trial] < MAX_ATTEMPTS
     ]
-    repeated = []
-    for record in _carry_out_block(host, run, again, occasion, attempt=MAX_ATTEMPTS):
-        repeated.append(record)
-        watcher.trial_ended(record)
-    return repeated
 
 
 def _carry_out_block(
-    host: Host, run: RunDir, orders: Sequence[Order], occasion: int, *, attempt: int = 1
+    host: Host, run: RunDir, orders: Sequence[Order], occasion: int, *, attempt: int
 ) -> Iterable[TrialRecord]:
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
     groups = host.together(orders) if isinstance(host, SharedMachinesHost) else [[order] for order in orders]
