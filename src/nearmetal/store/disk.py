@@ -22,7 +22,7 @@ class Disk:
     Files are for their owner alone (0600), because runs and reports name hosts, interfaces and command lines.
     """
 
-    def put(self, path: Path, write: Callable[[Path], None]) -> None:
+    def put(self, path: Path, write: Callable[[Path], object]) -> None:
         """Let `write` fill a temporary file, then make it permanent under `path`.
 
         Steps: write, fsync the file, rename, fsync the directory. Raise StoreError with the cause when the disk
@@ -47,10 +47,10 @@ class Disk:
     def put_bytes(self, path: Path, data: bytes) -> None:
         """Write `data` as a whole file; what is no file (`/dev/stdout`, a pipe) is written to and stays what it is."""
         if not (path.exists() and (path.parent.as_posix() == "/dev" or not (path.is_file() or path.is_dir()))):
-            self.put(path, lambda part: _write(part, data))
+            self.put(path, lambda part: part.write_bytes(data))
             return
         try:
-            _write(path, data)
+            path.write_bytes(data)
         except OSError as error:
             raise _explain(error, path) from error
 
@@ -131,10 +131,6 @@ def is_being_written(root: Path) -> bool:
     except OSError:
         return False
     return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def _fsync(path: Path) -> None:

@@ -34,6 +34,10 @@ from nearmetal.study.spec import HostSpec
 
 EMULATOR = "qemu-system-x86_64"
 OLDEST_EMULATOR = (10, 0)
+_HINT_INSTALL = (
+    "Debian 12: `apt install -t bookworm-backports qemu-system-x86` with bookworm-backports in the apt sources; "
+    "Debian 13 and later: `apt install qemu-system-x86`"
+)
 _BOOT_TIMEOUT_S = 240.0
 _BUSY_FACTOR = 4.0
 _BUSY_ALLOWANCE_S = 60.0
@@ -62,23 +66,16 @@ def find_emulator() -> tuple[str, str]:
     """Return the emulator's path and version; raise UnavailableError when it is missing or too old."""
     program = shutil.which(EMULATOR)
     if program is None:
-        raise UnavailableError(f"the lab needs {EMULATOR}, which is not installed", hint=_install_hint())
+        raise UnavailableError(f"the lab needs {EMULATOR}, which is not installed", hint=_HINT_INSTALL)
     said = process.run([program, "--version"], timeout_s=20, check=True).text
     match = re.search(r"version (\d+)\.(\d+)(?:\.\d+)?", said)
     if match is None:
-        raise UnavailableError(f"{program} does not print its version: {said[:80]!r}", hint=_install_hint())
+        raise UnavailableError(f"{program} does not print its version: {said[:80]!r}", hint=_HINT_INSTALL)
     if (int(match[1]), int(match[2])) < OLDEST_EMULATOR:
         wanted = ".".join(map(str, OLDEST_EMULATOR))
         said = f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later"
-        raise UnavailableError(said, hint=_install_hint())
+        raise UnavailableError(said, hint=_HINT_INSTALL)
     return program, match[0].removeprefix("version ")
-
-
-def _install_hint() -> str:
-    return (
-        "Debian 12: `apt install -t bookworm-backports qemu-system-x86` with bookworm-backports in the apt sources; "
-        "Debian 13 and later: `apt install qemu-system-x86`"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames, lives, wire
 from nearmetal.hosts.lab.machine import Files, LabMachine, emulator_argv
-from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
+from nearmetal.hosts.lab.qmp import EmulatorGoneError, Json, Listener, Qmp
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -152,31 +152,24 @@ class Vm(Closing):
         """
         if lives.first_stop([self], "the lab's boot", timeout_s)[1].name == "SHUTDOWN":
             raise NearmetalError(self.told("the lab's guest stopped while booting"))
-        try:
-            self.control.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-            self._leave_memory()
-            self.control.execute("migrate", uri=f"file:{target}")
-            self._wait_migrated()
-        except EmulatorGoneError as error:
-            raise self.gone(error) from error
+        self._migrate("migrate", target, "max-bandwidth", 1 << 40)
 
     def restore(self, snapshot: Path) -> None:
         """Load a snapshot; the guest stays paused."""
+        # Announcing the restored ports on the network would happen on the host's clock.
+        self._migrate("migrate-incoming", snapshot, "announce-rounds", 0)
+
+    def _migrate(self, command: str, snapshot: Path, parameter: str, value: int) -> None:
+        """Save to a snapshot or load it, but for memory that stays in its own file."""
         try:
-            # Announcing the restored ports on the network would happen on the host's clock.
-            self.control.execute("migrate-set-parameters", **{"announce-rounds": 0})
-            self._leave_memory()
-            self.control.execute("migrate-incoming", uri=f"file:{snapshot}")
+            self.control.execute("migrate-set-parameters", **{parameter: value})
+            if self._files.memory is not None:
+                shared: Json = [{"capability": "x-ignore-shared", "state": True}]
+                self.control.execute("migrate-set-capabilities", capabilities=shared)
+            self.control.execute(command, uri=f"file:{snapshot}")
             self._wait_migrated()
         except EmulatorGoneError as error:
             raise self.gone(error) from error
-
-    def _leave_memory(self) -> None:
-        """Exclude memory that stays in its own file from the snapshot."""
-        if self._files.memory is not None:
-            self.control.execute(
-                "migrate-set-capabilities", capabilities=[{"capability": "x-ignore-shared", "state": True}]
-            )
 
     def refuse_full(self) -> None:
         """Raise UnavailableError when its folder takes no more: the emulator would wait for room, not say so."""

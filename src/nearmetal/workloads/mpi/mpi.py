@@ -14,8 +14,9 @@ import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,13 +94,7 @@ class Job:
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
         """Return runs of consecutive ranks on one node, as (node, ranks)."""
-        runs: list[tuple[str, int]] = []
-        for node in self.nodes:
-            if runs and runs[-1][0] == node:
-                runs[-1] = (node, runs[-1][1] + 1)
-            else:
-                runs.append((node, 1))
-        return tuple(runs)
+        return tuple((node, len(list(ranks))) for node, ranks in groupby(self.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +181,11 @@ def wheel_prefix(flavour: str) -> Path:
     return Path(sys.prefix) / "mpi" / flavour
 
 
-def _folders(flavour: Flavour, prefix: Path | None) -> Iterator[Path]:
+def _folders(flavour: Flavour, prefix: Path | None) -> Iterable[Path]:
     if prefix is not None:
-        yield prefix / "bin"
-        return
-    own = Path(sys.executable).parent
-    seen: set[Path] = set()
+        return [prefix / "bin"]
     on_path = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
-    for folder in [wheel_prefix(flavour.name) / "bin", own, *on_path]:
-        if folder not in seen:
-            seen.add(folder)
-            yield folder
+    return dict.fromkeys([wheel_prefix(flavour.name) / "bin", Path(sys.executable).parent, *on_path])
 
 
 def _inspect(flavour: Flavour, folder: Path, reasons: list[str]) -> Mpi | None:
