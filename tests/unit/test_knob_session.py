@@ -14,10 +14,12 @@ from knob_machine import AnswerError, KnobMachine
 from nearmetal.errors import TrialError
 from nearmetal.knobs import session
 from nearmetal.knobs.access import KnobError
+from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import EndState, read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths.path import Endpoint, Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -292,9 +294,17 @@ class TestEnds:
         assert begun.unguarded() is unguarded
 
 
+def test_a_machine_setting_is_set_on_each_machine_of_a_trial(machine: KnobMachine, folder: Path) -> None:
+    ends = Endpoints((Endpoint("n0", "eth1"), Endpoint("n1", "eth2")), "10.77.0.0/24")
+    with hold(FarMachine(machine.root), ends, {"host.busy_read": 50}, folder) as held:
+        (journal,) = folder.glob("*.journal")
+        assert [(cell.target, cell.node) for cell in read_state(journal).cells.values()] == [("n0", "n0"), ("n1", "n1")]
+        assert held.facts["knob.host.busy_read"] == "50"
+
+
 class TestWatchdogs:
     SETTING = {"nic.rx-frames": 8, "host.busy_read": 50}
-    NODES = (Target("n0", "eth1"), Target("n0", "eth3"), Target("n0"), Target("n1", "eth2"))
+    NODES = (Target("n0", "eth1"), Target("n0", "eth3"), Target("n0"), Target("n1", "eth2"), Target(""))
 
     def test_none_is_armed_without_a_request(self, machine: KnobMachine, folder: Path, armed: list[Any]) -> None:
         assert begin(machine, folder, self.SETTING).watchdogs == []

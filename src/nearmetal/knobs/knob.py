@@ -210,13 +210,12 @@ def joined(readings: list[Reading]) -> Reading:
     return Reading(values[0] if same else ";".join(values), "", first.lowest, first.highest, first.choices)
 
 
-def targets_of(knob: Knob, interfaces: Sequence[Target]) -> list[Target]:
-    """Return where a knob applies, given the interfaces of a setting; the machine is the target without a node."""
+def targets_of(knob: Knob, places: Sequence[Target]) -> list[Target]:
+    """Return where a knob applies, given the interfaces and nodes of a setting; no node stands for the machine."""
     if knob.scope is Scope.INTERFACE:
-        return [target for target in interfaces if target.interface]
-    if knob.scope is Scope.NODE:
-        return list(dict.fromkeys(Target(target.node) for target in interfaces))
-    return [Target("")]
+        return [target for target in places if target.interface]
+    nodes = list(dict.fromkeys(Target(target.node) for target in places))
+    return nodes if knob.scope is Scope.NODE else nodes or [Target("")]
 
 
 class _Valued(Protocol):

@@ -42,8 +42,8 @@ def look(
         knob = find(name)
         of_machine = knob.scope is Scope.MACHINE
         side = (machine or shell) if of_machine else shell
-        targets = [Target(node) for node in machines_of(side)] if of_machine else targets_of(knob, interfaces)
-        facts |= _facts(side, knob, targets, ours.get(name, ()), driver)
+        places = [Target(node) for node in machines_of(side)] if of_machine else interfaces
+        facts |= _facts(side, knob, targets_of(knob, places), ours.get(name, ()), driver)
     return facts
 
 
