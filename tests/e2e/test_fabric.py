@@ -68,6 +68,17 @@ def test_a_healthy_fabric_exits_with_0(workspace: Workspace) -> None:
     assert workspace.host.closed
 
 
+def test_a_node_slow_both_ways_is_not_called_slow_one_way(workspace: Workspace) -> None:
+    workspace.host = MadeUpHost(Faults(senders={2: 2.1}, receivers={2: 1.5}))
+    code, out, _ = workspace.fabric(workspace.study, "--out", "run")
+    out = workspace.flat(out)
+    assert code == 1
+    assert re.search(
+        r"node n2: what it sends takes 2\S* times as long as is typical; the reverse direction takes less", out
+    )
+    assert re.search(r"node n2: what it receives takes 1\.[45]\d* times as long as is typical 10 of 10 re-tests", out)
+
+
 def test_a_slow_node_is_named_with_status_1_and_read_again(workspace: Workspace) -> None:
     workspace.host = MadeUpHost(Faults(latency_nodes={5: 2.0}, senders={2: 1.6}, bandwidth_links={(6, 7): 1.8}))
     code, out, err = workspace.fabric(workspace.study, "--out", "run", "--html", "page.html")
@@ -79,7 +90,7 @@ def test_a_slow_node_is_named_with_status_1_and_read_again(workspace: Workspace)
     assert re.search(r"node n5: a message to or from it takes (1\.9|2)\S* times as long as is typical", out)
     assert re.search(r"node n2: what it sends takes 1\.\d+ times as long as is typical; the reverse direction", out)
     assert re.search(r"link n6 -> n7: takes 1\.\d+ times", out)
-    assert "3 suspects stood out; measuring again 10 times, in 10 rounds" in err
+    assert "3 suspects stood out; measuring again 10 times, in 70 rounds" in err
     page = (workspace.folder / "page.html").read_text()
     assert "node n5: a message to or from it takes" in page
     assert "<script" not in page

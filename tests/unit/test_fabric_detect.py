@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from nearmetal.fabric import detect
+from nearmetal.fabric import detect, measure
 from nearmetal.fabric.detect import ALPHA, REPEATS, RetestedSuspect, Role, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
 from nearmetal.fabric.measure import again_rounds, edge_colouring
@@ -185,6 +185,26 @@ def test_healthy_fabrics_rarely_raise_false_alarms() -> None:
     rough = Noise(nodes=0.02, links=0.05, hiccups=0.05)
     accused = sum(bool(named(judge(MadeUpFabric(12, Faults(), seed=seed, noise=rough), 12))) for seed in range(fabrics))
     assert accused <= stats.binom.ppf(0.999, fabrics, ALPHA)
+
+
+@pytest.mark.parametrize(("nodes", "links"), [(4, 0.1), (4, 0.3), (6, 0.3)])
+def test_the_noise_of_a_few_nodes_is_named_as_rarely_as_that_of_many(nodes: int, links: float) -> None:
+    fabrics = 40
+    rough = Noise(links=links)
+    accused = sum(bool(named(judge(MadeUpFabric(nodes, Faults(), seed=s, noise=rough), nodes))) for s in range(fabrics))
+    assert accused <= stats.binom.ppf(0.99, fabrics, ALPHA)
+
+
+def test_retests_of_few_nodes_that_are_no_whole_passes_are_judged_pair_by_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = MadeUpFabric(8, Faults(latency_nodes={5: 2.0}), seed=2, noise=Noise(hiccups=0.0))
+    found = screen(fabric.measure(all_pairs(8)), MARGIN)
+    whole = fabric.measure(again_rounds(8, found.suspected_links, found.suspected_nodes, repeats=REPEATS, seed=1))
+    monkeypatch.setattr(measure, "FEW_NODES", 0)
+    single = fabric.measure(again_rounds(8, found.suspected_links, found.suspected_nodes, repeats=REPEATS, seed=1))
+    assert (whole.first.size, single.first.size) == (REPEATS * 28, REPEATS * 4)
+    assert named(confirm(found, whole)) == named(confirm(found, single)) == {("latency", Role.NODE, 5, -1)}
 
 
 def test_a_permanent_slowdown_within_the_margin_is_not_named() -> None:

@@ -10,9 +10,13 @@ load is that of the screen. Pairs without a suspect in those rounds are controls
 whole is off, and how often a healthy pair exceeds the limit, e = (1 + exceeding) / (1 + controls). That is the
 conservative rank estimate of a Monte Carlo test (Davison and Hinkley, Bootstrap Methods, 1997, section 4.2), free of
 any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x). Holm's step-down over all suspects
-(`stats.correction`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy
+(`stats.paired`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy
 node are independent. And a sign test at `SIGN_LEVEL` must show that the median of the suspect's own re-tests is beyond
 the limit: what is slower for good, but by less, is within the margin and stays unnamed.
+
+**Few nodes.** A node's part in the screen rests on its pairs there. Where those are few, their errors would be in all
+re-tests alike, which would not be independent. So up to `FEW_NODES` the re-tests are whole passes over all pairs, and
+each pass has a fit of its own.
 
 A slow ping has no direction: half a round trip is the same seen from both ends, and clocks that were set by round
 trips cannot distinguish its two directions either. Directions come from bandwidth, which each end measures itself.
@@ -40,6 +44,8 @@ ALPHA = 0.01
 SIGN_LEVEL = 0.05
 MIN_NODES = 4
 """Fewer nodes cannot say which of them is the odd one; only directions of a pair are compared then."""
+FEW_NODES = 12
+"""Up to here re-tests are whole passes, 110 rounds at most; of more nodes the errors of the fit are small."""
 MOST_LINKS = 1 / 16
 """Suspected links, as a share of all entries of the table, beyond which only the worst are re-tested."""
 
@@ -63,6 +69,12 @@ class Suspect:
     a: int
     b: int
     log_excess: float
+
+    def is_reverse_of(self, other: Suspect) -> bool:
+        """Return whether this is the other direction of the same node or link."""
+        of_a_node = {self.role, other.role} == {Role.SEND, Role.RECEIVE} and self.a == other.a
+        of_a_link = self.role is other.role is Role.LINK and (self.a, self.b) == (other.b, other.a)
+        return self.metric == other.metric and (of_a_node or of_a_link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +194,15 @@ def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
         yield (a, b, ratio) if ratio > 0 else (b, a, -ratio)
 
 
-# ---- re-test
+# ---- re-tests
 
 
 def confirm(found: Screen, again: Pairs) -> tuple[RetestedSuspect, ...]:
     """Judge the suspects of a screen by their re-tests, in the order of the screen."""
     tested: dict[Suspect, _RetestExcess] = {}
+    passes = _passes(again)
     for fit in found.fits:
-        tested |= _test(found, fit, again)
+        tested |= _test_passes(found, fit, passes) if passes else _test(found, fit, again)
     for one in found.suspects:
         if one.role is Role.DIRECTION:
             tested[one] = _test_direction(one, again, found.margin)
@@ -342,3 +355,49 @@ def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _RetestExc
     beyond = int(np.count_nonzero(log_excess > math.log1p(margin)))
     p_value = _at_least(beyond, log_excess.size, 0.5)
     return _RetestExcess(log_excess, beyond, p_value, one_sided=True)
+
+
+# ---- re-tests by whole passes
+
+
+def _passes(again: Pairs) -> list[Pairs]:
+    """Return the re-tests of few nodes as passes over all pairs; nothing if they are others."""
+    nodes = again.nodes
+    size = nodes * (nodes - 1) // 2
+    if not MIN_NODES <= nodes <= FEW_NODES or again.first.size % size:
+        return []
+    keys = np.minimum(again.first, again.second) * nodes + np.maximum(again.first, again.second)
+    if (np.diff(np.sort(keys.reshape(-1, size), axis=1), axis=1) == 0).any():
+        return []
+    parts = (slice(start, start + size) for start in range(0, again.first.size, size))
+    ends = [(again.first[part], again.second[part], part) for part in parts]
+    return [Pairs(nodes, a, b, again.latency_ns[at], again.there_ns[at], again.back_ns[at]) for a, b, at in ends]
+
+
+def _test_passes(found: Screen, fit: Fit, passes: Sequence[Pairs]) -> dict[Suspect, _RetestExcess]:
+    """Judge the suspects of one metric by a fit of each pass; the controls are all that is above suspicion."""
+    table = latency_table if fit.symmetric else window_table
+    splits = [two_way_fit(np.log(table(one)), symmetric=fit.symmetric) for one in passes]
+    row, column, residual = (np.array([getattr(one, name) for one in splits]) for name in ("row", "column", "residual"))
+    tested: dict[Suspect, _RetestExcess] = {}
+    for one in (one for one in found.suspects if one.metric == fit.metric):
+        limit = fit.limits[one.role]
+        if one.role is Role.LINK:
+            excess, back = residual[:, one.a, one.b], residual[:, one.b, one.a]
+            controls = residual[:, _healthy_links(found, symmetric=fit.symmetric)]
+        else:
+            effects, others = (column, row) if one.role is Role.RECEIVE else (row, column)
+            excess, back = effects[:, one.a], others[:, one.a]
+            controls = np.delete(effects, list(found.suspected_nodes), axis=1)
+        beyond = int(np.count_nonzero(excess > limit))
+        chance = (1 + int(np.count_nonzero(controls > limit))) / (1 + controls.size)
+        one_sided = not fit.symmetric and _median(excess) - _median(back) > math.log1p(found.margin)
+        tested[one] = _RetestExcess(excess, beyond, _at_least(beyond, excess.size, chance), one_sided)
+    return tested
+
+
+def _healthy_links(found: Screen, *, symmetric: bool) -> NDArray[np.bool_]:
+    """Return which links and both their nodes are above suspicion, shape (nodes, nodes); one way if both are one."""
+    source, target = np.indices((found.nodes, found.nodes))
+    healthy = _with_partner(found, source, target) & _with_partner(found, target, source) & (source != target)
+    return np.triu(healthy) if symmetric else healthy

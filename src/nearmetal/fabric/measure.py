@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, TrialError
-from nearmetal.fabric.detect import MIN_NODES, REPEATS, screen
+from nearmetal.fabric.detect import FEW_NODES, MIN_NODES, REPEATS, screen
 from nearmetal.fabric.figures import pairs_of
 from nearmetal.hosts.host import Host
 from nearmetal.run.trial import carry_out
@@ -26,24 +26,27 @@ from nearmetal.workloads.rounds import Pair, Round, pair_of
 
 
 def again_rounds(
-    nodes: int, links: Iterable[Pair], suspected: Iterable[int], *, repeats: int, seed: int
+    nodes: int, links: Collection[Pair], suspected: Collection[int], *, repeats: int, seed: int
 ) -> list[Round]:
     """Return rounds in which each link is measured `repeats` times and each suspected node as often.
 
-    A suspected node meets a partner above suspicion, drawn anew each time. Every round is filled up with pairs of the
-    remaining nodes, drawn at random: they keep the load of the screen and are the controls. One repetition of all comes
-    before the next, so that a short disturbance meets few re-tests of one suspect.
+    Few nodes all meet each other in each repetition, which so has a fit of its own. Of more, a suspected node meets a
+    partner above suspicion, drawn anew each time. Every round is filled up with pairs of the remaining nodes, drawn at
+    random: they keep the load of the screen and are the controls. One repetition of all comes before the next, so that
+    a short disturbance meets few re-tests of one suspect.
     """
+    if MIN_NODES <= nodes <= FEW_NODES:
+        return rounds.all_pairs(nodes) * repeats if links or suspected else []
     drawn = random.Random(seed)
     wanted = sorted({(min(pair), max(pair)) for pair in links})
     doubtful = sorted(set(suspected))
     coloured = edge_colouring(nodes, wanted)
-    rounds: list[Round] = []
+    again: list[Round] = []
     for _ in range(repeats):
         once = [list(pairs) for pairs in coloured]
         _add_nodes(once, nodes, doubtful, frozenset(wanted), drawn)
-        rounds += [_filled(pairs, nodes, frozenset(doubtful), drawn) for pairs in once]
-    return rounds
+        again += [_filled(pairs, nodes, frozenset(doubtful), drawn) for pairs in once]
+    return again
 
 
 def edge_colouring(nodes: int, links: Sequence[Pair]) -> list[list[Pair]]:

@@ -183,7 +183,8 @@ def sentence(of: Survey, finding: RetestedSuspect) -> str:
     times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
     takes = "takes" if finding.named else "once took"
     told = finding.named and finding.one_sided and one.role is not Role.DIRECTION
-    only = "; the reverse direction does not" if told else ""
+    less = any(other.named and other.suspect.is_reverse_of(one) for other in of.findings)
+    only = f"; the reverse direction {'takes less' if less else 'does not'}" if told else ""
     link = f"link {a} {'-' if one.metric == 'latency' else '->'} {b}"
     subject = {
         Role.NODE: f"node {a}: a message to or from it {takes} {times} as long as is typical",
