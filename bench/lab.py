@@ -24,8 +24,8 @@ from unittest import mock
 
 from nearmetal.hosts.lab import cluster, image, lab, wire
 from nearmetal.hosts.lab.lab import LabHost, find_emulator, open_lab
-from nearmetal.hosts.lab.machine import MACHINES
-from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.machine import MACHINES, Boot
+from nearmetal.hosts.lab.vm import Vm
 from nearmetal.hosts.lab.wirecheck import fitting_wire
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS

@@ -24,8 +24,8 @@ import labs
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import image, lab, lives
-from nearmetal.hosts.lab.machine import MACHINES
-from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
+from nearmetal.hosts.lab.machine import MACHINES, Boot
+from nearmetal.hosts.lab.vm import Vm, console_tail
 from nearmetal.process import of_each_process
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 

@@ -30,9 +30,9 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.lab import root
-from nearmetal.hosts.lab.machine import MACHINES
+from nearmetal.hosts.lab.machine import MACHINES, Boot
 from nearmetal.hosts.lab.root import Release
-from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.vm import Vm
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs.folder import expire, open_journals

@@ -21,14 +21,15 @@ from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, Un
 from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.image import Manifest
-from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named
+from nearmetal.hosts.lab.machine import MACHINES, Boot, emulator_argv, machine_named
 
 PACKAGE = Path(nearmetal.__file__).parent
-FILES = Files(*(Path("/run") / name for name in ("kernel", "initrd", "order", "console", "answer", "qmp")))
+RUN = Path("/run")
+BASE = Boot("qemu", MACHINES["base"], RUN / "kernel", RUN / "initrd", RUN / "wire.so")
 
 
 def argv(name: str, *, seed: int = 1, restore: bool = False) -> str:
-    return " ".join(emulator_argv("qemu", MACHINES[name], FILES, seed=seed, restore=restore))
+    return " ".join(emulator_argv(replace(BASE, machine=MACHINES[name]), RUN, seed=seed, restore=restore))
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -62,7 +63,7 @@ def test_the_hypervisor_machine_keeps_its_memory_below_4_gib() -> None:
 
 
 def test_the_console_can_be_attached_to_a_terminal() -> None:
-    words = emulator_argv("qemu", MACHINES["base"], replace(FILES, terminal=Path("/run/tty")), seed=1, restore=True)
+    words = emulator_argv(replace(BASE, terminal=RUN / "tty"), RUN, seed=1, restore=True)
     assert [words[place + 1] for place, word in enumerate(words) if word == "-serial"] == [
         "unix:/run/tty,server=off",
         "file:/run/answer",

@@ -20,7 +20,7 @@ from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, Site, machines_of
 from nearmetal.hosts.lab import cluster, nodes, remote, wire
 from nearmetal.hosts.lab.lab import cores_of, slots_of
-from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
+from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Boot, emulator_argv
 from nearmetal.paths import ports
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from nearmetal.study.order import Scalar
 
-FILES = Files(*(Path("/run") / name for name in ("kernel", "initrd", "order", "console", "answer", "qmp")))
+RUN = Path("/run")
 LINKS = '[{"ifname": "lo"}, {"ifname": "eth0", "parentbus": "pci"}, {"ifname": "mgmt0", "parentbus": "pci"}]'
 
 
@@ -86,7 +86,8 @@ def test_the_memory_of_a_machine_is_estimated(name: str, monkeypatch: pytest.Mon
 
 
 def test_a_node_has_a_port_on_each_of_two_wires() -> None:
-    line = " ".join(emulator_argv("qemu", replace(MACHINES["base"], node=True), FILES, seed=1, restore=False))
+    boot = Boot("qemu", replace(MACHINES["base"], node=True), RUN / "kernel", RUN / "initrd", RUN / "wire.so")
+    line = " ".join(emulator_argv(boot, RUN, seed=1, restore=False))
     assert "hubport,id=h0,hubid=0" in line
     assert "hubport,id=h1,hubid=1" in line
     assert f"lab.management={MANAGEMENT}" in line

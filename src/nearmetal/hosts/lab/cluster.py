@@ -13,8 +13,8 @@ from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import is_on
 from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.frames import Seat
-from nearmetal.hosts.lab.machine import STANDING_PATHS, LabMachine
-from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.machine import STANDING_PATHS, Boot, LabMachine
+from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.order import Order, PathOrder, Scalar
 
 _FEWEST = 2

@@ -25,9 +25,9 @@ from nearmetal.hosts.lab import root as rootfs
 from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.frames import STAND_GUEST
-from nearmetal.hosts.lab.machine import CALLER, Files, emulator_argv
+from nearmetal.hosts.lab.machine import CALLER, Boot, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
-from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.vm import Vm
 
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
@@ -37,7 +37,6 @@ _SHOWN_FACTS = {"codename", "distribution", "emulator", "guest", "kernel", "mach
 _MANIFEST = "manifest.json"
 _STATE, _MEMORY = "state", "memory"
 _COPY_TIMEOUT_S = 480.0
-_NO_FILES = Files(*(Path(name) for name in ("kernel", "initrd", "order", "console", "answer", "control")))
 _CODE_ROOT = "opt/nearmetal/nearmetal"
 _AGENT = "nearmetal.run.agent"
 """What the guest's first process starts; lab/init names it too."""
@@ -259,7 +258,8 @@ def snapshot(
     life of the snapshot without, which `lower` returns, frozen again. `known` holds the machine for as long as it
     boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
     """
-    argv = emulator_argv("", boot.machine, _NO_FILES, seed=variant, restore=False)
+    anywhere = replace(boot, emulator="", kernel=Path("kernel"), initrd=Path("initrd"))
+    argv = emulator_argv(anywhere, Path(), seed=variant, restore=False)
     described = f"{boot.machine!r} {version} {boot.wire.name} {argv}"
     key = hashlib.sha256(described.encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder() / f"snapshot-{image.manifest.key}-{boot.machine.name}-{key}"

@@ -26,8 +26,8 @@ from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
-from nearmetal.hosts.lab.machine import LabMachine, machine_named
-from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.machine import Boot, LabMachine, machine_named
+from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.spec import HostSpec

@@ -10,7 +10,7 @@ skipped), so nothing that the host does shows in a figure. What must hold for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal import native
@@ -103,56 +103,63 @@ def machine_named(name: str) -> LabMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Where one run of the emulator reads and writes."""
+class Boot:
+    """What an emulated machine starts from: the emulator, the configuration, the kernel and the root."""
 
+    emulator: str
+    machine: LabMachine
     kernel: Path
     initrd: Path
-    order: Path
-    console: Path
-    answer: Path
-    control: Path
+    wire: Path
+    """The shared object that mends the emulator, and couples machines."""
     memory: Path | None = None
-    """What the machine's memory is: read, a page when it is needed, by every life."""
-    lasting: bool = field(default=False, kw_only=True)
-    """Whether that file takes what the machine writes to its memory, for a snapshot of its own."""
+    """The snapshot's file with the machine's memory: read, a page when it is needed, by every life.
+
+    Without it, all memory moves with the snapshot.
+    """
+    lasting: bool = False
+    """Whether that snapshot is being made: its file takes what the machine writes to its memory."""
     terminal: Path | None = None
-    """The listening socket that the console is connected to, in the place of its file."""
+    """The listening socket that the console of node 0 is connected to, in the place of its file."""
 
 
-def emulator_argv(
-    emulator: str, machine: LabMachine, files: Files, *, seed: int, restore: bool, plugin: str = ""
-) -> tuple[str, ...]:
-    """Return the command that starts the machine, paused, with its control socket connecting to `files.control`.
+ORDER_FILE, CONSOLE_FILE, ANSWER_FILE, CONTROL_SOCKET = "order", "console", "answer", "qmp"
+"""What is in the folder of a running emulator."""
+
+
+def emulator_argv(boot: Boot, folder: Path, *, seed: int, restore: bool, plugin: str = "") -> tuple[str, ...]:
+    """Return the command that starts the machine, paused, with its files and its control socket in a folder.
 
     With `restore` it waits for a snapshot; the tick is armed only then, because booting under it is slow. `plugin` is
     what couples it to other machines, in the emulator's words.
     """
+    machine = boot.machine
     return (
-        emulator,
+        boot.emulator,
         *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-no-reboot", "-action", "panic=pause"),
         *("-M", "q35,kernel-irqchip=split" if machine.iommu else "q35"),
         *("-cpu", machine.cpu, "-smp", str(machine.vcpus), "-m", str(machine.memory_mib)),
         *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"),
         *("-rtc", "base=2026-01-01T00:00:00,clock=vm", "-seed", str(seed)),
-        *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", machine.command_line),
-        *("-serial", f"unix:{files.terminal},server=off" if files.terminal else f"file:{files.console}"),
-        *("-serial", f"file:{files.answer}", "-device", "pvpanic"),
-        *("-fw_cfg", f"name={ORDER_ITEM},file={files.order}", "-qmp", f"unix:{files.control},server=off"),
+        *("-kernel", str(boot.kernel), "-initrd", str(boot.initrd), "-append", machine.command_line),
+        *("-serial", f"unix:{boot.terminal},server=off" if boot.terminal else f"file:{folder / CONSOLE_FILE}"),
+        *("-serial", f"file:{folder / ANSWER_FILE}", "-device", "pvpanic"),
+        *("-fw_cfg", f"name={ORDER_ITEM},file={folder / ORDER_FILE}"),
+        *("-qmp", f"unix:{folder / CONTROL_SOCKET},server=off"),
         *_devices(machine),
         *(_tick(machine) if restore else ()),
         *(("-incoming", "defer") if restore else ()),
-        *_memory(machine, files),
+        *_memory(boot),
         *(("-plugin", plugin) if plugin else ()),
     )
 
 
-def _memory(machine: LabMachine, files: Files) -> tuple[str, ...]:
+def _memory(boot: Boot) -> tuple[str, ...]:
     """Return what makes a file the machine's memory; a life writes to its own copy of pages."""
-    if files.memory is None:
+    if boot.memory is None:
         return ()
-    mode = "share=on" if files.lasting else "share=off,readonly=on,rom=off"
-    size_mib, path = machine.memory_mib, str(files.memory).replace(",", ",,")
+    mode = "share=on" if boot.lasting else "share=off,readonly=on,rom=off"
+    size_mib, path = boot.machine.memory_mib, str(boot.memory).replace(",", ",,")
     memory = f"memory-backend-file,id=memory,size={size_mib}M,mem-path={path},{mode}"
     return ("-object", memory, "-machine", "memory-backend=memory")
 

@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from nearmetal import process, scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames, lives, wire
-from nearmetal.hosts.lab.machine import Files, LabMachine, emulator_argv
+from nearmetal.hosts.lab.machine import ANSWER_FILE, CONSOLE_FILE, CONTROL_SOCKET, ORDER_FILE, Boot, emulator_argv
 from nearmetal.hosts.lab.qmp import EmulatorGoneError, Json, Listener, Qmp
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
@@ -28,24 +28,6 @@ _CONSOLE_LINES = 20
 _PROBE_BYTES = 1 << 16
 _PANIC = "Kernel panic"
 _DUMP = re.compile(r"\[[ \d.]+\] +(\? |</?\w+>|R[A-Z0-9]{2}: |RIP: |Code: |[\w.]+\+0x)")
-
-
-@dataclass(frozen=True, slots=True)
-class Boot:
-    """What an emulated machine starts from: the emulator, the configuration, the kernel and the root."""
-
-    emulator: str
-    machine: LabMachine
-    kernel: Path
-    initrd: Path
-    wire: Path
-    """The shared object that mends the emulator, and couples machines."""
-    memory: Path | None = None
-    """The snapshot's file with the machine's memory; without it, all memory moves with the snapshot."""
-    lasting: bool = False
-    """Whether that snapshot is being made."""
-    terminal: Path | None = None
-    """The listening socket that node 0's console is connected to, in the place of its file."""
 
 
 class Vm(Closing):
@@ -66,29 +48,16 @@ class Vm(Closing):
         `plugin` returns what joins it to the other machines of a cluster, in which it takes `seat`, from the name of a
         file for the plugin's counts.
         """
-        self._machine = boot.machine
+        self._boot = replace(boot, terminal=None) if seat.node else boot
         self.seat = seat
         self._folder = _own_folder()
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
-        self._files = Files(
-            kernel=boot.kernel,
-            initrd=boot.initrd,
-            order=self._folder / "order",
-            console=self._folder / "console",
-            answer=self._folder / "answer",
-            control=self._folder / "qmp",
-            memory=boot.memory,
-            lasting=boot.lasting,
-            terminal=None if seat.node else boot.terminal,
-        )
         try:
-            self._files.order.write_bytes(frames.pack_order(order, seat))
+            (self._folder / ORDER_FILE).write_bytes(frames.pack_order(order, seat))
             self.refuse_full()
             joined = plugin(self._folder / "wire") if plugin else wire.alone_argument(boot.wire, boot.machine.iommu)
-            self._start(
-                emulator_argv(boot.emulator, boot.machine, self._files, seed=seed, restore=restore, plugin=joined)
-            )
+            self._start(emulator_argv(self._boot, self._folder, seed=seed, restore=restore, plugin=joined))
         except OSError as error:
             self.close()
             raise _no_room(error) from error
@@ -97,7 +66,7 @@ class Vm(Closing):
             raise
 
     def _start(self, argv: tuple[str, ...]) -> None:
-        listener = Listener(self._files.control)
+        listener = Listener(self._folder / CONTROL_SOCKET)
         try:
             with (self._folder / "stderr").open("wb") as stderr:
                 started = process.spawn([*_DIE_WITH_PARENT, *argv], stdout=stderr.fileno(), stderr=stderr.fileno())
@@ -142,7 +111,7 @@ class Vm(Closing):
     def console(self) -> str:
         """Return what the guest's kernel has printed so far."""
         with contextlib.suppress(OSError):
-            return self._files.console.read_bytes().decode(errors="backslashreplace")
+            return (self._folder / CONSOLE_FILE).read_bytes().decode(errors="backslashreplace")
         return ""
 
     def freeze(self, target: Path, *, timeout_s: float) -> None:
@@ -163,7 +132,7 @@ class Vm(Closing):
         """Save to a snapshot or load it, but for memory that stays in its own file."""
         try:
             self.control.execute("migrate-set-parameters", **{parameter: value})
-            if self._files.memory is not None:
+            if self._boot.memory is not None:
                 shared: Json = [{"capability": "x-ignore-shared", "state": True}]
                 self.control.execute("migrate-set-capabilities", capabilities=shared)
             self.control.execute(command, uri=f"file:{snapshot}")
@@ -190,7 +159,8 @@ class Vm(Closing):
 
     def answers(self) -> Iterator[dict[str, bytes]]:
         """Yield the files that each launch left; raise TrialError when there are none or they are not whole."""
-        said = self._files.answer.read_bytes() if self._files.answer.exists() else b""
+        answer = self._folder / ANSWER_FILE
+        said = answer.read_bytes() if answer.exists() else b""
         try:
             yield from frames.unpack_answers(said)
         except NearmetalError as error:
