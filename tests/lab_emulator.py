@@ -80,7 +80,7 @@ def run(stream: object, console: Path, answer: Path) -> None:
 
 
 def written_command() -> bytes:
-    return frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())
+    return frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())[0]
 
 
 def remember(what: str) -> None:

@@ -21,7 +21,7 @@ NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
-_DURATION_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+DURATION_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MOST = (1 << 63) - 1
 """The largest number of ns or bytes that a file can hold."""
@@ -81,7 +81,7 @@ def _parse(text: str, table: dict[str, int], kind: str, example: str) -> int:
 
 def parse_duration_ns(text: str) -> int:
     """Read `'250 ms'`, `'3 min'` or `'12us'` as nanoseconds; raise BadInputError otherwise."""
-    return _parse(text, _DURATION_NS, "duration", "250 ms")
+    return _parse(text, DURATION_NS, "duration", "250 ms")
 
 
 def parse_size_bytes(text: str) -> int:

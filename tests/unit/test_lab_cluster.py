@@ -31,7 +31,7 @@ from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
 from nearmetal.study.shipped import read_study
-from nearmetal.workloads.mpi.far import oversubscribed
+from nearmetal.workloads.mpi.far import processors
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.openmpi import launch
 
@@ -217,6 +217,12 @@ class Machines:
     def read(self, path: str, *, node: str = "") -> bytes:
         return f"52:54:00:0a:00:0{node[-1]}\n".encode() if path.endswith("/address") else b"1\n"
 
+    def read_all(self, paths: Sequence[str], *, node: str = "") -> dict[str, bytes]:
+        return {path: self.read(path, node=node) for path in paths}
+
+    def start(self, argv: Sequence[str], *, node: str = "") -> None:
+        self.asked.append(f"{node}: start {' '.join(argv)}")
+
     def write(self, path: str, data: bytes, *, node: str = "") -> None:
         self.asked.append(f"{node}: {data.decode().strip()} > {path}")
 
@@ -309,6 +315,18 @@ def test_a_nodes_shell_cannot_have_nodes() -> None:
         view.give_interface("eth0", "n1", "eth1")
 
 
+def test_what_is_done_in_a_nodes_shell_is_done_on_the_node() -> None:
+    shell = Machines()
+    view = OnNode(shell, "n1")
+    view.run(["true"])
+    view.run(["true"], node=HYPERVISOR)
+    view.run(["true"], node="n0")
+    view.start(["relay"])
+    view.write("/file", b"content")
+    assert shell.asked == ["n1: true", "n1: true", "n0: true", "n1: start relay", "n1: content > /file"]
+    assert view.read_all(["/address"]) == {"/address": view.read("/address")} == {"/address": b"52:54:00:0a:00:01\n"}
+
+
 ENDS = Endpoints((Endpoint("n0", "eth0", "10.77.0.1"), Endpoint("n1", "eth0", "10.77.0.2")), "10.77.0.0/24")
 MOVED = {"n0.eth0": 900, "n1.eth0": 900}
 
@@ -333,8 +351,8 @@ def test_open_mpi_launches_over_management_and_measures_over_the_path() -> None:
 
 def test_ranks_on_machines_of_their_own_do_not_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert not oversubscribed(Machines(), ("n0", "n1"))
-    assert oversubscribed(Machines(), ("n0", "n0", "n1"))
+    assert processors(Machines(), ("n0", "n1")) == 0
+    assert processors(Machines(), ("n0", "n0", "n1")) == 1
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.process import Finished
@@ -164,22 +164,23 @@ def management_of(shell: Shell) -> str:
     return str(getattr(type(shell), "management", ""))
 
 
-@dataclass(frozen=True, slots=True)
 class OnNode:
     """A node that is a machine, as the machine that a shell's nodes are on: what is done there is done on the node."""
 
-    shell: Shell
-    node: str
+    def __init__(self, shell: Shell, node: str) -> None:
+        self.node = node
+        self.scratch, self.agent = shell.scratch, shell.agent
+        self.run, self.start = self._there(shell.run), self._there(shell.start)
+        self.read, self.read_all = self._there(shell.read), self._there(shell.read_all)
+        self.write = self._there(shell.write)
 
-    @property
-    def scratch(self) -> str:
-        """The shell's directory."""
-        return self.shell.scratch
+    def _there(self, method: Callable[..., T]) -> Callable[..., T]:
+        """Return a method of the shell in which the node stands for the hypervisor."""
 
-    @property
-    def agent(self) -> str:
-        """The shell's program that reaches from node to node."""
-        return self.shell.agent
+        def on_node(*words: Any, node: str = HYPERVISOR, **options: Any) -> T:
+            return method(*words, node=node or self.node, **options)
+
+        return on_node
 
     def add_node(self, name: str) -> None:
         """Refuse: nodes are machines."""
@@ -188,35 +189,6 @@ class OnNode:
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Refuse: a machine keeps its interfaces."""
         raise UnavailableError(f"cannot give {interface} to {node} as {name}: the nodes are machines")
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        node: str = HYPERVISOR,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        timeout_s: float = 20.0,
-        check: bool = True,
-    ) -> Finished:
-        """Run a program there."""
-        return self.shell.run(argv, node=node or self.node, env=env, stdin=stdin, timeout_s=timeout_s, check=check)
-
-    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
-        """Start a program there that stays."""
-        return self.shell.start(argv, node=node or self.node)
-
-    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
-        """Return a file's content."""
-        return self.shell.read(path, node=node or self.node)
-
-    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
-        """Return the content of those files that can be read."""
-        return self.shell.read_all(paths, node=node or self.node)
-
-    def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
-        """Write a file."""
-        self.shell.write(path, data, node=node or self.node)
 
 
 class Helper(Protocol):

@@ -13,7 +13,7 @@ from nearmetal.hosts.far import host as far
 from nearmetal.hosts.far.stream import open_program
 from nearmetal.reading import parse_json
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import HostSpec, NodeSpec
+from nearmetal.study.spec import NodeSpec
 
 OPTIONS = {
     "kubectl": "the program (`kubectl` on PATH)",
@@ -42,11 +42,6 @@ class KubectlHost(far.FarHost):
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
         shells = [partial(open_program, _exec_argv(base, options, node.address or node.name)) for node in named]
         super().__init__(named, shells, options, label=f"pods: {', '.join(node.name for node in named)}")
-
-
-def open_kubectl(spec: HostSpec) -> KubectlHost:
-    """Return the host of a study's [host] table; raise UnavailableError when a pod has no shell for us."""
-    return KubectlHost(spec.node, spec.options)
 
 
 def _program(options: Mapping[str, Scalar]) -> tuple[str, ...]:

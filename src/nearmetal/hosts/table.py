@@ -57,7 +57,7 @@ HOSTS: dict[str, HostKind] = {
     ),
     "kubectl": HostKind(
         about="Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).",
-        open=lambda study: kubectl.open_kubectl(study.host),
+        open=lambda study: kubectl.KubectlHost(study.host.node, study.host.options),
         pace=lambda _: Pace(2.0),
         options=kubectl.OPTIONS,
         path_options=PATH_OPTIONS,

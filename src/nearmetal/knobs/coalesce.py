@@ -35,6 +35,12 @@ def _value(name: str, kind: WholeNumber, about: str) -> Knob:
     return nic_knob(name, about, Stage.VALUE, kind, ethtool("-c", labelled(label), ("-C", name)))
 
 
+def _values_while(suffix: str, when: str) -> list[Knob]:
+    """Return the knobs such as `rx-usecs-irq` of values that hold at times."""
+    kinds = {"rx-usecs": _USECS, "rx-frames": _FRAMES, "tx-usecs": _USECS, "tx-frames": _FRAMES}
+    return [_value(f"{name}-{suffix}", kind, f"{name} {when}") for name, kind in kinds.items()]
+
+
 _REST = f"{BLANKS}[a-zA-Z]+:{BLANKS}[a-z/]+{BLANKS}"
 _SECOND = f"RX:{BLANKS}[a-z/]+{BLANKS}TX:{BLANKS}{SWITCH_WORD}{BLANKS}"
 
@@ -57,18 +63,9 @@ KNOBS = (
     _value("rx-frames", _FRAMES, "received frames that end the wait at once; 1 means one interrupt per frame"),
     _value("tx-usecs", _USECS, "the longest that a sent frame waits for its completion interrupt"),
     _value("tx-frames", _FRAMES, "sent frames that end the wait at once"),
-    _value("rx-usecs-irq", _USECS, "rx-usecs while an interrupt is being served"),
-    _value("rx-frames-irq", _FRAMES, "rx-frames while an interrupt is being served"),
-    _value("tx-usecs-irq", _USECS, "tx-usecs while an interrupt is being served"),
-    _value("tx-frames-irq", _FRAMES, "tx-frames while an interrupt is being served"),
-    _value("rx-usecs-low", _USECS, "rx-usecs of adaptive moderation below pkt-rate-low"),
-    _value("rx-frames-low", _FRAMES, "rx-frames of adaptive moderation below pkt-rate-low"),
-    _value("tx-usecs-low", _USECS, "tx-usecs of adaptive moderation below pkt-rate-low"),
-    _value("tx-frames-low", _FRAMES, "tx-frames of adaptive moderation below pkt-rate-low"),
-    _value("rx-usecs-high", _USECS, "rx-usecs of adaptive moderation above pkt-rate-high"),
-    _value("rx-frames-high", _FRAMES, "rx-frames of adaptive moderation above pkt-rate-high"),
-    _value("tx-usecs-high", _USECS, "tx-usecs of adaptive moderation above pkt-rate-high"),
-    _value("tx-frames-high", _FRAMES, "tx-frames of adaptive moderation above pkt-rate-high"),
+    *_values_while("irq", "while an interrupt is being served"),
+    *_values_while("low", "of adaptive moderation below pkt-rate-low"),
+    *_values_while("high", "of adaptive moderation above pkt-rate-high"),
     _value("pkt-rate-low", _RATE, "packet rate at and below which the low values apply"),
     _value("pkt-rate-high", _RATE, "packet rate at and above which the high values apply"),
     _value("sample-interval", WholeNumber(0, 2**32 - 1, "s"), "how often adaptive moderation samples the rate"),

@@ -80,10 +80,9 @@ def refuse_management(shell: Shell, target: Target) -> None:
     """
     found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
     names = tuple(dict.fromkeys((target.interface, *found)))
-    if name := _device_of(_ip(shell, target, "route", "show", "default"), names):
-        _refuse(target, name, "carries the default route")
-    if name := _device_of(_ip(shell, target, "-6", "route", "show", "default"), names):
-        _refuse(target, name, "carries the default route")
+    for family in ("-4", "-6"):
+        if name := _device_of(_ip(shell, target, family, "route", "show", "default"), names):
+            _refuse(target, name, "carries the default route")
     if is_far(shell):
         connection = run_c(shell, ("printenv", "SSH_CONNECTION"), target.node).text
     else:

@@ -50,7 +50,7 @@ class Roce:
             shell.run(["ip", "link", "set", name, "up"])
             ports.wait_for_carrier(shell, name)
         for index, name in enumerate(names):
-            there = shell.read(f"/sys/class/net/{names[1 - index]}/address").decode().strip()
+            there = ports.mac_of(shell, names[1 - index])
             neighbour = [links.address(1 - index), "lladdr", there, "dev", name, "nud", "permanent"]
             shell.run(["ip", "neigh", "replace", *neighbour])
             shell.run(["rdma", "link", "add", f"rxe{index}", "type", "rxe", "netdev", name])
@@ -71,11 +71,6 @@ class Roce:
         ports.join_ports(shell)
 
 
-def _whole(shell: Shell, found: Sequence[str]) -> Sequence[str]:
-    del shell
-    return found
-
-
 def _split(shell: Shell, found: Sequence[str]) -> Sequence[str]:
     functions = ports.split_ports(shell, dict.fromkeys(found, 1))
     return [functions[port][0] for port in found]
@@ -92,6 +87,6 @@ def _wait_for_gid(shell: Shell, device: str) -> None:
 
 
 ROCE_PATHS = (
-    Roce("native-roce", "verbs by soft-RoCE over the whole ports; for perftest", _whole),
+    Roce("native-roce", "verbs by soft-RoCE over the whole ports; for perftest", lambda _shell, found: found),
     Roce("vf-roce", "verbs by soft-RoCE over SR-IOV virtual functions; for perftest", _split),
 )

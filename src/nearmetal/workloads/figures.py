@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import ForeignFileError, named
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, to_whole
+from nearmetal.units import DURATION_NS, NS_PER_S, to_whole
 
 VOLUME_BYTES = 1 << 30
 """The amount whose duration stands for a rate in bytes or bits."""
@@ -39,14 +39,13 @@ class Unit:
             raise ForeignFileError(f"{figure} {self.name} is out of range") from error
 
 
-_NS_OF_TIME = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _BYTES_PER_S = {"B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9}
 _BYTES_PER_S |= {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30}
 _BYTES_PER_S |= {"bit/s": 1 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
 _COUNTED_PER_S = {"1/s": 1.0, "Mop/s": 1e6, "Gup/s": 1e9, "ns/day": 1 / 86400}
 _COUNTED_PER_S |= {"Mflop/s": 1e6, "Gflop/s": 1e9, "Tflop/s": 1e12}
 UNITS: dict[str, Unit] = {
-    **{name: Unit(name, rate=False, scale=ns) for name, ns in _NS_OF_TIME.items()},
+    **{name: Unit(name, rate=False, scale=ns) for name, ns in DURATION_NS.items()},
     **{name: Unit(name, rate=True, scale=VOLUME_BYTES * NS_PER_S / per_s) for name, per_s in _BYTES_PER_S.items()},
     **{name: Unit(name, rate=True, scale=COUNTED * NS_PER_S / per_s) for name, per_s in _COUNTED_PER_S.items()},
 }

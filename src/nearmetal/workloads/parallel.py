@@ -12,7 +12,7 @@ from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
-from nearmetal.workloads.mpi.far import cores, oversubscribed, processors
+from nearmetal.workloads.mpi.far import cores, processors
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
 from nearmetal.workloads.pairs import HINT_SHOW
@@ -46,7 +46,8 @@ def parallel_launch(
     """
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)
-    check_waiting(order, mpi, processors(shell, nodes))
+    shared = processors(shell, nodes)
+    check_waiting(order, mpi, shared)
     first = endpoints.ends[placement[0]]
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
@@ -67,7 +68,7 @@ def parallel_launch(
         progress=order.workload.progress,
         bind="none" if by_hand else bind,
         map_by=map_by,
-        oversubscribed=oversubscribed(shell, nodes),
+        oversubscribed=0 < shared < len(nodes),
         sleeps=sleeps,
         environment=tuple({**tuned.env, **(environment or {}), **(_SLEEP if blocking else {})}.items()),
     )

@@ -7,6 +7,7 @@ Mathematical Journal 2, 1847). Fewer is impossible: a node takes part in one pai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 Pair = tuple[int, int]
@@ -54,9 +55,5 @@ def to_lines(plan: Iterable[tuple[str, Round]]) -> list[str]:
 
 def least_rounds_of_a_node(lines: Sequence[str], nodes: int) -> int:
     """Return in how many rounds the node that works least takes part."""
-    busy = [0] * nodes
-    for line in lines:
-        for pair in line.split()[1:]:
-            for node in pair.split("-"):
-                busy[int(node)] += 1
-    return min(busy)
+    busy = Counter(int(node) for line in lines for pair in line.split()[1:] for node in pair.split("-"))
+    return min(busy[node] for node in range(nodes))

@@ -123,19 +123,17 @@ def order_length(header: bytes) -> int:
     return int(length)
 
 
-def seat_of(header: bytes) -> Seat:
-    """Return which node an area's header is for; `order_length` has looked at the header before."""
-    *_, node, nodes = _ORDER_HEADER.unpack_from(header)
-    return Seat(node, nodes)
+def unpack_order(area: bytes) -> tuple[bytes, Seat]:
+    """Return the order that `pack_order` packed, and which node it is for; raise ForeignFileError for anything else.
 
-
-def unpack_order(area: bytes) -> bytes:
-    """Read what `pack_order` wrote, with or without its padding; raise ForeignFileError for anything else."""
+    The padding need not be there.
+    """
     length = order_length(area)
     packed = area[_ORDER_HEADER.size : _ORDER_HEADER.size + length]
-    if _order_check(packed, seat_of(area)) != _ORDER_HEADER.unpack_from(area)[2]:
+    _, _, check, node, nodes = _ORDER_HEADER.unpack_from(area)
+    if _order_check(packed, Seat(node, nodes)) != check:
         raise ForeignFileError("the order is damaged: CRC mismatch")
     try:
-        return zlib.decompress(packed)
+        return zlib.decompress(packed), Seat(node, nodes)
     except zlib.error as error:
         raise ForeignFileError(f"the order is damaged: {error}") from error

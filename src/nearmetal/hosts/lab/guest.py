@@ -99,7 +99,7 @@ def take_order() -> tuple[bytes, Seat]:
         area = b""
         while len(area) < whole:
             area += os.pread(descriptor, whole - len(area), len(area))
-        return frames.unpack_order(area), frames.seat_of(header)
+        return frames.unpack_order(area)
     finally:
         os.close(descriptor)
 

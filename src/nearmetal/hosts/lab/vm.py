@@ -171,11 +171,11 @@ class Vm(Closing):
         deadline_s = time.monotonic() + _SNAPSHOT_TIMEOUT_S
         while time.monotonic() < deadline_s:
             answer = self.control.execute("query-migrate")
-            status = answer.get("status") if isinstance(answer, dict) else None
-            if status == "completed":
+            state = answer if isinstance(answer, dict) else {}
+            if state.get("status") == "completed":
                 return
-            if status == "failed":
-                said = f"the snapshot could not be moved: {_described(answer)}"
+            if state.get("status") == "failed":
+                said = f"the snapshot could not be moved: {state.get('error-desc', state)}"
                 raise NearmetalError(said, hint="check free space; `nearmetal lab clean` removes old images")
             time.sleep(_LOOK_S)
         raise NearmetalError(f"the snapshot was not moved within {_SNAPSHOT_TIMEOUT_S:.0f} s")
@@ -216,7 +216,3 @@ def _no_room(error: OSError) -> UnavailableError:
 def console_tail(console: str) -> list[str]:
     """Return the last lines of a console that a person can use: without the body of stack and register dumps."""
     return [line for line in console.strip().splitlines() if not _DUMP.match(line)][-_CONSOLE_LINES:]
-
-
-def _described(answer: object) -> object:
-    return answer.get("error-desc", answer) if isinstance(answer, dict) else answer

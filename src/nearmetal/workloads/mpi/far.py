@@ -46,13 +46,11 @@ def _first(shell: FarShell, names: Sequence[str], flag: str, pattern: re.Pattern
     return answering(filter(None, found), ask, flag, pattern)
 
 
-def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
-    """Return whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
-    return 0 < processors(shell, nodes) < len(nodes)
-
-
 def processors(shell: Shell, nodes: Sequence[str]) -> int:
-    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its ranks."""
+    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its ranks.
+
+    Namespaces of one machine share its processors.
+    """
     if machines_of(shell) == (HYPERVISOR,):
         return cores(shell, HYPERVISOR)
     crowded = {node: cores(shell, node) for node, ranks in Counter(nodes).items() if ranks > cores(shell, node)}
