@@ -47,13 +47,8 @@ _LEAST_COLUMNS = 4
 _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
 
 
-@dataclass(frozen=True, slots=True)
-class PerftestRow:
-    """One size: its mean latency or bandwidth, in the unit of the result."""
-
-    message_bytes: int
-    iterations: int
-    mean: float
+SizeMean = tuple[int, float]
+"""A size in bytes, and its mean latency or bandwidth in the unit of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class PerftestResult:
 
     operation: str
     unit: str
-    rows: tuple[PerftestRow, ...]
+    rows: tuple[SizeMean, ...]
     dumped: bool
     ended: bool
     both_ways: bool = False
@@ -95,7 +90,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
-    rows = tuple(PerftestRow(size, n, _positive(words[1])) for size, n, words in found)
+    rows = tuple((size, _positive(words[1])) for size, words in found)
     return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended, bool(title["way"]))
 
 
@@ -112,30 +107,30 @@ def parse_json_report(data: bytes) -> PerftestResult:
     if not title or "MsgSize" not in fields:
         raise refuse(PROGRAM, "it does not name the test and the message size")
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
-    size, count = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
+    size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
     if title[2] == "Latency":
-        row = PerftestRow(size, count, _positive(fields.get("t_avg", "")))
-        return PerftestResult(operation, "us", (row,), dumped=False, ended=True)
+        rows = ((size, _positive(fields.get("t_avg", ""))),)
+        return PerftestResult(operation, "us", rows, dumped=False, ended=True)
     rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
     near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
     if len(near) != 1:
         raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
-    row, both_ways = PerftestRow(size, count, rate), "Bidirectional" in title[0]
-    return PerftestResult(operation, near[0], (row,), dumped=False, ended=True, both_ways=both_ways)
+    both_ways = "Bidirectional" in title[0]
+    return PerftestResult(operation, near[0], ((size, rate),), dumped=False, ended=True, both_ways=both_ways)
 
 
 _ROUNDING = 0.1
 
 
-def _latencies(text: str) -> tuple[tuple[PerftestRow, ...], bool]:
+def _latencies(text: str) -> tuple[tuple[SizeMean, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             found, ended = _rows(text[match.end() :], 3 + column)
-            return _some(tuple(PerftestRow(size, n, _positive(words[column])) for size, n, words in found)), ended
+            return _some(tuple((size, _positive(words[column])) for size, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
 
-def _some(rows: tuple[PerftestRow, ...]) -> tuple[PerftestRow, ...]:
+def _some(rows: tuple[SizeMean, ...]) -> tuple[SizeMean, ...]:
     if not rows:
         raise refuse(PROGRAM, "there is no result below the columns")
     return rows
@@ -145,12 +140,12 @@ def _positive(word: str) -> float:
     return positive(word, PROGRAM, "a result", "a result is 0")
 
 
-def _rows(text: str, least: int) -> tuple[list[tuple[int, int, list[str]]], bool]:
-    """Return size, iterations and the other columns of each row, at least so many in all, and whether a line ends them.
+def _rows(text: str, least: int) -> tuple[list[tuple[int, list[str]]], bool]:
+    """Return size and results of each row, at least so many columns in all, and whether a line ends the rows.
 
     Values of a dump may stand before the rows.
     """
-    rows: list[tuple[int, int, list[str]]] = []
+    rows: list[tuple[int, list[str]]] = []
     for line in text.splitlines()[1:]:
         words = line.split()
         if rows and line.lstrip().startswith("---"):
@@ -158,7 +153,8 @@ def _rows(text: str, least: int) -> tuple[list[tuple[int, int, list[str]]], bool
         if words and words[0].isdigit():
             if len(words) < least:
                 raise refuse(PROGRAM, f"{line[:60]!r} lacks a column")
-            rows.append((whole(words[0], PROGRAM, "a size"), whole(words[1], PROGRAM, "a count"), words[2:]))
+            whole(words[1], PROGRAM, "a count")
+            rows.append((whole(words[0], PROGRAM, "a size"), words[2:]))
     return rows, False
 
 
@@ -230,7 +226,7 @@ class Perftest:
             if (named := read_name(name)) is None:
                 continue
             result = parse(data)
-            found = (result.operation, [row.message_bytes for row in result.rows])
+            found = (result.operation, [size for size, _ in result.rows])
             if found != (wanted, [named.size_bytes]):
                 raise TrialError(f"{wanted} of {named.size_bytes} bytes was asked for, the output is of {found}")
 
@@ -279,7 +275,7 @@ def _samples(data: bytes) -> Durations:
     result = parse(data)
     if result.operation.endswith("_lat"):
         return Dump(data)
-    return one_figure(result.unit, result.rows[0].mean)
+    return one_figure(result.unit, result.rows[0][1])
 
 
 def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[Foreign[FileCell]]:
@@ -287,10 +283,10 @@ def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[For
     name = result.operation.replace("_", "-") + ("-both-ways" if result.both_ways else "")
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
-        cell = (result.operation, result.rows[0].message_bytes, _samples(data))
+        cell = (result.operation, result.rows[0][0], _samples(data))
         yield Foreign("perftest", "", name, 2, (cell,), ended)
         return
-    cells = tuple((result.operation, row.message_bytes, one_figure(result.unit, row.mean)) for row in result.rows)
+    cells = tuple((result.operation, size, one_figure(result.unit, mean)) for size, mean in result.rows)
     lacks = (ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *ended)
     yield Foreign("perftest", "", name, 2, cells, lacks)
 
