@@ -27,7 +27,7 @@ from nearmetal.workloads.tools import (
     sockperf,
 )
 from nearmetal.workloads.tools.perftest_dump import parse_dump
-from nearmetal.workloads.tools.tool import Foreign, Spans, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, Foreign, Spans, one_figure
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 
@@ -628,8 +628,36 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     (hpl,) = _imported(data("hpcc-1.5.0-hpl-section.txt"))
     assert re.fullmatch(r"hpl-[0-9]+-2", hpl.workload)
     rate = data("written-omb-7.4-mbw_mr.txt")
-    one = rate.replace(b"window size: 64", b"window size: 1")
-    assert [_imported(text)[0].workload for text in (rate, one)] == ["omb-message_rate", "omb-message_rate-window1"]
+    assert _imported(rate)[0].workload == "omb-message_rate-2-pairs"
+    alone = rate.replace(b"pairs: 2", b"pairs: 1")
+    one = alone.replace(b"window size: 64", b"window size: 1")
+    assert [_imported(text)[0].workload for text in (alone, one)] == ["omb-message_rate", "omb-message_rate-window1"]
+    stream, requests = data("netperf-2.7.0-tcp_stream.txt"), data("netperf-2.7.0-tcp_rr.txt")
+    other_way = stream.replace(b"TCP STREAM TEST", b"TCP MAERTS TEST")
+    burst = requests.replace(b"first burst 0", b"first burst 16")
+    assert _imported(other_way)[0].workload == "netperf-tcp-stream-reverse"
+    assert _imported(requests)[0].workload == "netperf-tcp-round-trip"
+    assert _imported(burst)[0].workload == "netperf-tcp-round-trip-burst-16"
+
+
+def test_netperf_connections_are_no_round_trips() -> None:
+    text = data("netperf-2.7.0-tcp_rr.txt").replace(b"TCP REQUEST/RESPONSE TEST", b"TCP Connect/Request/Response TEST")
+    with pytest.raises(ForeignFileError, match="open a connection each"):
+        netperf.parse(text)
+
+
+def test_osu_collectives_do_not_say_their_number_of_processes() -> None:
+    (barrier,), (latency,) = (_imported(data(f"written-omb-7.4-{name}.txt")) for name in ("barrier", "latency-z"))
+    said = "no number of processes: import outputs of one number only"
+    assert said in barrier.lacks
+    assert said not in latency.lacks
+
+
+def test_a_qperf_test_without_its_size_says_so() -> None:
+    (sized,) = _imported("tcp_lat:\n    latency   =  9000 ns\n    msg_size  =  64 bytes\n")
+    (bare,) = _imported("tcp_lat:\n    latency  =  9000 ns\n")
+    assert NO_SIZE not in sized.lacks
+    assert NO_SIZE in bare.lacks
 
 
 def test_netperf_request_rates_in_bits_do_not_count_as_a_stream() -> None:

@@ -19,6 +19,8 @@ PROGRAM = "netperf -k"
 
 SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "ELAPSED_TIME", "LOCAL_TRANSPORT_RETRANS", "MEAN_LATENCY")
 _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
+_CONNECTS = re.compile(r"^MIGRATED TCP Connect/", re.MULTILINE)
+_OTHERWISE = re.compile(rb"^MIGRATED (?:TCP MAERTS TEST|.* : first burst (?P<burst>[1-9]\d*)$)", re.MULTILINE)
 _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s", "Trans/s": "1/s"}
 
 
@@ -35,6 +37,8 @@ def parse(data: bytes) -> ClientResult:
     unit = _UNITS.get(fields["THROUGHPUT_UNITS"].strip())
     if unit is None or unit == "kbit/s":
         raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
+    if _CONNECTS.search(text):
+        raise refuse(PROGRAM, "its transactions open a connection each, so they are no round trips")
     if unit != "1/s" and "REQUEST/RESPONSE" in text:
         raise refuse(PROGRAM, f"its requests are counted in {fields['THROUGHPUT_UNITS'][:40]!r}: leave out -f")
     throughput = positive(fields["THROUGHPUT"], PROGRAM, "the throughput", "nothing was transferred")
@@ -75,7 +79,10 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     result = parse(data)
     lacks = ("one figure per run: no percentiles, no spread within it", NO_SIZE)
     cells = ((result.operation, 0, result.spans),)
-    yield Foreign("netperf", "", f"netperf-{result.operation.replace('_', '-')}", 2, cells, lacks)
+    name = f"netperf-{result.operation.replace('_', '-')}"
+    if match := _OTHERWISE.search(data):
+        name += f"-burst-{match['burst'].decode()}" if match["burst"] else "-reverse"
+    yield Foreign("netperf", "", name, 2, cells, lacks)
 
 
 TOOL = Tool(

@@ -62,6 +62,7 @@ _MEANS = {
     "messages/s": "1/s",
 }
 _OF_PAIRS = ("latency", "multi_latency", "bw", "bibw", "message_rate")
+_OF_TOLD_RANKS = ("latency", "bw", "bibw", "message_rate")
 _LAST_OF_PAIRS, _LAST_OF_COLLECTIVES = 1 << 22, 1 << 20
 _SIZES = ("size", "# size")
 _MOST_ROWS = 1024
@@ -219,8 +220,10 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     zeros = zeros_left_aside(table.rows)
     ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
     window = f"window{table.window}" if table.window else ""
-    name = "-".join(filter(None, ("omb", table.operation, table.datatype, window)))
-    lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, ended)))
+    pairs = f"{table.pairs}-pairs" if table.pairs > 1 else ""
+    name = "-".join(filter(None, ("omb", table.operation, table.datatype, pairs, window)))
+    ranks = "" if table.operation in _OF_TOLD_RANKS else "no number of processes: import outputs of one number only"
+    lacks = tuple(filter(None, (ONE_MEAN, ranks, aside, zeros, ended)))
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
 
 

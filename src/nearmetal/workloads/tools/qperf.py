@@ -14,7 +14,7 @@ from nearmetal.workloads.figures import HALVED, STREAMS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import NO_SIZE, ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "qperf -uu"
 
@@ -100,7 +100,8 @@ _WORKLOAD = PairWorkload(
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     for one in parse(data):
         cells = ((_operation(one), one.message_bytes, one.mean),)
-        yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, cells, (ONE_MEAN,))
+        lacks = (ONE_MEAN,) if one.message_bytes else (ONE_MEAN, NO_SIZE)
+        yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, cells, lacks)
 
 
 TOOL = Tool(
