@@ -137,12 +137,12 @@ def _guests(data: bytes) -> object:
     return parse_domain(data.decode(errors="replace"))
 
 
-def _crew(data: bytes) -> object:
+def _programs(data: bytes) -> object:
     from nearmetal.workloads.command import figures_ns
 
     kind = data[0] % 3 if data else 0
     asked = ({"figure": "wall"}, {"figure": "json", "path": "a.*.0"}, {"figure": "regex", "pattern": "([0-9.]+) us"})
-    return figures_ns({**asked[kind], "unit": "us"}, {"crew.json": data[1:], "command.output": data[1:]})
+    return figures_ns({**asked[kind], "unit": "us"}, {"programs.json": data[1:], "command.output": data[1:]})
 
 
 def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -304,7 +304,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "study": _study,
     "order": _order,
     "guests": _guests,
-    "crew": _crew,
+    "programs": _programs,
 }
 OF_FILES: dict[str, Callable[[Path], object]] = {
     "profile": _profile,

@@ -87,7 +87,7 @@ class KnobMachine:
         return {
             str(path.relative_to(self.root)): path.read_text()
             for path in sorted(self.root.rglob("*"))
-            if path.is_file() and not path.name.endswith((".journal", ".unborn", ".undo.sh", "lock"))
+            if path.is_file() and not path.name.endswith((".journal", ".new", ".undo.sh", "lock"))
         }
 
     def nic(self, name: str) -> dict[str, str]:

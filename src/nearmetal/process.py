@@ -51,8 +51,8 @@ class Finished:
             how = f"was ended by {signal.Signals(-self.exit_status).name}"
         else:
             how = f"ended with status {self.exit_status}"
-        said = (self.stderr or self.stdout).decode(errors="backslashreplace").strip().splitlines()
-        tail = "\n  ".join(said[-_TAIL_LINES:])
+        printed = (self.stderr or self.stdout).decode(errors="backslashreplace").strip().splitlines()
+        tail = "\n  ".join(printed[-_TAIL_LINES:])
         return f"{self.argv[0]} {how}" + (f":\n  {tail}" if tail else " and printed nothing")
 
 
@@ -127,7 +127,7 @@ def run(
     return finished
 
 
-_SAID: dict[tuple[object, ...], Finished] = {}
+_VERSIONS: dict[tuple[object, ...], Finished] = {}
 
 
 def version_of(argv: Sequence[str], *, timeout_s: float) -> Finished:
@@ -137,9 +137,9 @@ def version_of(argv: Sequence[str], *, timeout_s: float) -> Finished:
     except OSError:
         return run(argv, timeout_s=timeout_s)  # which names what is missing
     key = (*argv, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
-    finished = _SAID.get(key) or run(argv, timeout_s=timeout_s)
+    finished = _VERSIONS.get(key) or run(argv, timeout_s=timeout_s)
     if finished.ok:
-        _SAID[key] = finished
+        _VERSIONS[key] = finished
     return finished
 
 

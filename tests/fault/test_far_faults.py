@@ -222,7 +222,7 @@ def test_programs_are_started_on_machines_without_nearmetal(far: far_machines.Fa
         assert "the machine of n0 has no Python 3.6 or newer" in done.reason
     else:
         assert "no Python" not in done.reason
-        assert done.files["crew.json"], done.reason
+        assert done.files["programs.json"], done.reason
 
 
 def test_a_hanging_command_is_ended_and_the_machine_stays_usable(

@@ -133,7 +133,7 @@ class TestFile:
 
     def test_remains_of_a_first_write_after_a_power_loss_block_no_session(self, folder: Path) -> None:
         path = folder / "x.journal"
-        path.with_name("x.journal.unborn").write_bytes(b"half")
+        path.with_name("x.journal.new").write_bytes(b"half")
         os.close(put_durably(path, b"whole"))
         assert path.read_bytes() == b"whole"
         assert [one.name for one in folder.iterdir()] == ["x.journal"]
@@ -341,10 +341,10 @@ class TestDamage:
         long_ago = time.time() - (KEPT_DAYS + 1) * 86_400
         for path in (old, still):
             os.utime(path, (long_ago, long_ago))
-        (folder / "7-7.journal.unborn").write_bytes(b"half")
+        (folder / "7-7.journal.new").write_bytes(b"half")
         expire(folder)
         assert [path for path, _ in survey(folder).journals] == [still, kept]
-        assert not list(folder.glob("*.unborn"))
+        assert not list(folder.glob("*.new"))
 
     def test_a_roll_back_works_on_a_read_only_file_system(
         self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ import pytest
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab import guest, image, lab
-from nearmetal.hosts.lab.frames import ALONE, STAND_GUEST
+from nearmetal.hosts.lab.frames import ONLY_NODE, STAND_GUEST
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_a_machine_boots_a_guest_on_command(
 
     def take_order() -> tuple[bytes, object]:
         order = next(lives)
-        return order.to_json().encode() if isinstance(order, Order) else order, ALONE
+        return order.to_json().encode() if isinstance(order, Order) else order, ONLY_NODE
 
     monkeypatch.setattr(guest, "freeze", lambda: seen.append("freeze"))
     monkeypatch.setattr(guest, "take_order", take_order)

@@ -126,7 +126,7 @@ def test_no_record_of_the_journal_that_was_reported_is_lost(disk: LostDisk, tmp_
     assert len(journal.read_bytes().splitlines()) >= done > 0
 
 
-@pytest.mark.parametrize(("drop", "event"), [("file:.unborn", 1), ("file:.journal", 999), ("folder:journals", 999)])
+@pytest.mark.parametrize(("drop", "event"), [("file:.new", 1), ("file:.journal", 999), ("folder:journals", 999)])
 def test_each_sync_of_the_journal_is_needed(disk: LostDisk, tmp_path: Path, drop: str, event: int) -> None:
     done, journals = journalled(disk, tmp_path, event, drop)
     assert done > 0

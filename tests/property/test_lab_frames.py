@@ -71,9 +71,9 @@ def test_bytes_after_the_end_are_refused(files: dict[str, bytes], rest: bytes) -
 
 @given(st.binary(max_size=5000), st.integers(0, 15), st.integers(1, 16))
 def test_an_order_round_trips_through_an_area_of_fixed_size(order: bytes, node: int, nodes: int) -> None:
-    area = frames.pack_order(order, frames.Seat(node, nodes))
+    area = frames.pack_order(order, frames.NodeId(node, nodes))
     assert len(area) == frames.ORDER_AREA_BYTES
-    assert frames.unpack_order(area) == (order, frames.Seat(node, nodes))
+    assert frames.unpack_order(area) == (order, frames.NodeId(node, nodes))
 
 
 @given(st.binary(max_size=200), st.data())

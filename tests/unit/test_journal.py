@@ -94,7 +94,7 @@ def test_a_record_is_synced_before_it_is_reported_written(tmp_path: Path, monkey
     monkeypatch.setattr(os, "fsync", synced)
     journal = Journal.create(tmp_path / "x.journal", FIRST)
     size = journal.path.stat().st_size
-    assert [path for path, _ in seen] == ["/x.journal.unborn", ""]
+    assert [path for path, _ in seen] == ["/x.journal.new", ""]
     assert seen[0][1] == size > 0
     journal.append(INTENT)
     assert seen[2:] == [("/x.journal", journal.path.stat().st_size)]

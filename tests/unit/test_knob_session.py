@@ -54,7 +54,7 @@ class FarMachine(KnobMachine):
 
     machines = ("n0", "n1")
     site = SimpleNamespace(state="/far/state")
-    thrown_away = False
+    disposable = False
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -74,7 +74,7 @@ class FarMachine(KnobMachine):
 
 
 class DisposableMachine(FarMachine):
-    thrown_away = True
+    disposable = True
 
 
 class FakeWatchdog:

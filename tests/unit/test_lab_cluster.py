@@ -143,11 +143,11 @@ def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
     assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
 
 
-@pytest.mark.parametrize("thrown_away", [True, False])
+@pytest.mark.parametrize("disposable", [True, False])
 def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
-    monkeypatch: pytest.MonkeyPatch, thrown_away: bool
+    monkeypatch: pytest.MonkeyPatch, disposable: bool
 ) -> None:
-    far = type("Far", (Machines,), {"site": Site("cache", "state"), "thrown_away": thrown_away})
+    far = type("Far", (Machines,), {"site": Site("cache", "state"), "disposable": disposable})
     guards: list[object] = []
 
     def hold(*_: object, guard: object, **__: object) -> None:
@@ -158,7 +158,7 @@ def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
     monkeypatch.setattr(trial.places, "refuse_unfinished_on", lambda *_, **__: None)
     outcome = carry_out(far(), order(0, 1), StandingPath(2, PathOrder("native", "native"), ENDS))
     assert outcome.reason == "far enough"
-    assert [guard is None for guard in guards] == [thrown_away]
+    assert [guard is None for guard in guards] == [disposable]
 
 
 def test_machines_that_carry_out_several_launches_make_each_cheaper() -> None:

@@ -14,7 +14,7 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import MACHINES, STANDING_PATHS
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.process import Finished
@@ -100,7 +100,7 @@ def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nodes, "open_shell", lambda _: open_program(("sh",)))
     monkeypatch.setattr(remote, "reach", waited_for.append)
     monkeypatch.setattr(remote, "finished", lambda _, argv, **how: process.run(argv, **how))
-    with nodes.ClusterShell(Seat(0, 2)) as shell:
+    with nodes.ClusterShell(NodeId(0, 2)) as shell:
         for node in ("n0", "n1"):
             shell.add_node(node)
         monkeypatch.setattr(shell, "start", lambda *_, **__: Console())
@@ -141,7 +141,7 @@ class MachineWithGuest(Console):
         self.written.append(data)
 
     def read(self, path: str, *, node: str = "") -> bytes:
-        return self.answers if path == str(kvm._SAID) else super().read(path)
+        return self.answers if path == str(kvm._ANSWERS) else super().read(path)
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_a_nic_that_cannot_be_plugged_in_fails_the_trial_with_the_reason(standin
 
 def test_a_guests_random_numbers_follow_from_its_seed(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stirred: list[bytes] = []
-    monkeypatch.setattr(plain_files, "stir", stirred.append)
-    assert remote.stir(served, b"luck", timeout_s=600).status == 0
+    monkeypatch.setattr(plain_files, "reseed", stirred.append)
+    assert remote.reseed(served, b"luck", timeout_s=600).status == 0
     assert stirred == [b"luck"]
 
 
@@ -187,7 +187,7 @@ def test_a_booted_guest_is_seeded_once_it_has_its_nic(monkeypatch: pytest.Monkey
     card, answer = "/sys/class/net/eth0/address", remote.Reply()
     stirred: list[tuple[str, int]] = []
 
-    def stir(name: str, data: bytes, **_: object) -> remote.Reply:
+    def reseed(name: str, data: bytes, **_: object) -> remote.Reply:
         stirred.append((name, len(data)))
         return answer
 
@@ -197,8 +197,8 @@ def test_a_booted_guest_is_seeded_once_it_has_its_nic(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kvm, "stands", lambda: True)
     monkeypatch.setattr(kvm, "managed", lambda *_: WaitingGuest())
     monkeypatch.setattr(remote, "read_all", lambda *_, **__: looks.pop())
-    monkeypatch.setattr(remote, "stir", stir)
-    known = nodes.ClusterShell(Seat(0, 2)).boot_guest("n1", ["-device", "vfio-pci"])
+    monkeypatch.setattr(remote, "reseed", reseed)
+    known = nodes.ClusterShell(NodeId(0, 2)).boot_guest("n1", ["-device", "vfio-pci"])
     answer.status = 0
     assert known() == "g1"
     assert stirred == [("g1", 16)]

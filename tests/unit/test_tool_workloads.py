@@ -1,4 +1,4 @@
-"""Studies that need features foreign programs lack; the crew; rates and figures."""
+"""Studies that need features foreign programs lack; the group; rates and figures."""
 
 import ast
 import contextlib
@@ -15,7 +15,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.workloads import crew, crew_run
+from nearmetal.workloads import program_group, program_group_run
 from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.samples import decode_tools
 from nearmetal.workloads.streams import OutputName
@@ -67,41 +67,44 @@ def test_impossible_workloads_are_refused_before_anything_starts(workload: Workl
     assert message in f"{raised.value.message} {raised.value.hint}"
 
 
-def test_crew_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
+def test_a_group_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
     say = (sys.executable, "-c", "import time; print(time.monotonic_ns())")
-    commands = [crew.Command("", say, f"out{i}", step=i // 2) for i in range(4)]
-    assert crew_run.main(["no-agent", str(tmp_path), "600", *(one.to_json() for one in commands)]) == 0
-    ran = crew.read_log((tmp_path / crew.LOG).read_bytes())
+    commands = [program_group.Command("", say, f"out{i}", step=i // 2) for i in range(4)]
+    assert program_group_run.main(["no-agent", str(tmp_path), "600", *(one.to_json() for one in commands)]) == 0
+    ran = program_group.read_log((tmp_path / program_group.LOG).read_bytes())
     assert [one.step for one in ran] == [0, 0, 1, 1]
     assert max(one.ended_ns for one in ran[:2]) <= min(one.began_ns for one in ran[2:])
     assert all(int((tmp_path / f"out{i}").read_text()) > 0 for i in range(4))
 
 
-def test_crew_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    bad = crew.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
-    hangs = crew.Command("", ("sleep", "1234"), "out")
-    lacks = crew.Command("", ("/no/such/program",), "out")
+def test_a_group_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bad = program_group.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
+    hangs = program_group.Command("", ("sleep", "1234"), "out")
+    lacks = program_group.Command("", ("/no/such/program",), "out")
     for command, message in (
         (bad, "broken"),
         (hangs, "did not end within 0.5 s"),
         (lacks, "No such file or directory"),
     ):
-        assert crew_run.main(["no-agent", str(tmp_path), "0.5" if command is hangs else "600", command.to_json()]) == 1
+        assert (
+            program_group_run.main(["no-agent", str(tmp_path), "0.5" if command is hangs else "600", command.to_json()])
+            == 1
+        )
         assert message in capfd.readouterr().err
-    assert not (tmp_path / crew.LOG).exists()
+    assert not (tmp_path / program_group.LOG).exists()
 
 
-def test_the_crew_needs_no_newer_python_and_nothing_of_this_package() -> None:
-    tree = ast.parse(Path(crew_run.__file__).read_text(), feature_version=(3, 6))
+def test_a_group_needs_no_newer_python_and_nothing_of_this_package() -> None:
+    tree = ast.parse(Path(program_group_run.__file__).read_text(), feature_version=(3, 6))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
 
 
-def test_a_terminated_crew_leaves_none_of_its_programs(tmp_path: Path) -> None:
+def test_a_terminated_group_leaves_none_of_its_programs(tmp_path: Path) -> None:
     """The guardian on a far machine terminates it when the connection is lost."""
-    waits = crew.Command("", ("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1234"), "out")
-    argv = [sys.executable, crew_run.__file__, "no-agent", str(tmp_path), "600", waits.to_json()]
+    waits = program_group.Command("", ("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1234"), "out")
+    argv = [sys.executable, program_group_run.__file__, "no-agent", str(tmp_path), "600", waits.to_json()]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as started:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert started.poll() is None
@@ -114,11 +117,11 @@ def test_a_terminated_crew_leaves_none_of_its_programs(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_crew_terminated_while_starting_a_program_ends_that_too(tmp_path: Path) -> None:
-    waits = crew.Command("", ("sleep", "1234"), "out")
+def test_a_group_terminated_while_starting_a_program_ends_that_too(tmp_path: Path) -> None:
+    waits = program_group.Command("", ("sleep", "1234"), "out")
     program = (
         "import os, signal, subprocess, sys, time\n"
-        "from nearmetal.workloads import crew_run\n"
+        "from nearmetal.workloads import program_group_run\n"
         "class Told(subprocess.Popen):\n"
         "    def __init__(self, *words, **options):\n"
         "        super().__init__(*words, **options)\n"
@@ -126,8 +129,8 @@ def test_a_crew_terminated_while_starting_a_program_ends_that_too(tmp_path: Path
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        time.sleep(1)\n"
         "subprocess.Popen = Told\n"
-        "signal.signal(signal.SIGTERM, crew_run._end_all)\n"
-        f"crew_run.main(['no-agent', {str(tmp_path)!r}, '600', {waits.to_json()!r}])\n"
+        "signal.signal(signal.SIGTERM, program_group_run._end_all)\n"
+        f"program_group_run.main(['no-agent', {str(tmp_path)!r}, '600', {waits.to_json()!r}])\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
     assert ended.returncode == 128 + signal.SIGTERM
@@ -150,11 +153,11 @@ def process_name(pid: int) -> str:
 
 
 def test_overlap_of_programs() -> None:
-    def ran(began: int, ended: int) -> crew.CommandRun:
-        return crew.CommandRun("", 0, began, ended, 0)
+    def ran(began: int, ended: int) -> program_group.CommandRun:
+        return program_group.CommandRun("", 0, began, ended, 0)
 
-    assert crew.overlap([ran(0, 100), ran(10, 110)]) == pytest.approx(90 / 110)
-    assert crew.overlap([ran(0, 10), ran(20, 30)]) == 0
+    assert program_group.overlap([ran(0, 100), ran(10, 110)]) == pytest.approx(90 / 110)
+    assert program_group.overlap([ran(0, 10), ran(20, 30)]) == 0
 
 
 def test_jain_index() -> None:

@@ -63,8 +63,8 @@ def survey(run: RunDir) -> Survey:
     whole = records.get(WHOLE)
     again = records.get(RETESTS)
     if again is not None and ROUNDS not in again.order.workload.options:
-        said = f"{run.root} is the run of a study with several launches, not of one fabric"
-        raise BadInputError(said, hint=f"`{command_line('compare', run.root)}` reads it")
+        message = f"{run.root} is the run of a study with several launches, not of one fabric"
+        raise BadInputError(message, hint=f"`{command_line('compare', run.root)}` reads it")
     if whole is None:
         raise BadInputError(
             f"{run.root} contains no measured fabric",
@@ -120,8 +120,8 @@ def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequenc
 def _file(run: RunDir, record: TrialRecord) -> FabricFile:
     files = run.files("fabric", record)
     if SAMPLES not in files:
-        said = f"{run.root} lacks the samples of trial {record.order.trial}"
-        raise ForeignFileError(said, hint="restore its folder fabric/ from a backup, or measure the fabric again")
+        message = f"{run.root} lacks the samples of trial {record.order.trial}"
+        raise ForeignFileError(message, hint="restore its folder fabric/ from a backup, or measure the fabric again")
     return read_fabric_file(files[SAMPLES])
 
 

@@ -136,8 +136,8 @@ def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
             for name, value in _machine_counters(files).items():
                 counts[name] = counts.get(name, 0) + value
         if HAS_RDMA in files.content:
-            said = shell.run(["sh", "-c", _SCRIPT, "sh", *_PACKETS, *_OTHERS], node=place)
-            counts |= parse_rdma(place, said.text)
+            printed = shell.run(["sh", "-c", _SCRIPT, "sh", *_PACKETS, *_OTHERS], node=place)
+            counts |= parse_rdma(place, printed.text)
         if place in nodes:
             counts |= _node_counters(files)
     return counts

@@ -105,8 +105,8 @@ def parse_domain(text: str) -> Guest:
     except ET.ParseError as error:
         raise ForeignFileError(f"this is not XML: {error}") from error
     if root.tag != "domain" or not root.findtext("name"):
-        said = f"this is a <{root.tag}>, not a <domain> with a name"
-        raise ForeignFileError(said, hint="give what `virsh dumpxml` prints")
+        message = f"this is a <{root.tag}>, not a <domain> with a name"
+        raise ForeignFileError(message, hint="give what `virsh dumpxml` prints")
     try:
         return _guest(root)
     except (ValueError, KeyError, AttributeError) as error:

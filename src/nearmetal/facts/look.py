@@ -76,18 +76,22 @@ _TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", 
 def parse(text: str) -> MachineLook:
     """Parse the script's output: lines of `key=value`, of which `tool` may come several times."""
     pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
-    said = {key: value.strip() for key, value in pairs}
+    answers = {key: value.strip() for key, value in pairs}
     return MachineLook(
-        **{name: said.get(name, "") for name in _TEXTS},
-        cpus=int(said["cpus"]) if said.get("cpus", "").isdecimal() else 0,
-        load=_decimal(said.get("load", "")),
-        virtual=(said["virtual"] or "unknown hypervisor") if "virtual" in said else "",
-        adaptive=said.get("adaptive") == "on",
-        rdma=tuple(said.get("rdma", "").split()),
-        mpi=next((one.name for one in FLAVOURS.values() if one.launcher_version.search(said.get("launcher", ""))), ""),
-        compiler="compiler" in said,
+        **{name: answers.get(name, "") for name in _TEXTS},
+        cpus=int(answers["cpus"]) if answers.get("cpus", "").isdecimal() else 0,
+        load=_decimal(answers.get("load", "")),
+        virtual=(answers["virtual"] or "unknown hypervisor") if "virtual" in answers else "",
+        adaptive=answers.get("adaptive") == "on",
+        rdma=tuple(answers.get("rdma", "").split()),
+        mpi=_flavour(answers.get("launcher", "")),
+        compiler="compiler" in answers,
         tools=frozenset(value for key, value in pairs if key == "tool"),
     )
+
+
+def _flavour(launcher: str) -> str:
+    return next((one.name for one in FLAVOURS.values() if one.launcher_version.search(launcher)), "")
 
 
 def _decimal(text: str) -> float:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from nearmetal.hosts.host import Shell, is_far, is_thrown_away, machines_of
+from nearmetal.hosts.host import Shell, is_disposable, is_far, machines_of
 from nearmetal.process import of_each_process
 from nearmetal.study.facts import OTHERS
 
@@ -29,7 +29,7 @@ def look_for_tenants(shell: Shell) -> dict[str, int]:
 
     Local namespaces hide other processes, so those of this machine are read from where nearmetal runs.
     """
-    if is_thrown_away(shell):
+    if is_disposable(shell):
         return {}
     if not is_far(shell):
         here = (line.decode(errors="replace") for _, line in of_each_process("stat"))

@@ -101,9 +101,9 @@ def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
     return hasattr(type(shell), "site")
 
 
-def is_thrown_away(shell: Shell) -> bool:
+def is_disposable(shell: Shell) -> bool:
     """Return whether the machines of a shell end with the trial: nothing on them has to be put back or taken down."""
-    return getattr(type(shell), "thrown_away", False)
+    return getattr(type(shell), "disposable", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,10 @@ def seconds(options: Mapping[str, Scalar], name: str, default: float) -> float:
 
 def is_on(options: Mapping[str, Scalar], name: str, *, default: bool, whose: str = "the host's") -> bool:
     """Return what an option that is true or false says; raise BadInputError where it says something else."""
-    said = options.get(name, default)
-    if not isinstance(said, bool):
-        raise BadInputError(f"{whose} option {name!r} must be true or false, not {said!r}")
-    return said
+    value = options.get(name, default)
+    if not isinstance(value, bool):
+        raise BadInputError(f"{whose} option {name!r} must be true or false, not {value!r}")
+    return value
 
 
 def machines_of(shell: Shell) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
     """Return the running pods that the selector names, by name; they reach each other by their addresses."""
     selector = str(options.get("selector", ""))
     if not selector:
-        said = "the kubectl host has no pods"
-        raise BadInputError(said, hint="give [[host.node]] tables, or options = { selector = 'job-name=NAME' }")
+        message = "the kubectl host has no pods"
+        raise BadInputError(message, hint="give [[host.node]] tables, or options = { selector = 'job-name=NAME' }")
     argv = [*base, "get", "pods", f"--selector={selector}", "--output=json"]
     finished = process.run(argv, timeout_s=_GET_TIMEOUT_S)
     if not finished.ok:

@@ -67,7 +67,7 @@ class _Anchor:
     """A process that holds namespaces open for as long as its stdin is open."""
 
     process: subprocess.Popen[bytes]
-    said: str
+    first_line: str
 
     @staticmethod
     def start(argv: Sequence[str]) -> _Anchor:
@@ -79,9 +79,9 @@ class _Anchor:
         line = child.stdout.readline().decode() if poll.poll(_ANCHOR_TIMEOUT_S * 1000) else ""
         if not line:
             process.end_session(child)
-            said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
+            reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
             raise UnavailableError(
-                f"this machine does not allow nearmetal to create namespaces: {said}", hint=HINT_USERNS
+                f"this machine does not allow nearmetal to create namespaces: {reason}", hint=HINT_USERNS
             )
         return _Anchor(child, line.strip())
 
@@ -183,8 +183,8 @@ class NamespaceShell(CradleShell):
             check=False,
         )
         if not finished.ok:
-            said = finished.stderr.decode(errors="replace").strip()
-            raise NearmetalError(f"cannot write {path} on {self._called(node)}: {said}")
+            reason = finished.stderr.decode(errors="replace").strip()
+            raise NearmetalError(f"cannot write {path} on {self._called(node)}: {reason}")
 
     def close(self) -> None:
         """End every process, then remove the scratch directory; calling twice does nothing more."""
@@ -213,7 +213,7 @@ class NamespaceShell(CradleShell):
 
     def _hold(self, name: str, argv: Sequence[str]) -> str:
         self._anchors[name] = _Anchor.start(argv)
-        return self._anchors[name].said
+        return self._anchors[name].first_line
 
     def _make_folder(self, path: str) -> None:
         Path(path).mkdir()

@@ -41,9 +41,9 @@ def new_mark() -> str:
     return secrets.token_hex(16)
 
 
-def split(said: bytes, paths: Sequence[str], mark: str) -> dict[str, bytes]:
+def split(printed: bytes, paths: Sequence[str], mark: str) -> dict[str, bytes]:
     """Return the content of each file that could be read; raise NearmetalError when the reader was cut short."""
-    *contents, rest = said.split(f"\n{mark} ".encode())
+    *contents, rest = printed.split(f"\n{mark} ".encode())
     if len(contents) != len(paths):
         raise NearmetalError(f"reading {len(paths)} files broke off after {len(contents)}")
     # What follows a mark is the status of the file before it, a newline, and the next file.
@@ -112,8 +112,8 @@ class CommandShell(Closing, ABC):
         """Return a file's content as that node sees it."""
         finished = self.run(["cat", "--", path], node=node, check=False)
         if not finished.ok:
-            said = finished.stderr.decode(errors="replace").strip()
-            raise NearmetalError(f"cannot read {path} on {self._called(node)}: {said}")
+            reason = finished.stderr.decode(errors="replace").strip()
+            raise NearmetalError(f"cannot read {path} on {self._called(node)}: {reason}")
         return finished.stdout
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:

@@ -26,8 +26,8 @@ def _ssh(study: Study) -> Host:
 
 
 def _refuse() -> NoReturn:
-    said = "this run was imported from files: there is no host to measure on"
-    raise UnavailableError(said, hint="import the new files together with the old ones into another run")
+    message = "this run was imported from files: there is no host to measure on"
+    raise UnavailableError(message, hint="import the new files together with the old ones into another run")
 
 
 def _say(text: str) -> None:

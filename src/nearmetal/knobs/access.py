@@ -181,13 +181,13 @@ def write_one(shell: Shell, access: Access, value: str) -> None:
         raise refusal(access, value, finished.complaint())
 
 
-def refusal(access: Access, value: str, said: str) -> KnobError:
+def refusal(access: Access, value: str, reason: str) -> KnobError:
     """Return the error for a write that was not accepted."""
-    name = next((name for text, name in ERRNO_TEXTS.items() if text in said), "")
+    name = next((name for text, name in ERRNO_TEXTS.items() if text in reason), "")
     what = access.path or shlex.join(access.change_argv(value))
     place = f" on {access.node}" if access.node else ""
     hint = "run as root on the machine that owns the device" if name in {"EPERM", "EACCES", "EROFS"} else ""
-    return KnobError(f"{what}{place} did not accept {value!r}: {said.strip()}", errno_name=name, hint=hint)
+    return KnobError(f"{what}{place} did not accept {value!r}: {reason.strip()}", errno_name=name, hint=hint)
 
 
 def run_c(shell: Shell, argv: Iterable[str], node: str, *, stdin: bytes = b"") -> Finished:
@@ -229,8 +229,8 @@ class _CommandOutputs:
             return "", error.message
         if finished.exit_status in _NO_PROGRAM_STATUS:
             return "", f"the program {argv[0]} is not installed there"
-        said = finished.stderr.decode(errors="replace").strip().splitlines()
-        return finished.text, said[-1] if said else ""
+        errors = finished.stderr.decode(errors="replace").strip().splitlines()
+        return finished.text, errors[-1] if errors else ""
 
 
 def _reading(printed: _CommandOutputs, access: Access) -> Reading:

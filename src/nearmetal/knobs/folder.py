@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from nearmetal.errors import NearmetalError, StoreError, TrialError
-from nearmetal.knobs.journal import EndState, JournalState, read_state
+from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
 
 SUFFIX = ".journal"
@@ -120,8 +120,8 @@ def remove(path: Path) -> None:
 
 def expire(folder: Path) -> None:
     """Remove journals that ended `KEPT_DAYS` ago, and files that never got their name; the caller holds the lock."""
-    for unborn in folder.glob(f"*{SUFFIX}*.unborn"):
-        remove(unborn)
+    for part in folder.glob(f"*{SUFFIX}*{NEW_SUFFIX}"):
+        remove(part)
     for path, state in survey(folder).journals:
         ended = state.end not in {None, EndState.QUARANTINED}
         if ended and time.time() - path.stat().st_mtime > KEPT_DAYS * _DAY_S:

@@ -44,6 +44,8 @@ from nearmetal.reading import parse_json
 
 JOURNAL_FORMAT = 2
 _FIRST_FORMAT = 1
+NEW_SUFFIX = ".new"
+"""Of a file that does not have its name yet."""
 
 
 class EndState(StrEnum):
@@ -210,18 +212,18 @@ class Journal:
 
 def put_durably(path: Path, content: bytes) -> int:
     """Bring a private file to the disk as a whole; return it open to append. Raise StoreError, with nothing left."""
-    unborn = path.with_name(f"{path.name}.unborn")
+    part = path.with_name(f"{path.name}{NEW_SUFFIX}")
     try:
-        unborn.unlink(missing_ok=True)
-        descriptor = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write_all(descriptor, content)
             os.fsync(descriptor)
-            unborn.rename(path)
+            part.rename(path)
             _sync_folder(path.parent)
         except BaseException:
             os.close(descriptor)
-            unborn.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
             raise
     except OSError as error:

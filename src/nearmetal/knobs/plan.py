@@ -65,8 +65,8 @@ def plan(
         _check_device(snapshot, target, [one for one in placed if one.target == target])
     ordered = sorted(placed, key=lambda one: (snapshot.stage(one), str(one.target)))
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
-    fought = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
-    return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(fought)))
+    found = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
+    return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(found)))
 
 
 class _Snapshot:

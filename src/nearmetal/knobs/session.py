@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmetal.errors import StoreError, TrialError
-from nearmetal.hosts.host import Shell, is_far, is_thrown_away
+from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.coalesce import adapts
@@ -243,7 +243,7 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     """
     name = f"{path.name}.{number}"
     os.close(put_durably(path.with_name(f"{name}.undo.sh"), script.encode()))
-    if not is_far(shell) or is_thrown_away(shell):
+    if not is_far(shell) or is_disposable(shell):
         return str(path.with_name(f"{name}.watchdog"))
     place = f"{shell.site.state}/journal"
     shell.run(["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"], node=node, stdin=script.encode())

@@ -20,14 +20,14 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     interface has no IPv4 address, when two are in different networks, or when there is no answer.
     """
     if not is_far(shell):
-        said = "path 'declared' connects machines, but this host has none"
-        raise BadInputError(said, hint="use [host] kind = 'ssh' or 'slurm'")
+        message = "path 'declared' connects machines, but this host has none"
+        raise BadInputError(message, hint="use [host] kind = 'ssh' or 'slurm'")
     ends, networks = [], set()
     for index, node in enumerate(nodes):
         interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
         if not interface:
-            said = f"path {order.label!r} does not name the interface of node {index}"
-            raise BadInputError(said, hint="give the path the option `interface`, or each [[host.node]] its own")
+            message = f"path {order.label!r} does not name the interface of node {index}"
+            raise BadInputError(message, hint="give the path the option `interface`, or each [[host.node]] its own")
         own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
         ends.append(Endpoint(node, interface, str(own.ip)))
         networks.add(own.network)

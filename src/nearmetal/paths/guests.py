@@ -49,8 +49,8 @@ class GuestPath:
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Attach and boot the guests, give a peer its port, and wait until all reach all."""
         if not isinstance(shell, Hypervisor):
-            said = f"path {self.kind!r} needs a hypervisor"
-            raise UnavailableError(said, hint="the lab has one: machine = 'kvm' in [host.options]")
+            message = f"path {self.kind!r} needs a hypervisor"
+            raise UnavailableError(message, hint="the lab has one: machine = 'kvm' in [host.options]")
         peer, hosts = _sides(ports.require_holders(shell, self.kind, nodes), order)
         for port in peer.ports:
             peer.shell.run(["ip", "link", "set", port, "up"])
@@ -93,8 +93,8 @@ def ends_of(order: PathOrder, *, machines: bool) -> str:
     if ends not in ("both", "one"):
         raise BadInputError(f"path {order.label!r}: ends must be 'both' or 'one', not {ends!r}")
     if ends == "both" and not machines:
-        said = f"path {order.label!r} can have a guest at only one end if one machine holds all nodes"
-        raise BadInputError(said, hint="set `nodes` in [host.options], so that every node is a machine")
+        message = f"path {order.label!r} can have a guest at only one end if one machine holds all nodes"
+        raise BadInputError(message, hint="set `nodes` in [host.options], so that every node is a machine")
     return str(ends)
 
 

@@ -50,8 +50,8 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
         ping = ["ping", "-c", "1", "-W", "1", "-q", there]
         while not (done := shell.run(ping, node=nodes[0], check=False)).ok:
             if b"not permitted" in done.stderr:
-                said = f"node {nodes[0]} cannot ping {node}: {done.complaint()}"
-                raise TrialError(said, hint="ping needs CAP_NET_RAW: start the container with --cap-add NET_RAW")
+                message = f"node {nodes[0]} cannot ping {node}: {done.complaint()}"
+                raise TrialError(message, hint="ping needs CAP_NET_RAW: start the container with --cap-add NET_RAW")
             if time.monotonic() > deadline:
                 state = shell.run(["ip", "-br", "addr"], node=node, check=False).text.strip()
                 raise TrialError(

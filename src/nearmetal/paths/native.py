@@ -20,8 +20,8 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     joined = nodes[:2] if one_peer else nodes
     found = [port for holder in ports.require_holders(shell, order.kind, joined) for port in holder.ports]
     if len(joined) > len(found):
-        said = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
-        raise TrialError(said, hint=f"use `vf`, or the option `{_ONE_PEER} = true` for streams to one bare node")
+        message = f"path 'native' connects at most {len(found)} nodes here, not {len(joined)}"
+        raise TrialError(message, hint=f"use `vf`, or the option `{_ONE_PEER} = true` for streams to one bare node")
     endpoints = links.configure(shell, joined, found[: len(joined)])
     ports.shape_ends(shell, order, endpoints)
     further = endpoints.ends[-1:] * (len(nodes) - len(joined))

@@ -60,8 +60,8 @@ def require_ports(shell: Shell, kind: str) -> tuple[str, ...]:
 
 def _require_two(kind: str, count: int) -> None:
     if count < 2:
-        said = f"path {kind!r} needs two network ports on one wire, this host has {count}"
-        raise UnavailableError(said, hint="the lab has them: `[host] kind = 'lab'`")
+        message = f"path {kind!r} needs two network ports on one wire, this host has {count}"
+        raise UnavailableError(message, hint="the lab has them: `[host] kind = 'lab'`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ def refuse_wire(order: PathOrder) -> None:
     """Raise BadInputError for options of wire and ports on a host that has neither."""
     given = sorted((WIRE_OPTIONS | {"rx_usecs"}) & order.options.keys())
     if given:
-        said = f"path {order.label!r} asks for {given[0]}, but namespaces have no wire and no port"
-        raise BadInputError(said, hint="the lab has both")
+        message = f"path {order.label!r} asks for {given[0]}, but namespaces have no wire and no port"
+        raise BadInputError(message, hint="the lab has both")
 
 
 def shape_wire(shell: Shell, order: PathOrder, interface: str, *, node: str = HYPERVISOR) -> None:
@@ -220,8 +220,8 @@ def _probe_vf(shell: Shell, port: str, index: int) -> str:
     finished = shell.run(["ls", folder], check=False)
     names = finished.text.split()
     if not finished.ok or len(names) != 1:
-        said = f"virtual function {index} of {port} has {len(names)} interfaces, not one"
-        raise TrialError(said, hint="the driver igbvf is missing or did not bind to it")
+        message = f"virtual function {index} of {port} has {len(names)} interfaces, not one"
+        raise TrialError(message, hint="the driver igbvf is missing or did not bind to it")
     return names[0]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.host import Shell
 from nearmetal.hosts.lab import kvm
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
@@ -23,18 +23,18 @@ from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
 
-def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order], None]) -> Iterator[Outcome]:
+def carry_out_here(orders: Sequence[Order], node_id: NodeId, begin: Callable[[Order], None]) -> Iterator[Outcome]:
     """Carry orders out on this machine's own network; a machine that is thrown away needs no quarantine."""
     begin(orders[0])
-    if not seat.alone:
-        take(seat)
-    while seat.node:  # it ends with node 0
+    if not node_id.alone:
+        take(node_id)
+    while node_id.node:  # it ends with node 0
         time.sleep(3600)
     try:
         if orders[0].workload.kind == session.SESSION:
-            yield session.hold(ClusterShell(seat), orders[0])
+            yield session.hold(ClusterShell(node_id), orders[0])
             return
-        with LabShell() if seat.alone else ClusterShell(seat) as shell:
+        with LabShell() if node_id.alone else ClusterShell(node_id) as shell:
             standing = StandingPath(len(orders))
             yield carry_out(shell, orders[0], standing)
             for order in orders[1:]:

@@ -76,8 +76,8 @@ def _check_host(host: HostSpec) -> None:
     if (host.node or host.hosts_file) and not kind.named_nodes:
         named = "[[host.node]]" if host.node else "hosts_file"
         taking = " or ".join(f"kind = {name!r}" for name, one in HOSTS.items() if one.named_nodes)
-        said = f"{named} names machines, and host {host.kind!r} would not use them"
-        raise BadInputError(said, hint=f"{taking} in [host], or leave it out")
+        message = f"{named} names machines, and host {host.kind!r} would not use them"
+        raise BadInputError(message, hint=f"{taking} in [host], or leave it out")
 
 
 def _check_workload(order: Order) -> None:

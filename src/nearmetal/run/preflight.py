@@ -211,9 +211,9 @@ def _same_mpi(shell: Shell, order: Order) -> None:
 
     with ThreadPoolExecutor(max_workers=32) as pool:
         first, *others = pool.map(version, shell.machines)
-    for node, said in zip(shell.machines[1:], others, strict=True):
-        if said.stdout != first.stdout:
-            found = "another version is" if said.ok else "nothing that runs"
+    for node, answer in zip(shell.machines[1:], others, strict=True):
+        if answer.stdout != first.stdout:
+            found = "another version is" if answer.ok else "nothing that runs"
             here, there = map(shell.machine_name, (shell.machines[0], node))
             raise UnavailableError(
                 f"{mpi.label} is at {mpi.mpirun} on {here}; on {there} {found}",

@@ -36,8 +36,8 @@ def hold(shell: ClusterShell, order: Order) -> Outcome:
             ended = _held(shell, order, endpoints, nodes)
     except NearmetalError as error:
         return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
-    said = {STDOUT: ended.stdout, STDERR: ended.stderr}
-    return Outcome(TrialStatus.VALID, facts={STATUS: ended.exit_status}, files=said)
+    files = {STDOUT: ended.stdout, STDERR: ended.stderr}
+    return Outcome(TrialStatus.VALID, facts={STATUS: ended.exit_status}, files=files)
 
 
 def _held(shell: ClusterShell, order: Order, endpoints: Endpoints, nodes: list[str]) -> Finished:

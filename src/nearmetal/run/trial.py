@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.facts import counters, inventory, proof, tenants, tracing
-from nearmetal.hosts.host import Shell, is_far, is_thrown_away
+from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import places
@@ -84,7 +84,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         for node in nodes:
             shell.add_node(node)
     standing.left -= 1
-    lasting = is_far(shell) and not is_thrown_away(shell)
+    lasting = is_far(shell) and not is_disposable(shell)
     if lasting:
         places.refuse_unfinished_on(shell, measuring=True)
     guard = _guard(order)
@@ -100,7 +100,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             machine=machine,
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
-            put_back=standing.left > 0 or not is_thrown_away(shell),
+            put_back=standing.left > 0 or not is_disposable(shell),
             locked=bool(order.look),
         ) as held,
     ):
@@ -119,7 +119,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             elapsed_ns=measured.finished.elapsed_ns,
             counters=measured.counted,
             proof=proof.of_counters(measured.counted, endpoints),
-            said=measured.finished.text[-_SAID_CHARACTERS:],
+            said=measured.finished.text[-_KEPT_CHARACTERS:],
             files=measured.files,
         )
         yield outcome
@@ -129,12 +129,12 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
-    end = _DISCARDED if is_thrown_away(shell) and not standing.left else str(EndState.RESTORED)
+    end = _DISCARDED if is_disposable(shell) and not standing.left else str(EndState.RESTORED)
     yield replace(outcome, facts=outcome.facts | ({KNOB_END: end} if held.facts else {}))
 
 
 _DISCARDED = "discarded with the machine"
-_SAID_CHARACTERS = 100_000
+_KEPT_CHARACTERS = 100_000
 _KNOB_MARGIN_S = 180
 """How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
 _LOCK_PATIENCE_S = 60.0
@@ -172,7 +172,7 @@ def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath
     try:
         yield endpoints
     finally:
-        if not is_thrown_away(shell):
+        if not is_disposable(shell):
             path.down(shell, endpoints)
 
 

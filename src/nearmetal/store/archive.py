@@ -96,8 +96,8 @@ def unarchive(file: Path, root: Path) -> int:
                 for name, about in listed.items():
                     _unpack(opened, name, about, fresh)
         except (*MALFORMED, LookupError, TypeError, AttributeError) as error:
-            said = f"{file} is not a complete archive of a run: {error}"
-            raise ForeignFileError(said, hint="copy it again") from error
+            message = f"{file} is not a complete archive of a run: {error}"
+            raise ForeignFileError(message, hint="copy it again") from error
         except OSError as error:
             raise StoreError(f"cannot unpack {file} to {root}: {error.strerror or error}") from error
         for folder in ("trials", "fabric" if any(name.startswith("fabric/") for name in listed) else "samples"):
@@ -115,8 +115,8 @@ def _fresh(root: Path) -> Iterator[Path]:
             root.absolute().parent.mkdir(parents=True, exist_ok=True)
             fresh = stack.enter_context(scratch.folder(f".{root.name}", root.absolute().parent))
         except OSError as error:
-            said = f"cannot make {root}: {error.strerror}"
-            raise StoreError(said, hint="name another directory") from error
+            message = f"cannot make {root}: {error.strerror}"
+            raise StoreError(message, hint="name another directory") from error
         yield fresh
 
 

@@ -44,8 +44,8 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") 
                 raise ForeignFileError(f"{path} holds a name twice, or more than {MAX_FILES} files")
             return {entry.filename: archive.read(entry) for entry in entries}
     except (OSError, *MALFORMED) as error:
-        said = f"{path} is not a complete archive of a trial's files: {error}"
-        raise ForeignFileError(said, hint=hint_damaged(path.parent.parent)) from error
+        message = f"{path} is not a complete archive of a trial's files: {error}"
+        raise ForeignFileError(message, hint=hint_damaged(path.parent.parent)) from error
 
 
 def declared_bytes(path: Path) -> int:

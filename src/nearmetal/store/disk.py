@@ -69,8 +69,8 @@ class Disk:
         try:
             path.unlink()
         except OSError as error:
-            said = f"cannot remove {path}: {error.strerror}"
-            raise StoreError(said, hint="check the directory and its permissions") from error
+            message = f"cannot remove {path}: {error.strerror}"
+            raise StoreError(message, hint="check the directory and its permissions") from error
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, each permanent in the one that holds it."""
@@ -114,8 +114,8 @@ def take_lock(root: Path) -> TextIOWrapper:
         raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
     except OSError as error:
         lock.close()
-        said, hint = f"cannot lock {path}: {error.strerror}", "name a directory on a file system that has locks"
-        raise StoreError(said, hint=hint) from error
+        message, hint = f"cannot lock {path}: {error.strerror}", "name a directory on a file system that has locks"
+        raise StoreError(message, hint=hint) from error
     return lock
 
 
@@ -143,8 +143,8 @@ def _fsync(path: Path) -> None:
 
 def _explain(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        said = f"no space left to write {path}"
+        message = f"no space left to write {path}"
         root = next((one for one in path.parents if (one / "run.json").exists()), None)
         again = f"continue the run: {resume_command(root)}" if root else "repeat the command"
-        return StoreError(said, hint=f"free some space and {again}")
+        return StoreError(message, hint=f"free some space and {again}")
     return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")

@@ -174,7 +174,7 @@ def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
     if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= RUN_FORMAT:
         raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 to {RUN_FORMAT})")
     if check_seal(data, path) != (version > FORMAT_WITHOUT_SUMS):
-        said = f"{path} has changed since it was written: its SHA-256 is not where it was"
-        raise ForeignFileError(said, hint=HINT_RESTORE)
+        message = f"{path} has changed since it was written: its SHA-256 is not where it was"
+        raise ForeignFileError(message, hint=HINT_RESTORE)
     raw.pop(SEAL, None)
     return version

@@ -145,14 +145,14 @@ class RunDir(Closing):
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
         if root.exists() and any(root.iterdir()):
-            said = f"{root} is not empty"
-            raise BadInputError(said, hint=f"name another directory, or continue it: {cls.VERB} --resume {root}")
+            message = f"{root} is not empty"
+            raise BadInputError(message, hint=f"name another directory, or continue it: {cls.VERB} --resume {root}")
         try:
             for folder in ("trials", "fabric" if of_fabric else "samples"):
                 disk.make_folder(root / folder)
         except OSError as error:
-            said = f"cannot make {root}: {error.strerror}"
-            raise StoreError(said, hint=f"name another directory with {cls.OPTION}") from error
+            message = f"cannot make {root}: {error.strerror}"
+            raise StoreError(message, hint=f"name another directory with {cls.OPTION}") from error
         lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")

@@ -80,8 +80,8 @@ def check_seal(data: bytes, path: Path) -> bool:
         return False
     found = hashlib.sha256(memoryview(data)[head.end() :]).hexdigest().encode()
     if found != head[1]:
-        said = f"{path} has changed since it was written: its SHA-256 differs from the one that it carries"
-        raise ForeignFileError(said, hint=HINT_RESTORE)
+        message = f"{path} has changed since it was written: its SHA-256 differs from the one that it carries"
+        raise ForeignFileError(message, hint=HINT_RESTORE)
     return True
 
 

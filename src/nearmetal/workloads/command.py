@@ -25,10 +25,10 @@ from nearmetal.reading import parse_json
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
-from nearmetal.workloads.crew import LOG, Command, crew_argv, read_log
 from nearmetal.workloads.figures import unit_named
 from nearmetal.workloads.pairs import WHERE_IS, check_options, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
+from nearmetal.workloads.program_group import LOG, Command, group_argv, read_log
 from nearmetal.workloads.workload import Launch
 
 OUTPUT = "command.output"
@@ -82,8 +82,8 @@ class CommandWorkload:
         folder = f"{shell.scratch}/{first.node}"
         for program in _words(workload, "needs"):
             if not shell.run([*WHERE_IS, program], node=first.node, check=False).ok:
-                said = f"{program} is not on the PATH of {first.node}"
-                raise UnavailableError(said, hint=text_option(workload, "install", ""))
+                message = f"{program} is not on the PATH of {first.node}"
+                raise UnavailableError(message, hint=text_option(workload, "install", ""))
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
         if workload.options.get("mpi"):
@@ -105,7 +105,7 @@ class CommandWorkload:
         output = text_option(workload, "output", "stdout")
         read = f"{folder}/{_STDOUT}" if output == "stdout" else output.replace("{scratch}", folder)
         return Launch(
-            crew_argv(shell, first.node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), [command]),
+            group_argv(shell, first.node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), [command]),
             first.node,
             {},
             {OUTPUT: read, ASKED: asked, LOG: f"{folder}/{LOG}"},
@@ -119,8 +119,8 @@ class CommandWorkload:
         text = files[OUTPUT].decode(errors="replace")
         expect, forbid = (_pattern(order.workload, name) for name in ("expect", "forbid"))
         if expect and not expect.search(text):
-            said = f"its verification failed: nothing matches {expect.pattern!r}"
-            raise TrialError(said, hint=f"its last output: {text[-300:]}")
+            message = f"its verification failed: nothing matches {expect.pattern!r}"
+            raise TrialError(message, hint=f"its last output: {text[-300:]}")
         if forbid and (match := forbid.search(text)):
             raise TrialError(f"its verification failed: {match[0][:100]!r} matches {forbid.pattern!r}")
         figures_ns(order.workload.options, files)
@@ -145,8 +145,8 @@ def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str,
         except ValueError as error:
             raise ForeignFileError(f"the command's output is not JSON: {error}") from error
     if not 0 < len(found) <= _MOST_SAMPLES:
-        said = f"{len(found)} figures were found in the command's output"
-        raise ForeignFileError(said, hint="look at `pattern` or `path` of the study")
+        message = f"{len(found)} figures were found in the command's output"
+        raise ForeignFileError(message, hint="look at `pattern` or `path` of the study")
     return [unit.to_ns(_number(value)) for value in found]
 
 

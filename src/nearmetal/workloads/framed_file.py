@@ -35,8 +35,8 @@ SAMPLE_FILE = FileFormat(b"NMSAMPLE", 1, "sample file", "nmbench")
 def open_frame(data: bytes, of: FileFormat) -> tuple[bytes, bytes]:
     """Return the header's JSON text and the blocks; raise ForeignFileError that names what is wrong with the frame."""
     if data[: len(of.magic)] != of.magic:
-        said = f"this is not a {of.name}: it begins with {data[:8]!r}"
-        raise ForeignFileError(said, hint=f"{of.program} --out writes {of.name}s")
+        message = f"this is not a {of.name}: it begins with {data[:8]!r}"
+        raise ForeignFileError(message, hint=f"{of.program} --out writes {of.name}s")
     if len(data) < _PREAMBLE.size + _TRAILER.size:
         raise torn(of, f"it has {len(data)} bytes")
     _, version, header_bytes = _PREAMBLE.unpack_from(data)

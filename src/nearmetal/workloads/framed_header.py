@@ -16,5 +16,5 @@ def read_header(header: type[_H], raw: bytes, of: FileFormat) -> _H:
     try:
         return read_typed(header, raw)
     except ValueError as error:
-        said = f"the {of.name}'s header is not one of version {of.version}: {error}"
-        raise ForeignFileError(said, hint="the checksum is right, so the writer was wrong; report it") from error
+        message = f"the {of.name}'s header is not one of version {of.version}: {error}"
+        raise ForeignFileError(message, hint="the checksum is right, so the writer was wrong; report it") from error

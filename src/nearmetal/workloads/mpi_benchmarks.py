@@ -18,9 +18,9 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.workloads.build import mpi_for
-from nearmetal.workloads.crew import Command
-from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_halves, check_options, launch_crew, text_option
+from nearmetal.workloads.pairs import WHERE_IS, check_ended, check_halves, check_options, launch_group, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
+from nearmetal.workloads.program_group import Command
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.tool import Mean
 from nearmetal.workloads.workload import Launch
@@ -104,7 +104,7 @@ class MpiBenchmark:
         commands = [
             Command("", launch.argv, name, step, env=launch.env) for step, (name, launch) in enumerate(launches)
         ]
-        return launch_crew(shell, order, commands, launches[0][1].facts, node=node)
+        return launch_group(shell, order, commands, launches[0][1].facts, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every launch ended well and printed what was asked for."""
@@ -120,8 +120,8 @@ class MpiBenchmark:
         """Return the one mean of a launch of one size."""
         mean = self.means(data)[0]
         if mean.figure == 0:
-            said = f"{self.kind.upper()} prints a mean of 0.00 for {mean.operation}"
-            raise ForeignFileError(said, hint="give it more bytes or iterations")
+            message = f"{self.kind.upper()} prints a mean of 0.00 for {mean.operation}"
+            raise ForeignFileError(message, hint="give it more bytes or iterations")
         return mean
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
-from nearmetal.workloads.crew import LOG, Command, crew_argv, overlap, read_log
+from nearmetal.workloads.program_group import LOG, Command, group_argv, overlap, read_log
 from nearmetal.workloads.workload import Launch
 
 COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
@@ -57,8 +57,9 @@ def pairs_of(order: Order, endpoints: Endpoints, first_port: int) -> tuple[Pair,
     for number in range(pair_count(order.workload)):
         client, server = (endpoints.ends[placement[2 * number + side]] for side in (0, 1))
         if not endpoints.networked or client.address == server.address:
-            said = f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none"
-            raise BadInputError(said, hint="name a path that connects two nodes, and place each rank pair on two nodes")
+            message = f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none"
+            hint = "name a path that connects two nodes, and place each rank pair on two nodes"
+            raise BadInputError(message, hint=hint)
         pairs.append(Pair(number, client, server, first_port + 2 * number))
     return tuple(pairs)
 
@@ -70,16 +71,16 @@ def check_halves(workload: WorkloadOrder, program: str) -> None:
     """
     half = len(workload.placement) // 2
     if workload.halves_share_a_node:
-        said = f"{program} pairs rank k with rank k + {half}, and some of these are on one node"
-        raise workload.invalid(said, hint=f"placement = {[0] * half + [1] * half}")
+        message = f"{program} pairs rank k with rank k + {half}, and some of these are on one node"
+        raise workload.invalid(message, hint=f"placement = {[0] * half + [1] * half}")
 
 
 def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
     """Raise BadInputError for an option that the workload does not have."""
     unknown = sorted(set(workload.options) - COMMON_OPTIONS - set(known))
     if unknown:
-        said = f"{workload.kind} has no option {unknown[0]!r}"
-        raise workload.invalid(said, hint=meant(unknown[0], sorted(known)))
+        message = f"{workload.kind} has no option {unknown[0]!r}"
+        raise workload.invalid(message, hint=meant(unknown[0], sorted(known)))
 
 
 def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Collection[str] = ()) -> str:
@@ -131,7 +132,7 @@ def _listens(shell: Shell, node: str, port: int, protocol: str) -> bool:
     return False
 
 
-def launch_crew(
+def launch_group(
     shell: Shell,
     order: Order,
     commands: Sequence[Command],
@@ -145,7 +146,7 @@ def launch_crew(
     own = [replace(command, node="") if command.node == node else command for command in commands]
     left = {command.stdout: f"{folder}/{command.stdout}" for command in own}
     return Launch(
-        crew_argv(shell, node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), own),
+        group_argv(shell, node, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), own),
         node,
         {},
         {**left, **(files or {}), LOG: f"{folder}/{LOG}"},
@@ -154,7 +155,7 @@ def launch_crew(
 
 
 def check_ended(workload: WorkloadOrder, finished: Finished) -> None:
-    """Raise TrialError unless the crew, and so every command, ended well."""
+    """Raise TrialError unless the group, and so every command, ended well."""
     if not finished.ok:
         raise TrialError(f"{workload.kind} failed: {finished.complaint()}", hint=HINT_SHOW)
 
@@ -166,5 +167,5 @@ def check_clients(workload: WorkloadOrder, finished: Finished, files: dict[str, 
     for step in {one.step for one in ran}:
         share = overlap([one for one in ran if one.step == step])
         if share < LEAST_OVERLAP:
-            said = f"the pairs overlapped for only {share:.0%} of the time; at least {LEAST_OVERLAP:.0%} is needed"
-            raise TrialError(said, hint="make each run longer (option `seconds`)")
+            message = f"the pairs overlapped for only {share:.0%} of the time; at least {LEAST_OVERLAP:.0%} is needed"
+            raise TrialError(message, hint="make each run longer (option `seconds`)")

@@ -52,8 +52,8 @@ def parallel_launch(
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
     if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
-        said = f"{_BIND} and {_MAP} are options of the MPI's own launcher, but here a batch system starts the ranks"
-        raise UnavailableError(said, hint="leave them out of the setting")
+        message = f"{_BIND} and {_MAP} are options of the MPI's own launcher, but here a batch system starts the ranks"
+        raise UnavailableError(message, hint="leave them out of the setting")
     blocking = sleeps and order.workload.progress == "blocking"
     share_a_machine = len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
     by_hand = bind != "none" and share_a_machine
@@ -139,6 +139,6 @@ def mpi_prefix(workload: WorkloadOrder) -> Path | None:
     if isinstance(asked, bool):
         return None
     if not isinstance(asked, str) or not asked.startswith("/"):
-        said = f"option 'mpi' is true, false or the directory of an MPI, not {asked!r}"
-        raise workload.invalid(said, hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"')
+        message = f"option 'mpi' is true, false or the directory of an MPI, not {asked!r}"
+        raise workload.invalid(message, hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"')
     return Path(asked)

@@ -15,9 +15,9 @@ from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.units import by_key, is_whole
 from nearmetal.workloads import pairs
-from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.program_group import Command
 from nearmetal.workloads.tools.tool import Spans
 from nearmetal.workloads.workload import Launch
 
@@ -114,10 +114,10 @@ class PairWorkload:
             for pair in every
         ]
         node = every[0].client.node
-        said = shell.run([self.kind, self.version_flag], node=node, check=False)
-        lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()
+        printed = shell.run([self.kind, self.version_flag], node=node, check=False)
+        lines = (printed.stdout + b"\n" + printed.stderr).decode(errors="replace").splitlines()
         line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
-        return pairs.launch_crew(shell, order, commands, {f"{self.kind}.version": line[:80]}, node=node)
+        return pairs.launch_group(shell, order, commands, {f"{self.kind}.version": line[:80]}, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a result and all ran together."""

@@ -46,8 +46,8 @@ def _build(shell: FarShell, node: str, recipe: Recipe, place: Path) -> None:
         argv = native.compile_argv(recipe, lambda room: f"{work}/{room}", made)
         finished = shell.run(argv, node=node, timeout_s=native.BUILD_TIMEOUT_S, check=False)
         if not finished.ok:
-            said = f"cannot build {recipe.name} on {node or 'the far machine'}: {finished.complaint()}"
-            raise NearmetalError(said, hint="that machine needs the MPI's mpicc and a C11 compiler with its headers")
+            message = f"cannot build {recipe.name} on {node or 'the far machine'}: {finished.complaint()}"
+            raise NearmetalError(message, hint="that machine needs the MPI's mpicc and a C11 compiler with its headers")
         shell.run(["sh", "-c", _INSTALL, "sh", made, str(place)], node=node)
     finally:
         shell.run(["rm", "-rf", "--", work], node=node, check=False)

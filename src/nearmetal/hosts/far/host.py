@@ -58,8 +58,8 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
         named = str(options.pop(NODES, "")).split() or list(interfaces)
         _check(order, named, interfaces)
         if len(named) < order.nodes:
-            said = f"path {order.path.label!r} has {len(named)} machines, but the workload needs {order.nodes}"
-            raise BadInputError(said, hint="name more machines in the path's option `nodes`")
+            message = f"path {order.path.label!r} has {len(named)} machines, but the workload needs {order.nodes}"
+            raise BadInputError(message, hint="name more machines in the path's option `nodes`")
         chosen = named[: order.nodes]
         known: dict[str, Scalar] = {f"interface.{i}": interfaces[name] for i, name in enumerate(chosen)}
         options = {**{k: v for k, v in known.items() if v}, **options}
@@ -80,8 +80,8 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
 def _check(order: Order, named: list[str], interfaces: Mapping[str, str]) -> None:
     unknown = [name for name in named if name not in interfaces]
     if unknown:
-        said = f"path {order.path.label!r} names the machine {unknown[0]!r}, which the host does not have"
-        raise BadInputError(said, hint=f"known: {', '.join(interfaces)}")
+        message = f"path {order.path.label!r} names the machine {unknown[0]!r}, which the host does not have"
+        raise BadInputError(message, hint=f"known: {', '.join(interfaces)}")
 
 
 def _with(order: Order, options: dict[str, Scalar]) -> Order:
@@ -214,5 +214,5 @@ def check_names(kind: str, nodes: Sequence[NodeSpec]) -> None:
     """Raise BadInputError for a name that several machines of a host have: trials would all go to the last of them."""
     name, count = Counter(node.name for node in nodes).most_common(1)[0]
     if count > 1:
-        said = f"{count} machines of the {kind} host are called {name!r}"
-        raise BadInputError(said, hint="give each machine a name of its own; a path names its machines by it")
+        message = f"{count} machines of the {kind} host are called {name!r}"
+        raise BadInputError(message, hint="give each machine a name of its own; a path names its machines by it")

@@ -117,8 +117,8 @@ class FarMachine:
             line = b"{ printf %s %s %s; }" % (printf(data[start : start + _CHUNK_BYTES]), sign, word(path))
             written = self._ask(line, SHORT_S)
             if written is None or not written.ok:
-                said = written.stderr.decode(errors="replace").strip() if written else "no answer"
-                raise NearmetalError(f"cannot write {path} on {self.name}: {said}")
+                reason = written.stderr.decode(errors="replace").strip() if written else "no answer"
+                raise NearmetalError(f"cannot write {path} on {self.name}: {reason}")
 
     def remove_at_end(self, path: str) -> None:
         """Have the far shell remove a file or folder when it ends, also by a lost connection or a kill -9 here.
@@ -143,11 +143,11 @@ class FarMachine:
 
     def _answer(self, line: bytes) -> Finished:
         """Return what the far shell says to a line that takes no time."""
-        said = self._ask(line, SHORT_S)
-        if said is None:
+        answer = self._ask(line, SHORT_S)
+        if answer is None:
             self._give_up()
             raise LostError(f"{self.name} did not answer within {SHORT_S:.0f} s")
-        return said
+        return answer
 
     def _ask(self, line: bytes, timeout_s: float, shown: tuple[str, ...] = ("sh",)) -> Finished | None:
         """Give the far shell one line; return None when it took too long."""
@@ -159,15 +159,15 @@ class FarMachine:
             self._stream.write(
                 b"%s </dev/null; printf '%%s %%s\\n' %s $?; printf '%%s\\n' %s >&2\n" % (line, mark, mark)
             )
-            said = self._stream.inbox.until(mark, timeout_s)
+            answer = self._stream.inbox.until(mark, timeout_s)
         except LostError as error:
             self._stream.close()
             self._stream = None
             raise LostError(f"lost {self.name}: {error.message}", hint=error.hint) from error
-        if said is None:
+        if answer is None:
             return None
-        out, _, status = said[0].rpartition(b"\n")
-        return Finished(shown, int(status), out, said[1], time.monotonic_ns() - started_ns)
+        out, _, status = answer[0].rpartition(b"\n")
+        return Finished(shown, int(status), out, answer[1], time.monotonic_ns() - started_ns)
 
     def _give_up(self) -> None:
         """End the far shell together with the command that did not come back."""
@@ -237,18 +237,18 @@ class KeptProgram:
             self.stop()
         end = self._stream.inbox.ended
         if end is not None and not timed_out and self._end()[0] is None:
-            said = f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}"
-            raise LostError(said, hint="the program there was stopped; the next trial reconnects")
+            message = f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}"
+            raise LostError(message, hint="the program there was stopped; the next trial reconnects")
         return self._finished(timed_out=timed_out)
 
     def _end(self) -> tuple[int | None, bytes]:
         """Return the program's status, or None where its end was not reported, and its stderr."""
-        said = self._stream.inbox.taken()[1]
+        printed = self._stream.inbox.taken()[1]
         if not self._mark:
-            return (self._stream.inbox.ended or (None, ""))[0], said
-        before, found, after = said.rpartition(self._mark + b" ")
+            return (self._stream.inbox.ended or (None, ""))[0], printed
+        before, found, after = printed.rpartition(self._mark + b" ")
         status = after.partition(b"\n")[0]
-        return (int(status), before) if found and status.isdigit() else (None, said)
+        return (int(status), before) if found and status.isdigit() else (None, printed)
 
     def _finished(self, *, timed_out: bool = False) -> Finished:
         status, err = self._end()

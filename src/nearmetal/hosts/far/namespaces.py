@@ -47,22 +47,22 @@ class FarNamespaceShell(CradleShell):
         path = f"/proc/{outer}/task/{outer}/children"
         children = require_ok(self._machine.run(["cat", "--", path])).text.split()
         if not children:
-            said = f"cannot find the child of process {outer} on {self._machine.name}"
-            raise UnavailableError(said, hint="the far kernel needs CONFIG_PROC_CHILDREN")
+            message = f"cannot find the child of process {outer} on {self._machine.name}"
+            raise UnavailableError(message, hint="the far kernel needs CONFIG_PROC_CHILDREN")
         return children[0]
 
     def _anchor(self, argv: Sequence[str], *, lines: int = 1) -> list[str]:
         """Start a program that holds namespaces open for as long as its input is; return the first lines it says."""
         kept = self._machine.hold(argv)
         self._helpers.append(kept)
-        said = kept.first_lines(lines, _START_S)
-        if len(said) < lines:
+        printed = kept.first_lines(lines, _START_S)
+        if len(printed) < lines:
             ended = kept.ended()
             words = ended.stderr.decode(errors="replace").strip() if ended else f"no answer in {_START_S:.0f} s"
             raise UnavailableError(
                 f"{self._machine.name} does not allow nearmetal to create namespaces: {words}", hint=HINT_USERNS
             )
-        return said
+        return printed
 
     @property
     def machines(self) -> tuple[str, ...]:

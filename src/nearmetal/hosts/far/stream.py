@@ -24,13 +24,13 @@ class Inbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._said = {1: bytearray(), 2: bytearray()}
+        self._output = {1: bytearray(), 2: bytearray()}
         self._ended: tuple[int | None, str] | None = None
 
     def put(self, stream: int, data: bytes) -> None:
         """Take bytes of stdout (1) or stderr (2) in."""
         with self._changed:
-            self._said[stream] += data
+            self._output[stream] += data
             self._changed.notify_all()
 
     def end(self, status: int | None, reason: str = "") -> None:
@@ -65,8 +65,8 @@ class Inbox:
     def first_lines(self, count: int, timeout_s: float) -> list[str]:
         """Wait for the first `count` lines of stdout, left where they are; fewer after the end or the timeout."""
         with self._changed:
-            self._changed.wait_for(lambda: self._said[1].count(b"\n") >= count or self._ended is not None, timeout_s)
-            return bytes(self._said[1]).decode(errors="replace").split("\n")[:-1][:count]
+            self._changed.wait_for(lambda: self._output[1].count(b"\n") >= count or self._ended is not None, timeout_s)
+            return bytes(self._output[1]).decode(errors="replace").split("\n")[:-1][:count]
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the program has ended; return whether it has."""
@@ -76,19 +76,19 @@ class Inbox:
     def taken(self) -> tuple[bytes, bytes]:
         """Return all of stdout and stderr so far."""
         with self._changed:
-            return bytes(self._said[1]), bytes(self._said[2])
+            return bytes(self._output[1]), bytes(self._output[2])
 
     def _line_end(self, stream: int, mark: bytes) -> bool:
-        said = self._said[stream]
-        at = said.find(mark)
-        return at >= 0 and said.find(b"\n", at) >= 0
+        received = self._output[stream]
+        at = received.find(mark)
+        return at >= 0 and received.find(b"\n", at) >= 0
 
     def _take(self, stream: int, mark: bytes) -> tuple[bytes, bytes]:
-        said = self._said[stream]
-        at = said.find(mark)
-        end = said.find(b"\n", at)
-        before, rest = bytes(said[:at]), bytes(said[at + len(mark) : end])
-        del said[: end + 1]
+        received = self._output[stream]
+        at = received.find(mark)
+        end = received.find(b"\n", at)
+        before, rest = bytes(received[:at]), bytes(received[at + len(mark) : end])
+        del received[: end + 1]
         return before, rest.strip()
 
 
@@ -143,8 +143,8 @@ def _await_end(child: subprocess.Popen[bytes], readers: list[threading.Thread], 
         reader.join()
     status = child.wait()
     _end_input(child)
-    said = inbox.taken()[1].decode(errors="replace").strip()
-    inbox.end(status if status >= 0 else 128 - status, said[-_LAST_WORDS:])
+    printed = inbox.taken()[1].decode(errors="replace").strip()
+    inbox.end(status if status >= 0 else 128 - status, printed[-_LAST_WORDS:])
 
 
 def _write(child: subprocess.Popen[bytes], inbox: Inbox, data: bytes) -> None:
@@ -154,8 +154,8 @@ def _write(child: subprocess.Popen[bytes], inbox: Inbox, data: bytes) -> None:
         child.stdin.flush()
     except (BrokenPipeError, ValueError) as error:
         inbox.wait(_GRACE_S)
-        said = inbox.ended
-        raise LostError(f"the program has ended: {said[1] if said else 'its input is closed'}") from error
+        ended = inbox.ended
+        raise LostError(f"the program has ended: {ended[1] if ended else 'its input is closed'}") from error
 
 
 def _end_input(child: subprocess.Popen[bytes]) -> None:

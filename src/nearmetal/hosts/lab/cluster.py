@@ -12,7 +12,7 @@ from pathlib import Path
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import is_on
 from nearmetal.hosts.lab import wire
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import STANDING_PATHS, Boot, LabMachine
 from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.order import Order, PathOrder, Scalar
@@ -61,8 +61,8 @@ class Cluster:
         """
         order = orders[0]
         if order.nodes > self.nodes:
-            said = f"the trial needs {order.nodes} nodes, but the cluster has {self.nodes}"
-            raise TrialError(said, hint=f"nodes = {order.nodes} in [host.options]")
+            message = f"the trial needs {order.nodes} nodes, but the cluster has {self.nodes}"
+            raise TrialError(message, hint=f"nodes = {order.nodes} in [host.options]")
         count = _count(order)
         options = {name: value for name, value in order.path.options.items() if name not in WIRE}
         path = replace(order.path, options=options)
@@ -70,7 +70,7 @@ class Cluster:
         measured = self._link(order)
         for node in range(count):
             plugin = partial(_joined, boot, wire.WirePlace(memory, node, count), seed, measured)
-            life = Vm(boot, order=text, seed=seed + node, restore=True, seat=Seat(node, count), plugin=plugin)
+            life = Vm(boot, order=text, seed=seed + node, restore=True, node_id=NodeId(node, count), plugin=plugin)
             yield stack.enter_context(life)
 
     def facts(self, order: Order) -> dict[str, Scalar]:
@@ -138,8 +138,8 @@ def nodes_of(options: Mapping[str, Scalar]) -> int:
     """
     nodes = options.get("nodes", 0)
     if "nodes" in options and (isinstance(nodes, bool) or nodes not in range(_FEWEST, wire.NODES_MAX + 1)):
-        said = f"the lab's option 'nodes' is a whole number from {_FEWEST} to {wire.NODES_MAX}, not {nodes!r}"
-        raise BadInputError(said, hint="leave it out for one machine that holds all nodes")
+        message = f"the lab's option 'nodes' is a whole number from {_FEWEST} to {wire.NODES_MAX}, not {nodes!r}"
+        raise BadInputError(message, hint="leave it out for one machine that holds all nodes")
     return int(nodes)
 
 

@@ -30,7 +30,7 @@ _MAX_FILE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class NodeId:
     """Which node of a cluster a machine is; a single machine is the only node."""
 
     node: int = 0
@@ -42,7 +42,7 @@ class Seat:
         return self.nodes == 1
 
 
-ALONE = Seat()
+ONLY_NODE = NodeId()
 
 
 def _frame(kind: int, name: str, content: bytes) -> bytes:
@@ -91,7 +91,7 @@ def _next(stream: bytes, position: int) -> tuple[int, str, bytes, int]:
     packed = stream[body + name_length : end]
     try:
         name = stream[body : body + name_length].decode()
-        # One byte more than promised is enough to see a lie, and no frame can make the reader allocate without bound.
+        # One byte more than promised shows that it is wrong, and no frame makes the reader allocate without bound.
         content = zlib.decompressobj().decompress(packed, content_length + 1) if kind == _FILE else packed
     except (UnicodeDecodeError, zlib.error) as error:
         raise ForeignFileError(f"the lab's answer is damaged at byte {position}: {error}") from error
@@ -100,17 +100,18 @@ def _next(stream: bytes, position: int) -> tuple[int, str, bytes, int]:
     return kind, name, content, end
 
 
-def pack_order(order: bytes, seat: Seat = ALONE) -> bytes:
-    """Return an order as the fixed-size area that the guest in `seat` reads; raise ValueError when it does not fit."""
+def pack_order(order: bytes, node_id: NodeId = ONLY_NODE) -> bytes:
+    """Return an order as the fixed-size area that that node's guest reads; raise ValueError when it does not fit."""
     packed = zlib.compress(order, 9)
     if _ORDER_HEADER.size + len(packed) > ORDER_AREA_BYTES:
         raise ValueError(f"an order of {len(packed)} packed bytes does not fit into {ORDER_AREA_BYTES}")
-    area = _ORDER_HEADER.pack(ORDER_MAGIC, len(packed), _order_check(packed, seat), seat.node, seat.nodes) + packed
+    check = _order_check(packed, node_id)
+    area = _ORDER_HEADER.pack(ORDER_MAGIC, len(packed), check, node_id.node, node_id.nodes) + packed
     return area + b"\0" * (ORDER_AREA_BYTES - len(area))
 
 
-def _order_check(packed: bytes, seat: Seat) -> int:
-    return zlib.crc32(packed, zlib.crc32(struct.pack("<HH", seat.node, seat.nodes)))
+def _order_check(packed: bytes, node_id: NodeId) -> int:
+    return zlib.crc32(packed, zlib.crc32(struct.pack("<HH", node_id.node, node_id.nodes)))
 
 
 def order_length(header: bytes) -> int:
@@ -123,7 +124,7 @@ def order_length(header: bytes) -> int:
     return int(length)
 
 
-def unpack_order(area: bytes) -> tuple[bytes, Seat]:
+def unpack_order(area: bytes) -> tuple[bytes, NodeId]:
     """Return the order that `pack_order` packed, and which node it is for; raise ForeignFileError for anything else.
 
     The padding need not be there.
@@ -131,9 +132,9 @@ def unpack_order(area: bytes) -> tuple[bytes, Seat]:
     length = order_length(area)
     packed = area[_ORDER_HEADER.size : _ORDER_HEADER.size + length]
     _, _, check, node, nodes = _ORDER_HEADER.unpack_from(area)
-    if _order_check(packed, Seat(node, nodes)) != check:
+    if _order_check(packed, NodeId(node, nodes)) != check:
         raise ForeignFileError("the order is damaged: CRC mismatch")
     try:
-        return zlib.decompress(packed), Seat(node, nodes)
+        return zlib.decompress(packed), NodeId(node, nodes)
     except zlib.error as error:
         raise ForeignFileError(f"the order is damaged: {error}") from error

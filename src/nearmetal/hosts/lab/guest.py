@@ -20,7 +20,7 @@ from types import FrameType
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab import frames, plain_files
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
@@ -32,20 +32,21 @@ _LIMIT_FACTOR = 3
 
 
 def serve(
-    carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], Iterator[Outcome]], stand: Callable[[], None]
+    carry_out: Callable[[Sequence[Order], NodeId, Callable[[Order], None]], Iterator[Outcome]],
+    stand: Callable[[], None],
 ) -> None:
     """Freeze; then, in every life that is restored from the snapshot, run its orders and switch off.
 
     `carry_out` calls what it is given with each order before it begins. The first launch that fails is the last.
     On request a life calls `stand` and freezes again, for lives that find its guest.
     """
-    text, seat = _in_a_life()
+    text, node_id = _in_a_life()
     if text == frames.STAND_GUEST:
         stand()
-        text, seat = _in_a_life()
+        text, node_id = _in_a_life()
     try:
         orders = [Order.from_json(line) for line in text.decode().splitlines()]
-        for outcome in carry_out(orders, seat, lambda order: _deal(order, seat)):
+        for outcome in carry_out(orders, node_id, lambda order: _deal(order, node_id)):
             signal.setitimer(signal.ITIMER_REAL, 0)
             tell(outcome)
             if outcome.status is not TrialStatus.VALID:
@@ -57,7 +58,7 @@ def serve(
     switch_off()
 
 
-def _in_a_life() -> tuple[bytes, Seat]:
+def _in_a_life() -> tuple[bytes, NodeId]:
     """Freeze, and return what a life of the snapshot is to do."""
     gc.collect()
     gc.freeze()
@@ -65,10 +66,10 @@ def _in_a_life() -> tuple[bytes, Seat]:
     return take_order()
 
 
-def _deal(order: Order, seat: Seat) -> None:
+def _deal(order: Order, node_id: NodeId) -> None:
     """Set a launch's random state and its time limit."""
-    differ(order.seed, seat.node)
-    if seat.node == 0:  # the others end with it
+    differ(order.seed, node_id.node)
+    if node_id.node == 0:  # the others end with it
         limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
 
 
@@ -86,7 +87,7 @@ def freeze() -> None:
         os.close(port)
 
 
-def take_order() -> tuple[bytes, Seat]:
+def take_order() -> tuple[bytes, NodeId]:
     """Read the order, and which node this is, from the emulator's configuration device.
 
     Raises ForeignFileError when it holds none.
@@ -110,7 +111,7 @@ def differ(seed: int, node: int = 0) -> None:
     The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed and the node,
     and the moment of the launch within the timer's period from the seed.
     """
-    plain_files.stir(seed.to_bytes(15, "little", signed=True) + bytes((node,)))
+    plain_files.reseed(seed.to_bytes(15, "little", signed=True) + bytes((node,)))
     time.sleep(random.Random(seed).randrange(_LAUNCH_SPREAD_NS) / 1e9)
 
 

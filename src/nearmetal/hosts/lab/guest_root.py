@@ -70,8 +70,8 @@ def _libraries(programs: Iterable[str]) -> list[str]:
     """Return the shared libraries of programs, including the loader, as the loader itself reports them."""
     found = set()
     for program in programs:
-        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-        found |= {word for word in said.split() if word.startswith("/")}
+        printed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        found |= {word for word in printed.split() if word.startswith("/")}
     return sorted(found)
 
 
@@ -79,6 +79,7 @@ def _module_files(names: Sequence[str]) -> list[str]:
     """Return the files of modules and of what they depend on, in the order in which they load."""
     files: dict[str, None] = {}
     for name in names:
-        said = subprocess.run(["modprobe", "--show-depends", name], capture_output=True, text=True, check=True).stdout
-        files.update(dict.fromkeys(line.split()[1] for line in said.splitlines() if line.startswith("insmod")))
+        argv = ["modprobe", "--show-depends", name]
+        printed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        files.update(dict.fromkeys(line.split()[1] for line in printed.splitlines() if line.startswith("insmod")))
     return list(files)

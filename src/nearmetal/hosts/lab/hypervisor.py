@@ -87,7 +87,7 @@ fi
 class LabShell(NamespaceShell):
     """Namespaces on the lab's own network, and guests."""
 
-    thrown_away = True
+    disposable = True
 
     def __init__(self) -> None:
         """Start on the machine's own network, where its ports are."""

@@ -36,7 +36,7 @@ _STANDING = "standing"
 _FOLDER = Path("/run", _STANDING)
 """What a standing guest says, and its emulator's monitor."""
 _MONITOR = _FOLDER / "monitor"
-_SAID = _FOLDER / "monitor.said"
+_ANSWERS = _FOLDER / "monitor.answers"
 _NEAR, _FIRST = "192.0.2.1", "192.0.2.2"
 """The machine's and the guest's address between the two, until the guest is named."""
 _FIRST_MAC = "52:54:00:0c:00:00"
@@ -89,15 +89,15 @@ class BootingGuest:
     def wait(self, answers: Callable[[], bool]) -> None:
         """Wait until it serves and `answers`; raise TrialError with its last words when it does not come up."""
         # A look at the console costs the guest nothing; a call would take its processor from it.
-        while READY not in self._said() or not answers():
+        while READY not in self._output() or not answers():
             ended = self.helper.ended()
             if ended is not None or time.monotonic() > self.deadline_s:
                 how = ended.complaint() if ended else f"it did not answer within {BOOT_TIMEOUT_S:.0f} s"
-                tail = " | ".join(self._said().strip().splitlines()[-_CONSOLE_LINES:]) or "empty"
+                tail = " | ".join(self._output().strip().splitlines()[-_CONSOLE_LINES:]) or "empty"
                 raise TrialError(f"guest {self.name} did not come up: {how}; its console: {tail}")
             time.sleep(_POLL_S)
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         try:
             return self.shell.read(self.console).decode(errors="backslashreplace")
         except NearmetalError:
@@ -136,7 +136,7 @@ def stand() -> Shell:
     for end in ("in", "out"):
         os.mkfifo(f"{_MONITOR}.{end}")
     shell.run(["sh", "-c", _TAP + _NEXT_DOOR, "lab", MANAGEMENT_TAP, _NEAR, _FIRST])
-    shell.start(["sh", "-c", 'exec cat "$1" >"$2"', "monitor", f"{_MONITOR}.out", str(_SAID)])
+    shell.start(["sh", "-c", 'exec cat "$1" >"$2"', "monitor", f"{_MONITOR}.out", str(_ANSWERS)])
     monitor = ["-chardev", f"pipe,id=monitor,path={_MONITOR}", "-mon", "chardev=monitor,mode=control"]
     words = {"address": _FIRST, "mac": _FIRST_MAC}
     booting = start(shell, _STANDING, [*monitor, *_card(_FIRST_MAC)], words, folder=str(_FOLDER))
@@ -168,11 +168,11 @@ class _PluggedCard:
 
     def ended(self) -> Finished | None:
         """Return what the emulator refused, or None."""
-        refused = [said for said in self._answers() if said.strip()]
+        refused = [answer for answer in self._answers() if answer.strip()]
         return Finished(("plugging", "in"), 1, b"", "".join(refused).encode(), 0) if refused else None
 
     def _answers(self) -> Iterator[str]:
-        for line in self.shell.read(str(_SAID)).decode().splitlines():
+        for line in self.shell.read(str(_ANSWERS)).decode().splitlines():
             with contextlib.suppress(ValueError):  # its last line may be incomplete
                 answer = json.loads(line)
                 yield str(answer.get("return") or answer.get("error", {}).get("desc", ""))
@@ -186,8 +186,8 @@ def start(
     Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
     """
     if not _DEVICE.exists():
-        said = f"node {name} must be a guest, but this machine of the lab has no KVM"
-        raise UnavailableError(said, hint='use the machine that has it: `[host.options] machine = "kvm"`')
+        message = f"node {name} must be a guest, but this machine of the lab has no KVM"
+        raise UnavailableError(message, hint='use the machine that has it: `[host.options] machine = "kvm"`')
     folder = folder or shell.scratch
     console = f"{folder}/{name}.console"
     told = {"name": name, "scratch": folder, **words}

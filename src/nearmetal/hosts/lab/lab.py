@@ -67,14 +67,14 @@ def find_emulator() -> tuple[str, str]:
     program = shutil.which(EMULATOR)
     if program is None:
         raise UnavailableError(f"the lab needs {EMULATOR}, which is not installed", hint=_HINT_INSTALL)
-    said = process.run([program, "--version"], timeout_s=20, check=True).text
-    match = re.search(r"version (\d+)\.(\d+)(?:\.\d+)?", said)
+    printed = process.run([program, "--version"], timeout_s=20, check=True).text
+    match = re.search(r"version (\d+)\.(\d+)(?:\.\d+)?", printed)
     if match is None:
-        raise UnavailableError(f"{program} does not print its version: {said[:80]!r}", hint=_HINT_INSTALL)
+        raise UnavailableError(f"{program} does not print its version: {printed[:80]!r}", hint=_HINT_INSTALL)
     if (int(match[1]), int(match[2])) < OLDEST_EMULATOR:
         wanted = ".".join(map(str, OLDEST_EMULATOR))
-        said = f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later"
-        raise UnavailableError(said, hint=_HINT_INSTALL)
+        message = f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later"
+        raise UnavailableError(message, hint=_HINT_INSTALL)
     return program, match[0].removeprefix("version ")
 
 

@@ -20,7 +20,7 @@ from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
 from nearmetal.hosts.host import HYPERVISOR, OnNode
 from nearmetal.hosts.lab import kvm, plain_files, remote
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
 from nearmetal.hosts.shell import explained
 from nearmetal.process import Finished
@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 _GUESTS_FROM = 100
 _HAS_CARD = f"/sys/class/net/{MEASURED}/address"
-_LUCK_BYTES = 16
+_SEED_BYTES = 16
 
 
 def name_of(node: int) -> str:
@@ -63,24 +63,24 @@ def address_of_guest(node: int) -> str:
     return address_of(_GUESTS_FROM + node)
 
 
-def take(seat: Seat) -> None:
+def take(node_id: NodeId) -> None:
     """Make this machine that node, and serve on the management network in a thread.
 
     All nodes are lives of one snapshot, so name and hardware addresses are dealt here.
     """
-    Path("/proc/sys/kernel/hostname").write_text(name_of(seat.node))
-    nodes = range(seat.nodes)
+    Path("/proc/sys/kernel/hostname").write_text(name_of(node_id.node))
+    nodes = range(node_id.nodes)
     names = "".join(f"{address_of(i)} {name_of(i)}\n{address_of_guest(i)} {guest_of(i)}\n" for i in nodes)
     Path("/etc/hosts").write_text(f"127.0.0.1 localhost\n{names}")
     lines = [
-        f"link set {MEASURED} address 52:54:00:0a:00:{seat.node:02x}",
-        f"link set {MANAGEMENT} address 52:54:00:0b:00:{seat.node:02x}",
-        f"addr add {address_of(seat.node)}/24 dev {MANAGEMENT}",
+        f"link set {MEASURED} address 52:54:00:0a:00:{node_id.node:02x}",
+        f"link set {MANAGEMENT} address 52:54:00:0b:00:{node_id.node:02x}",
+        f"addr add {address_of(node_id.node)}/24 dev {MANAGEMENT}",
     ]
     for setting, value in _SETTINGS.items():
         Path("/proc/sys/net", setting).write_text(value)
     process.run(["ip", "-batch", "-"], stdin="\n".join(lines).encode(), timeout_s=20, check=True)
-    threading.Thread(target=remote.serve, args=(remote.of_node(address_of(seat.node)),), daemon=True).start()
+    threading.Thread(target=remote.serve, args=(remote.of_node(address_of(node_id.node)),), daemon=True).start()
 
 
 def machine_of(node: str) -> FarMachine:
@@ -113,14 +113,14 @@ class ClusterShell(NodesShell):
     program for each file, at 3 ms of the lab's time apiece. It serves those that stay.
     """
 
-    thrown_away = True
+    disposable = True
 
     management = "10.78.0.0/24"
     """The network by which the nodes are told what to do."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, node_id: NodeId) -> None:
         """Name the machines; a connection is made when a node is first spoken to."""
-        names = [name_of(node) for node in range(seat.nodes)]
+        names = [name_of(node) for node in range(node_id.nodes)]
         machines = [machine_of(name) for name in names]
         super().__init__(machines, names, remote_shell=str(native.build(CALLER)).encode())
         self._guests: set[str] = set()
@@ -147,8 +147,8 @@ class ClusterShell(NodesShell):
             self.add_node(name)
             if kvm.stands():
                 booting.wait(lambda: _HAS_CARD in remote.read_all(name, [_HAS_CARD], timeout_s=SHORT_S))
-                seed = os.urandom(_LUCK_BYTES)
-                remote.stir(name, seed, timeout_s=SHORT_S).require(f"give guest {name} its seed")
+                seed = os.urandom(_SEED_BYTES)
+                remote.reseed(name, seed, timeout_s=SHORT_S).require(f"give guest {name} its seed")
             return name
 
         return known

@@ -44,7 +44,7 @@ def write(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def stir(data: bytes) -> None:
+def reseed(data: bytes) -> None:
     """Let the kernel's random numbers follow from `data` too, from now on (random(4))."""
     descriptor = os.open("/dev/urandom", os.O_RDWR)
     try:

@@ -144,8 +144,8 @@ def _answer_file(request: dict[str, Any], content: bytes, link: _Link) -> None:
             for path, found in plain_files.read_all(request["read_all"]).items():
                 link.send(_NAME, path.encode())
                 link.send_all(_OUT, found)
-        elif "stir" in request:
-            plain_files.stir(content)
+        elif "reseed" in request:
+            plain_files.reseed(content)
         elif "read" in request:
             link.send_all(_OUT, plain_files.read(request["read"]))
         else:
@@ -234,7 +234,7 @@ def reach(where: Where) -> None:
 
 def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s: float) -> Reply:
     """Send a request and what belongs to it; return all that came back."""
-    said = Reply()
+    reply = Reply()
     deadline_s = time.monotonic() + timeout_s
     try:
         with _connect(where) as connection:
@@ -248,17 +248,17 @@ def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s:
                 connection.settimeout(max(deadline_s - time.monotonic(), 1e-3))
                 kind, chunk = link.receive()
                 if kind == _END:
-                    said.status = int(chunk)
-                    return said
+                    reply.status = int(chunk)
+                    return reply
                 if kind == _NAME:
-                    said.files[chunk.decode()] = said.stdout = bytearray()
+                    reply.files[chunk.decode()] = reply.stdout = bytearray()
                 else:
-                    (said.stdout if kind == _OUT else said.stderr).extend(chunk)
+                    (reply.stdout if kind == _OUT else reply.stderr).extend(chunk)
     except TimeoutError:
-        said.timed_out = True
+        reply.timed_out = True
     except (OSError, EOFError) as error:
-        said.stderr += f"{_named(where)} cannot be reached: {error}\n".encode()
-    return said
+        reply.stderr += f"{_named(where)} cannot be reached: {error}\n".encode()
+    return reply
 
 
 def _named(where: Where) -> str:
@@ -273,10 +273,10 @@ def run(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: byt
 def finished(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Finished:
     """Run a program there, and return how it ended as if it had run here."""
     started_ns = time.monotonic_ns()
-    said = run(where, argv, env=env, stdin=stdin, timeout_s=timeout_s)
+    reply = run(where, argv, env=env, stdin=stdin, timeout_s=timeout_s)
     elapsed_ns = time.monotonic_ns() - started_ns
     return Finished(
-        tuple(argv), said.status, bytes(said.stdout), bytes(said.stderr), elapsed_ns, timed_out=said.timed_out
+        tuple(argv), reply.status, bytes(reply.stdout), bytes(reply.stderr), elapsed_ns, timed_out=reply.timed_out
     )
 
 
@@ -287,9 +287,9 @@ def read(where: Where, path: str, *, timeout_s: float) -> Reply:
 
 def read_all(where: Where, paths: Sequence[str], *, timeout_s: float) -> dict[str, bytes]:
     """Return the content of those files that can be read there; raise TrialError when the machine is out of reach."""
-    said = _ask(where, {"read_all": list(paths)}, b"", timeout_s)
-    said.require("read files")
-    return {path: bytes(content) for path, content in said.files.items()}
+    reply = _ask(where, {"read_all": list(paths)}, b"", timeout_s)
+    reply.require("read files")
+    return {path: bytes(content) for path, content in reply.files.items()}
 
 
 def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Reply:
@@ -297,9 +297,9 @@ def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Reply:
     return _ask(where, {"write": path}, data, timeout_s)
 
 
-def stir(where: Where, data: bytes, *, timeout_s: float) -> Reply:
+def reseed(where: Where, data: bytes, *, timeout_s: float) -> Reply:
     """Let a machine's random numbers follow from `data`; the reason why not is in `stderr`."""
-    return _ask(where, {"stir": True}, data, timeout_s)
+    return _ask(where, {"reseed": True}, data, timeout_s)
 
 
 class RemoteProgram:

@@ -74,8 +74,8 @@ def this_release() -> Release:
     path = Path("/usr/share/keyrings") / _KEYRINGS[distribution]
     sources = apt_sources(targets.text, codename, str(path) if path.is_file() else "")
     if not sources:
-        said = f"apt on this machine has no source for {codename}"
-        raise UnavailableError(said, hint="`apt-get update`, and look into /etc/apt")
+        message = f"apt on this machine has no source for {codename}"
+        raise UnavailableError(message, hint="`apt-get update`, and look into /etc/apt")
     return Release(distribution, codename, sources)
 
 
@@ -111,8 +111,8 @@ def choose_packages(wanted: Sequence[str], distribution: str) -> tuple[str, ...]
 def require_builder() -> str:
     """Return mmdebstrap's mode here; raise UnavailableError that says what building needs."""
     if shutil.which("mmdebstrap") is None:
-        said = "building the lab's image needs mmdebstrap, which is not installed"
-        raise UnavailableError(said, hint="`apt install mmdebstrap` (running a built lab needs neither it nor root)")
+        message = "building the lab's image needs mmdebstrap, which is not installed"
+        raise UnavailableError(message, hint="`apt install mmdebstrap` (running a built lab needs neither it nor root)")
     if os.geteuid() == 0:
         return "root"
     if shutil.which("newuidmap") is None or not _has_subordinate_ids():
@@ -175,8 +175,8 @@ def build(release: Release, target: Path, staging: Path) -> None:
     argv = [*(("unshare", "--mount", "--") if mode == "root" else ()), *_mmdebstrap(release, mode, str(target), *hooks)]
     finished = process.run(argv, timeout_s=_BUILD_TIMEOUT_S, env={**environment, "TMPDIR": str(staging)})
     if not finished.ok:
-        said = f"the lab's root file system cannot be built: {finished.complaint()}"
-        raise NearmetalError(said, hint="3 GB of free space in TMPDIR and a reachable mirror are needed")
+        message = f"the lab's root file system cannot be built: {finished.complaint()}"
+        raise NearmetalError(message, hint="3 GB of free space in TMPDIR and a reachable mirror are needed")
 
 
 def recipe_digest() -> str:

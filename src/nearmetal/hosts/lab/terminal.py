@@ -42,10 +42,10 @@ def _carry(console: socket.socket) -> bool:
     while True:
         ready, _, _ = select.select(sources, (), ())
         if console in ready:
-            said = _heard(console)
-            if not said:
+            received = _heard(console)
+            if not received:
                 return False
-            sys.stdout.buffer.write(said)
+            sys.stdout.buffer.write(received)
             sys.stdout.buffer.flush()
             if silent:
                 silent, sources = False, [console, sys.stdin.fileno()]

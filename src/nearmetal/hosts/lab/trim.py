@@ -108,8 +108,8 @@ def _clean(name: str) -> str:
 def _kernel_release(paths: Iterable[str]) -> str:
     releases = [path.removeprefix("boot/vmlinuz-") for path in paths if path.startswith("boot/vmlinuz-")]
     if len(releases) != 1:
-        said = f"the root file system holds {len(releases)} kernels, not one"
-        raise NearmetalError(said, hint="`nearmetal lab build --again`")
+        message = f"the root file system holds {len(releases)} kernels, not one"
+        raise NearmetalError(message, hint="`nearmetal lab build --again`")
     return releases[0]
 
 

@@ -40,21 +40,21 @@ class Vm(Closing):
         order: bytes = b"{}",
         seed: int = 0,
         restore: bool = False,
-        seat: frames.Seat = frames.ALONE,
+        node_id: frames.NodeId = frames.ONLY_NODE,
         plugin: Callable[[Path], str] | None = None,
     ) -> None:
         """Start the emulator, paused; raise NearmetalError with its words when it does not start.
 
-        `plugin` returns what joins it to the other machines of a cluster, in which it takes `seat`, from the name of a
+        `plugin` returns what joins it to the other machines of a cluster, in which it is `node_id`, from the name of a
         file for the plugin's counts.
         """
-        self._boot = replace(boot, terminal=None) if seat.node else boot
-        self.seat = seat
+        self._boot = replace(boot, terminal=None) if node_id.node else boot
+        self.node_id = node_id
         self._folder = _own_folder()
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
         try:
-            (self._folder / ORDER_FILE).write_bytes(frames.pack_order(order, seat))
+            (self._folder / ORDER_FILE).write_bytes(frames.pack_order(order, node_id))
             self.refuse_full()
             joined = plugin(self._folder / "wire") if plugin else wire.alone_argument(boot.wire, boot.machine.iommu)
             self._start(emulator_argv(self._boot, self._folder, seed=seed, restore=restore, plugin=joined))
@@ -160,9 +160,9 @@ class Vm(Closing):
     def answers(self) -> Iterator[dict[str, bytes]]:
         """Yield the files that each launch left; raise TrialError when there are none or they are not whole."""
         answer = self._folder / ANSWER_FILE
-        said = answer.read_bytes() if answer.exists() else b""
+        received = answer.read_bytes() if answer.exists() else b""
         try:
-            yield from frames.unpack_answers(said)
+            yield from frames.unpack_answers(received)
         except NearmetalError as error:
             panicked = _PANIC in self.console
             raise TrialError(self.told("the lab's guest panicked" if panicked else error.message)) from error
@@ -175,8 +175,8 @@ class Vm(Closing):
             if state.get("status") == "completed":
                 return
             if state.get("status") == "failed":
-                said = f"the snapshot could not be moved: {state.get('error-desc', state)}"
-                raise NearmetalError(said, hint="check free space; `nearmetal lab clean` removes old images")
+                message = f"the snapshot could not be moved: {state.get('error-desc', state)}"
+                raise NearmetalError(message, hint="check free space; `nearmetal lab clean` removes old images")
             time.sleep(_LOOK_S)
         raise NearmetalError(f"the snapshot was not moved within {_SNAPSHOT_TIMEOUT_S:.0f} s")
 
@@ -186,15 +186,15 @@ class Vm(Closing):
         if self._process is not None:
             with contextlib.suppress(Exception):
                 status = self._process.wait(_LOOK_S * 50)
-        said = ""
+        printed = ""
         with contextlib.suppress(OSError):
-            said = (self._folder / "stderr").read_text(errors="backslashreplace").strip()
-        how = f"{error.message} with status {status}" + (f": {said}" if said else "")
+            printed = (self._folder / "stderr").read_text(errors="backslashreplace").strip()
+        how = f"{error.message} with status {status}" + (f": {printed}" if printed else "")
         return TrialError(self.told(how))
 
     def told(self, message: str) -> str:
         """Return a message with the machine's name, where it is one of several, and its console's tail."""
-        message = message if self.seat.alone else f"node {self.seat.node}: {message}"
+        message = message if self.node_id.alone else f"node {self.node_id.node}: {message}"
         tail = console_tail(self.console)
         return message + ("\n  console: " + "\n  console: ".join(tail) if tail else " (its console is empty)")
 

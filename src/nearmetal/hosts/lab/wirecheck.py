@@ -38,7 +38,7 @@ _TIMEOUT_S = 200.0
 class Transcript:
     """One small machine's output on its serial line, and the frames that left and reached it."""
 
-    said: str
+    serial: str
     trace: str
 
 
@@ -83,22 +83,22 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
             ended = list(pool.map(lambda argv: process.run(argv, timeout_s=_TIMEOUT_S), argvs))
         for one in ended:
             if not one.ok:
-                said = f"the wire's self-test failed: {one.complaint()}"
-                raise UnavailableError(said, hint="this QEMU cannot be coupled into clusters")
-        files = [(folder / f"said{node}", folder / f"trace{node}") for node in range(nodes)]
-        return tuple(Transcript(said.read_text(), trace.read_text()) for said, trace in files)
+                message = f"the wire's self-test failed: {one.complaint()}"
+                raise UnavailableError(message, hint="this QEMU cannot be coupled into clusters")
+        files = [(folder / f"serial{node}", folder / f"trace{node}") for node in range(nodes)]
+        return tuple(Transcript(serial.read_text(), trace.read_text()) for serial, trace in files)
 
 
 def small_machine_argv(
     emulator: str, guest: Path, library: Path, place: WirePlace, folder: Path, *options: str
 ) -> tuple[str, ...]:
-    """Return the command of one small machine that writes `said<node>` and `trace<node>` into a folder."""
+    """Return the command of one small machine that writes `serial<node>` and `trace<node>` into a folder."""
     plugin = plugin_argument(library, place, seed=1, trace=folder / f"trace{place.node}", measured=_LINK)
     return (
         emulator,
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35", "-m", "32"),
         *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-bios", str(guest)),
-        *("-serial", f"file:{folder / f'said{place.node}'}", "-netdev", "hubport,id=h0,hubid=0"),
+        *("-serial", f"file:{folder / f'serial{place.node}'}", "-netdev", "hubport,id=h0,hubid=0"),
         *("-device", f"e1000,netdev=h0,mac=52:54:00:00:00:{place.node + 1:02x},romfile="),
         *("-plugin", ",".join((plugin, *options))),
     )

@@ -213,8 +213,9 @@ def _end(channel: asyncssh.SSHClientChannel[bytes]) -> None:
 
 def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> UnavailableError:
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
-        said = f"the host key of {place} is not in known_hosts, so nothing was sent"
-        return UnavailableError(said, hint=f"log in once with `{place.command}` and compare the fingerprint it shows")
+        message = f"the host key of {place} is not in known_hosts, so nothing was sent"
+        hint = f"log in once with `{place.command}` and compare the fingerprint it shows"
+        return UnavailableError(message, hint=hint)
     if isinstance(error, asyncssh.PermissionDenied):
         return UnavailableError(
             f"{place} refuses the login",

@@ -136,8 +136,8 @@ def check_job(job: Job) -> None:
     if job.bind not in BINDINGS:
         raise BadInputError(f"bind is one of {', '.join(BINDINGS)}, not {job.bind!r}")
     if not job.one_node and not (job.remote_shell and job.interface and job.subnet):
-        said = f"ranks on {len(set(job.nodes))} nodes need a remote shell, an interface and its subnet"
-        raise BadInputError(said, hint="a path without a network serves ranks that share one node")
+        message = f"ranks on {len(set(job.nodes))} nodes need a remote shell, an interface and its subnet"
+        raise BadInputError(message, hint="a path without a network serves ranks that share one node")
 
 
 def find(flavour: Flavour, prefix: Path | None = None) -> Mpi:

@@ -54,8 +54,8 @@ def _hosts(mpi: Mpi, job: Job) -> list[str]:
     if len(job.groups) == len(ranks):
         return hosts
     if mpi.major < 5:
-        said = f"{mpi.label} cannot put ranks {', '.join(job.nodes)}: those of one node must follow each other"
-        raise UnavailableError(said, hint="give `placement` node by node, such as [0, 0, 1, 1], or use MPICH 5")
+        message = f"{mpi.label} cannot put ranks {', '.join(job.nodes)}: those of one node must follow each other"
+        raise UnavailableError(message, hint="give `placement` node by node, such as [0, 0, 1, 1], or use MPICH 5")
     at = {node: index for index, node in enumerate(ranks)}
     return [*hosts, "-rankmap", ",".join(str(at[node]) for node in job.nodes)]
 
@@ -75,8 +75,8 @@ def _progress(mpi: Mpi, job: Job) -> dict[str, str]:
     if job.progress == "polling":
         return _GIVE_WAY if job.oversubscribed else {}
     if mpi.major < 5:
-        said = f"{mpi.label} has no blocking progress: its waiting ranks poll"
-        raise UnavailableError(said, hint='use MPICH 5 or newer, or progress = "polling"')
+        message = f"{mpi.label} has no blocking progress: its waiting ranks poll"
+        raise UnavailableError(message, hint='use MPICH 5 or newer, or progress = "polling"')
     return {**_GIVE_WAY, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 
 

@@ -62,8 +62,8 @@ def _progress(mpi: Mpi, job: Job) -> list[str]:
     if mpi.major < 5 and job.sleeps:
         return ["--mca", "mpi_yield_when_idle", "1"]
     if mpi.major < 5:
-        said = f"{mpi.label} has no blocking progress for programs that are not nearmetal's own: waiting ranks poll"
-        raise UnavailableError(said, hint='use Open MPI 5 or newer, or progress = "polling"')
+        message = f"{mpi.label} has no blocking progress for programs that are not nearmetal's own: waiting ranks poll"
+        raise UnavailableError(message, hint='use Open MPI 5 or newer, or progress = "polling"')
     return ["--mca", "mpi_yield_when_idle", "1", "--mca", "threads_pthreads_yield_strategy", "nanosleep"]
 
 

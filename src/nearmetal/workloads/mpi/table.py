@@ -29,8 +29,8 @@ def job_nodes(shell: Shell, nodes: Sequence[str]) -> tuple[str, ...]:
     """Return the nodes by the names that a launcher there knows; raise BadInputError for an IPv6 address."""
     names = tuple(map(shell.launch_name, nodes)) if is_far(shell) else tuple(nodes)
     if wrong := next((name for name in names if ":" in name), ""):
-        said = f"launchers of MPI take no IPv6 address for a host's name: {wrong}"
-        raise BadInputError(said, hint="give the machine an IPv4 address or a host name as `reach`")
+        message = f"launchers of MPI take no IPv6 address for a host's name: {wrong}"
+        raise BadInputError(message, hint="give the machine an IPv4 address or a host name as `reach`")
     return names
 
 

@@ -25,15 +25,16 @@ def to_text(data: bytes, program: str) -> str:
         raise refuse(program, "it is not text: it holds a zero byte")
     if text and not text.endswith("\n"):
         last = text[text.rfind("\n") + 1 :]
-        said = f"this output of {program} may be cut off: its last line has no newline: {last[:60]!r}"
-        raise ForeignFileError(said, hint="copy the file again; if it is complete, end its last line: echo >> FILE")
+        message = f"this output of {program} may be cut off: its last line has no newline: {last[:60]!r}"
+        raise ForeignFileError(message, hint="copy the file again; if it is complete, end its last line: echo >> FILE")
     return "\n".join(map(str.rstrip, _ESCAPE.sub("", text).split("\n")))
 
 
 def refuse(program: str, why: str) -> ForeignFileError:
     """Return the error for output that is not what its reader knows."""
-    said = f"this is not complete output of {program} that nearmetal can read: {why}"
-    return ForeignFileError(said, hint="docs/reference/foreign-formats.md lists the versions and options that are read")
+    message = f"this is not complete output of {program} that nearmetal can read: {why}"
+    hint = "docs/reference/foreign-formats.md lists the versions and options that are read"
+    return ForeignFileError(message, hint=hint)
 
 
 def cut_short(why: str) -> str:

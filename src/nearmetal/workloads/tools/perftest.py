@@ -20,8 +20,8 @@ from nearmetal.process import Finished
 from nearmetal.reading import parse_json
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads import pairs
-from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
+from nearmetal.workloads.program_group import Command
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.lines import cut_short, positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Durations, FileCell, Foreign, Import, Tool, one_figure
@@ -214,9 +214,9 @@ class Perftest:
                 name = str(OutputName(self.kind, program, size, 0, pair.number))
                 commands.append(Command(pair.client.node, argv, name, step))
         node = every[0].client.node
-        said = shell.run([program, "--version"], node=node, check=False).text.strip()
-        facts: dict[str, Scalar] = {"perftest.version": said.removeprefix("Version: ")[:80] or "unknown"}
-        return pairs.launch_crew(shell, order, commands, facts, node=node)
+        printed = shell.run([program, "--version"], node=node, check=False).text.strip()
+        facts: dict[str, Scalar] = {"perftest.version": printed.removeprefix("Version: ")[:80] or "unknown"}
+        return pairs.launch_group(shell, order, commands, facts, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to the result that was asked for."""

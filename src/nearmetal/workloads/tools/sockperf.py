@@ -15,8 +15,8 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads import pairs
-from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import LATENCY
+from nearmetal.workloads.program_group import Command
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.tools.lines import positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import NO_SIZE, ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
@@ -107,7 +107,7 @@ _OPTIONS = ("seconds", "protocol")
 _FIRST_PORT = 11111
 _LEAST_BYTES = 14
 _LEAST_ROUND_TRIPS_PER_S = 10
-_SAID = "sockperf.said"
+_PRINTED = "sockperf.printed"
 
 
 class Sockperf:
@@ -142,11 +142,11 @@ class Sockperf:
                 log = f"{shell.scratch}/{node}/{name.replace('/', '-')}.csv"
                 argv = ["sockperf", "pp", "-i", pair.server.address, "-p", str(pair.port), *flags]
                 argv += ["-t", str(order.workload.number("seconds", 2)), "-m", str(size), "--full-log", log]
-                commands.append(Command(pair.client.node, tuple(argv), f"{_SAID}.{size}.{pair.number}", step))
+                commands.append(Command(pair.client.node, tuple(argv), f"{_PRINTED}.{size}.{pair.number}", step))
                 logs[name] = log
         version = shell.run(["sockperf", "--version"], node=node, check=False).text.splitlines()
         facts: dict[str, Scalar] = {"sockperf.version": version[0] if version else "unknown"}
-        return pairs.launch_crew(shell, order, commands, facts, node=node, files=logs)
+        return pairs.launch_group(shell, order, commands, facts, node=node, files=logs)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a summary, over TCP without a loss."""
@@ -172,7 +172,7 @@ class Sockperf:
 
 
 def _summaries(files: dict[str, bytes]) -> list[SockperfSummary]:
-    return [parse_summary(data) for name, data in sorted(files.items()) if name.startswith(_SAID)]
+    return [parse_summary(data) for name, data in sorted(files.items()) if name.startswith(_PRINTED)]
 
 
 def _samples(data: bytes) -> Spans:

@@ -1,8 +1,8 @@
-"""Programs on several nodes at the same time, started from one of them by a separate program, `crew_run`.
+"""Programs on several nodes at the same time, started from one of them by a separate program, `program_group_run`.
 
 A trial launches one program. Where a measurement takes several at once (N pairs that share a port) or several in a
 row (one a message size), that program is this one. Each argument after the options is a command as JSON; commands of
-one step run together, steps follow each other. What each prints becomes a file, and `crew.json` says when each ran.
+one step run together, steps follow each other. What each prints becomes a file, and `programs.json` says when each ran.
 Standard library only.
 """
 
@@ -17,14 +17,14 @@ from importlib.resources import files
 from nearmetal.errors import ForeignFileError, UnavailableError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.reading import parse_json
-from nearmetal.workloads.crew_run import LOG as LOG  # noqa: PLC0414 (the crew's log, which is read here)
+from nearmetal.workloads.program_group_run import LOG as LOG  # noqa: PLC0414 (the group's log, which is read here)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One program: its node, the file in the crew's folder that takes its output, the statuses that are no failure.
+    """One program: its node, the file in the group's folder that takes its output, the statuses that are no failure.
 
-    An empty node is the node on which the crew runs; it is started there without the agent.
+    An empty node is the node on which the group runs; it is started there without the agent.
     """
 
     node: str
@@ -42,7 +42,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """When one command ran (ns of the crew's own clock), and how it ended."""
+    """When one command ran (ns of the group's own clock), and how it ended."""
 
     stdout: str
     step: int
@@ -52,11 +52,11 @@ class CommandRun:
 
 
 def read_log(data: bytes) -> tuple[CommandRun, ...]:
-    """Read `crew.json`; raise ForeignFileError for anything else."""
+    """Read `programs.json`; raise ForeignFileError for anything else."""
     try:
         return tuple(CommandRun(**row) for row in parse_json(data))
     except (ValueError, TypeError) as error:
-        raise ForeignFileError(f"this is not the log of a crew: {error}") from error
+        raise ForeignFileError(f"this is not the log of a group of programs: {error}") from error
 
 
 def overlap(ran: Sequence[CommandRun]) -> float:
@@ -66,8 +66,8 @@ def overlap(ran: Sequence[CommandRun]) -> float:
     return max(0.0, together / whole) if whole > 0 else 1.0
 
 
-def crew_argv(shell: Shell, node: str, timeout_s: float, commands: Sequence[Command]) -> tuple[str, ...]:
-    """Put the crew on a node and return its command line; raise UnavailableError where the node has no Python."""
+def group_argv(shell: Shell, node: str, timeout_s: float, commands: Sequence[Command]) -> tuple[str, ...]:
+    """Put the group on a node and return its command line; raise UnavailableError where the node has no Python."""
     folder = f"{shell.scratch}/{node}"
     python = "python3" if is_far(shell) else sys.executable
     if is_far(shell) and not (found := shell.run([python, "-c", _NEW_ENOUGH], node=node, check=False)).ok:
@@ -75,9 +75,9 @@ def crew_argv(shell: Shell, node: str, timeout_s: float, commands: Sequence[Comm
             f"the machine of {node} has no Python 3.6 or newer, which starts the programs there: {found.complaint()}",
             hint="install its package python3",
         )
-    program = f"{folder}/crew_run.py"
+    program = f"{folder}/program_group_run.py"
     shell.run(["mkdir", "-p", folder], node=node)
-    shell.write(program, (files("nearmetal.workloads") / "crew_run.py").read_bytes(), node=node)
+    shell.write(program, (files("nearmetal.workloads") / "program_group_run.py").read_bytes(), node=node)
     return (python, program, shell.agent, folder, f"{timeout_s:g}", *(command.to_json() for command in commands))
 
 

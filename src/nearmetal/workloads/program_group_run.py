@@ -1,8 +1,8 @@
-"""The crew itself: `python3 crew_run.py AGENT FOLDER TIMEOUT_S COMMAND...`; commands of one step run at the same time.
+"""Runs a group of programs: `python3 program_group_run.py AGENT FOLDER TIMEOUT_S COMMAND...`, those of a step together.
 
-Each COMMAND is one of `crew.Command` as JSON; the first failure ends the crew with status 1. The file is copied to the
-node that runs it, where there may be no nearmetal and an older Python: it keeps to the standard library of Python 3.6
-and imports nothing of this package. Annotations are texts, because that Python has no `list[str]`.
+Each COMMAND is one of `program_group.Command` as JSON; the first failure ends the group with status 1. The file is
+copied to the node that runs it, where there may be no nearmetal and an older Python: it keeps to the standard library
+of Python 3.6 and imports nothing of this package. Annotations are texts, because that Python has no `list[str]`.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-LOG = "crew.json"
+LOG = "programs.json"
 _GRACE_S = 3.0
 _SHOWN_BYTES = 20_000
 _LAST_BYTES = 2_000
@@ -32,7 +32,7 @@ def _now_ns() -> int:
 
 
 def main(argv: "list[str]") -> int:
-    """Run a crew to its end."""
+    """Run a group to its end."""
     agent, folder, timeout_s, *texts = argv
     commands = [json.loads(text) for text in texts]
     ran: list[dict[str, object]] = []  # of a local variable, which no Python evaluates
@@ -41,7 +41,7 @@ def main(argv: "list[str]") -> int:
         with ThreadPoolExecutor(max_workers=len(together)) as pool:
             results = list(pool.map(lambda one: _run(agent, Path(folder), float(timeout_s), one), together))
         ran += [one for one, _ in results]
-        complaint = next((said for _, said in results if said), "")
+        complaint = next((failure for _, failure in results if failure), "")
         if complaint:
             sys.stderr.write(f"{complaint}\n")
             return 1
@@ -69,8 +69,8 @@ def _run(agent: str, folder: Path, timeout_s: float, command: "dict[str, Any]") 
     }
     (folder / command["stdout"]).write_bytes(out)
     if how or status not in command["accept"]:
-        said = (err + b"\n" + out[-_LAST_BYTES:]).decode(errors="replace").strip() or "it printed nothing"
-        return ran, f"on {node or 'its node'}: {how or f'{program[0]} ended with status {status}'}:\n  {said}"
+        printed = (err + b"\n" + out[-_LAST_BYTES:]).decode(errors="replace").strip() or "it printed nothing"
+        return ran, f"on {node or 'its node'}: {how or f'{program[0]} ended with status {status}'}:\n  {printed}"
     sys.stdout.buffer.write(out[-_SHOWN_BYTES:])
     return ran, ""
 
@@ -105,7 +105,7 @@ def _end(child: "subprocess.Popen[bytes]") -> "tuple[bytes, bytes]":
 
 
 def _end_all(signum: int, _: object) -> None:
-    """End all programs with the crew, as when its connection is gone: each has its own session."""
+    """End all programs with this one, as when its connection is gone: each has its own session."""
     _starting.acquire()  # for good: none begins any more. Programs are started by other threads than this
     for child in list(_children):
         with contextlib.suppress(ProcessLookupError):
