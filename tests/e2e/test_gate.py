@@ -204,6 +204,15 @@ def test_a_failing_path_does_not_pass(made: Callable[..., str], capsys: pytest.C
     assert "link is down" in printed
 
 
+def test_launches_too_short_for_a_figure_are_not_called_no_blocks(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, short = made("old"), made("short", change=("iterations = 60", "iterations = 4"))
+    assert gate(short, "--against", base, "--metric", "median", "--no-remeasure", "--format", "json") == 2
+    reasons = {one["reason"] for one in found(capsys)["cells"]}  # type: ignore[attr-defined]
+    assert reasons == {"no median: launches of the run have fewer than 6 samples"}
+
+
 def test_the_control_gives_the_noise_between_runs(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base = made("old")
     both = made("both", '"base_ns.tap" = 28000, "base_ns.veth" = 16000')

@@ -21,7 +21,7 @@ import pytest
 from fake_runs import list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
-from nearmetal.history import as_json, words
+from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series
@@ -142,6 +142,26 @@ def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     by_p99 = build_history(FourteenRuns(), Metric.P99)
     assert (len(by_p99.marked), by_p99.further) == (1, ())
     assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
+
+
+class RunsWithoutACell(FourteenRuns):
+    """The ninth run, the first under a new kernel, lacks the cell."""
+
+    def facts(self) -> dict[str, dict[str, str]]:
+        return {f"{number}": {"kernel.release": "6.8" if number >= 8 else "6.1"} for number in range(14)}
+
+    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+        return [one for one in super().cells(metric) if one[0] != "8"]
+
+
+def test_a_fact_that_changed_in_a_run_without_the_cell_changed_before_the_next() -> None:
+    history = build_history(RunsWithoutACell(), Metric.P99)
+    (series,) = history.marked
+    assert [series.points[change.index].run for change in series.changes] == [10]
+    ((_, run, _, _, why),) = words.changes(history).rows
+    assert (run, why) == ("10", "kernel.release: 6.1 -> 6.8")
+    assert [history.changed(series, index) for index in (7, 8, 9)] == [(), ("kernel.release: 6.1 -> 6.8",), ()]
+    assert "kernel.release: 6.1 -&gt; 6.8" in str(as_html.chart(history, series))
 
 
 class TwoWindowRuns(FourteenRuns):

@@ -71,6 +71,21 @@ def test_an_application_is_three_comparisons() -> None:
     assert more == one + 3
 
 
+@pytest.mark.parametrize(
+    ("workload", "comparisons"),
+    [
+        ('kind = "nuttcp"', 1),
+        ('kind = "nuttcp"\nplacement = [0, 1, 0, 1, 0, 1]', 4),  # a cell a pair, and their sum
+        ('kind = "nuttcp"\nplacement = [0, 1, 0, 1]\nsizes = [8, 64]', 6),
+        ('kind = "fabric"\nplacement = [0, 1, 2, 3]', 2),
+        ('kind = "command"\noptions = { argv = ["true"] }', 1),
+    ],
+)
+def test_a_plan_counts_the_cells_of_pairs_and_fabrics(workload: str, comparisons: int) -> None:
+    text = GOOD[: GOOD.index("[[workload]]")] + f'[[workload]]\nname = "latency"\n{workload}\n'
+    assert resolution(parse_study(text, "t")).comparisons == comparisons
+
+
 def test_more_comparisons_resolve_less() -> None:
     one = resolution(parse_study(GOOD.replace('[8, "1 KiB"]', "[8]"), "t"))
     two = resolution(parse_study(GOOD, "t"))

@@ -155,6 +155,8 @@ def test_the_number_of_ranks_can_be_set_by_an_option(tmp_path: Path, monkeypatch
     weak, strong = output_of("--ranks", "8", "--scaling", "weak"), output_of("--ranks", "8", "--scaling", "strong")
     assert "the trace has 4 ranks, not 8: the program is assumed to make as many iterations" in weak.replace("\n", " ")
     assert ('"compute": 300000.0' in weak, '"compute": 150000.0' in strong) == (True, True)
+    with pytest.raises(BadInputError, match="the trace has 1 rank, not 2"):
+        scaled([replace(traced(4, ring), ranks=1)], 2, None)
     for argv, why in (
         (("--ranks", "8"), "the trace has 4 ranks, not 8"),
         (("--scaling", "weak"), "--scaling has no effect on a trace of 4 ranks"),

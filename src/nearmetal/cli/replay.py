@@ -65,7 +65,7 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
         raise BadInputError(said, hint=hint)
     if ranks is None or traced == [ranks]:
         if scaling:
-            said = f"--scaling has no effect on a trace of {traced[0]} ranks"
+            said = f"--scaling has no effect on a trace of {counted(traced[0], 'rank')}"
             raise BadInputError(said, hint="give their number with --ranks")
         return schedules
     if scaling:
@@ -74,10 +74,15 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
         few, many = ([one for one in schedules if one.ranks == count] for count in traced)
         return scale_on(few, many, ranks)
     raise BadInputError(
-        f"the trace has {', '.join(map(str, traced))} ranks, not {ranks}",
+        f"the trace has {_ranks(traced)}, not {ranks}",
         hint="say how its compute time scales: --scaling strong (divided among the ranks) or weak (the same on each); "
         "or give traces of two smaller numbers of ranks",
     )
+
+
+def _ranks(traced: Sequence[int]) -> str:
+    """Return how many ranks traces have: `1 rank`, `2, 4 ranks`."""
+    return counted(traced[0], "rank") if len(traced) == 1 else f"{', '.join(map(str, traced))} ranks"
 
 
 def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFile:

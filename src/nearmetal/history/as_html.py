@@ -139,11 +139,11 @@ def chart(history: History, one: Series) -> Markup:
     parts = [
         x_axis(_FRAME, placed(ticks), "run"),
         y_axis(_FRAME, y, f"{one.shown.name}, {one.shown.unit}"),
-        *_machines(history, points, at, step),
+        *_machines(history, one, at, step),
         *_segments(one, at, step, y),
     ]
-    for x, point in zip(at, points, strict=True):
-        tip = _tip(history, one, point)
+    for index, (x, point) in enumerate(zip(at, points, strict=True)):
+        tip = _tip(history, one, index)
         if point.level.interval:
             ends = (y(point.level.interval.low), y(min(point.level.interval.high, y.high)))
             parts.append(element("line", class_="series c0 whisker", x1=x, x2=x, y1=ends[0], y2=ends[1]))
@@ -161,14 +161,14 @@ def _reach(points: Sequence[Point]) -> tuple[float, float]:
     return max(min([low, *ends]), low - room, 0.0), min(max([high, *ends]), high + room)
 
 
-def _machines(history: History, points: Sequence[Point], at: Sequence[float], step: float) -> list[Markup]:
+def _machines(history: History, one: Series, at: Sequence[float], step: float) -> list[Markup]:
     """Return a broken line before each run that was measured with something else than the one before it."""
     lines = []
-    for x, point in zip(at[1:], points[1:], strict=True):
-        changed = history.runs[point.run - 1].changed
+    for index, point in enumerate(one.points[1:], 1):
+        changed = history.changed(one, index)
         if changed:
             tip = element("title", f"run {point.run}: {'; '.join(changed)}")
-            where = x - step / 2
+            where = at[index] - step / 2
             lines.append(element("line", tip, class_="machine", x1=where, x2=where, y1=_FRAME.top, y2=_FRAME.bottom))
     return lines
 
@@ -187,11 +187,12 @@ def _segments(one: Series, at: Sequence[float], step: float, y: Scale) -> list[M
     return drawn
 
 
-def _tip(history: History, one: Series, point: Point) -> str:
+def _tip(history: History, one: Series, index: int) -> str:
+    point = one.points[index]
     run = history.runs[point.run - 1]
     interval = point.level.interval
     span = f" [{words.span(interval.low, interval.high)}]" if interval else ""
-    facts = "".join(f"\n{change}" for change in run.changed)
+    facts = "".join(f"\n{change}" for change in history.changed(one, index))
     return (
         f"run {run.number}, {run.entry.created_utc}: {words.figure(point.level.value)}{span} {one.shown.unit}, "
         f"n = {words.counts(point.blocks, point.occasions)}{facts}"

@@ -94,3 +94,11 @@ class History:
     def marked(self) -> tuple[Series, ...]:
         """Return the series in which a change was found."""
         return tuple(one for one in self.series if one.changes)
+
+    def changed(self, one: Series, index: int) -> tuple[str, ...]:
+        """Return which facts changed with a point of a series: since its point before, in runs without it, too."""
+        run = one.points[index].run
+        first = one.points[index - 1].run + 1 if index else run
+        own = (one.study_name, one.host_kind)
+        passed = (run for run in self.runs[first - 1 : run] if (run.entry.study_name, run.entry.host_kind) == own)
+        return tuple(dict.fromkeys(change for run in passed for change in run.changed))

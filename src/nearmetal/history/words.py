@@ -50,8 +50,7 @@ def sparkline(history: History, one: Series) -> str:
     missing = max(1.0, _LEAST_SPAN / (high / low)) ** 0.5
     low, high = low / missing, high * missing
     changed = {change.index for change in one.changes}
-    facts = {run.number for run in history.runs if run.changed}
-    others = {number for number, point in enumerate(one.points) if point.run in facts and number}
+    others = {number for number in range(1, count) if history.changed(one, number)}
     drawn = []
     for value, (a, b) in zip(values, pairwise(edges), strict=True):
         inside = set(range(a, b))
@@ -84,7 +83,7 @@ def changes(history: History) -> Table:
         for change in one.changes:
             run = history.runs[one.points[change.index].run - 1]
             moved = f"{shift(change.ratio)} {direction(one.shown, change.ratio)}"
-            why = "; ".join(run.changed) or "no fact changed with it"
+            why = "; ".join(history.changed(one, change.index)) or "no fact changed with it"
             rows.append((str(one.cell), f"{run.number}", run.entry.created_utc[:10], moved, why))
     return Table(
         "Changes of level",

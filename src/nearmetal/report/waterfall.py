@@ -131,7 +131,9 @@ def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: 
     """
     width = max(_NARROWEST, min(columns, _WIDTH))
     (of, lanes), *others = by_size(found, baseline)
-    title = f"Where one message of {of} spends its time: {len(lanes[0].of.trips)} traced round trips each"
+    trips = sorted({len(lane.of.trips) for lane in lanes[:_LANES]})
+    counts = f"{trips[0]} to {trips[-1]}" if len(trips) > 1 else f"{trips[0]}"
+    title = f"Where one message of {of} spends its time: {counts} traced round trips each"
     lines = [*_folded([title], width), "", *_folded(sentences(lanes)[:_LANES], width), "", *_bars(lanes, width), ""]
     last = []
     if len(lanes) > _LANES:

@@ -14,7 +14,7 @@ from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, R
 from nearmetal.results.series import CellId, RunSeries, read_series
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
-from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.stats.summary import HEADLINE, LEAST_SPREAD, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.changes import differing_fields
@@ -292,6 +292,10 @@ def _why_nothing(pair: RunPair, run: RunSeries, cell: CellId) -> str:
     refused = ours.refused or base.refused
     if refused:
         return f"no figure: {refused}"
+    short = [name for name, one in (("run", ours), ("base", base)) if not one.ns]
+    if short:
+        whose = "both runs" if len(short) == 2 else f"the {short[0]}"
+        return f"no {pair.metric}: launches of {whose} have fewer than {LEAST_SPREAD} samples"
     in_run, in_base = _counted(run, len(ours.ns)), _counted(pair.base, len(base.ns))
     return f"{in_run} in the run and {in_base} in the base are not enough for an interval"
 

@@ -121,19 +121,22 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
         "per trial",
         _sum_of(r"rdma\..+_(err|errors|discards|sequence|request)"),
     ),
-    ("retransmits, by the tool's own count", "per trial", _sum_of(r"tool\.retransmits")),
-    ("datagrams lost, by the tool's own count", "per trial", _sum_of(r"tool\.lost_datagrams")),
-    ("fairness between pairs (Jain's index)", "millionths", _sum_of(r"tool\.fairness_ppm")),
-    ("sum of all pairs against the line rate", "millionths", _sum_of(r"tool\.line_rate_ppm")),
     ("CPU time in interrupts and softirqs", "ticks per trial", _sum_of(r"cpu\.(irq|softirq)")),
     ("CPU time stolen by a hypervisor", "ticks per trial", _sum_of(r"cpu\.steal")),
+)
+_OF_A_TOOL = (
+    ("retransmits, by the tool's own count", "per trial", "tool.retransmits"),
+    ("datagrams lost, by the tool's own count", "per trial", "tool.lost_datagrams"),
+    ("fairness between pairs (Jain's index)", "millionths", "tool.fairness_ppm"),
+    ("sum of all pairs against the line rate", "millionths", "tool.line_rate_ppm"),
 )
 
 
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
     """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
 
-    Those of an iteration stand apart for each setting, too: knobs change them.
+    Those of an iteration stand apart for each setting, too: knobs change them. What a tool counts itself is the median
+    over the trials of each workload that has it: in another's it is not 0, but unknown.
 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
@@ -159,6 +162,15 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         FactRow(name, unit, tuple(_median_of(mine, count, lambda _: 1) for mine in by_path.values()))
         for name, unit, count in _PER_TRIAL
     ]
+    rows += [
+        FactRow(
+            name,
+            unit + (f" of {workload}" if len(workloads) > 1 else ""),
+            tuple(_median_told(mine, workload, key) for mine in by_path.values()),
+        )
+        for workload in sorted(workloads)
+        for name, unit, key in _OF_A_TOOL
+    ]
     return tuple(row for row in rows if any(row.values))
 
 
@@ -172,6 +184,13 @@ def _median_of(
     """Return the median over trials, None where no trial recorded counters."""
     figures = [count(r.outcome.counters) / per(r) for r in records if r.outcome.counters and per(r)]
     return median(figures) if figures else None
+
+
+def _median_told(records: Sequence[TrialRecord], workload: str, key: str) -> float | None:
+    """Return the median over the trials of a workload that have a counter, None where none has."""
+    mine = (record for record in records if record.order.workload.label == workload)
+    told = [counters[key] for record in mine if key in (counters := record.outcome.counters)]
+    return median(told) if told else None
 
 
 _OF_THE_SAME = (".total", ".communication")

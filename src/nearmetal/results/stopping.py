@@ -13,6 +13,7 @@ from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
+from nearmetal.workloads.figures import of_pairs
 
 
 def criteria_of(study: Study) -> Criteria:
@@ -23,7 +24,8 @@ def criteria_of(study: Study) -> Criteria:
 def stopping_plan(study: Study) -> StoppingPlan:
     """Return the looks of this study; a path's verdicts over sizes, operations and settings share their error.
 
-    It counts sizes, and the cells of applications; what else gives several, such as pairs, is known once measured.
+    It counts sizes and all else that gives several cells: applications, fabrics and pairs. Pairs of a latency have no
+    sum, so they are one fewer.
     """
     return StoppingPlan(
         min_blocks=study.trials.min_blocks,
@@ -35,11 +37,14 @@ def stopping_plan(study: Study) -> StoppingPlan:
 
 
 def _cells(workload: WorkloadSpec) -> int:
-    return _OF_AN_APPLICATION if workload.kind == "application" else max(1, len(workload.sizes))
+    if workload.kind in _OF_A_LAUNCH:
+        return _OF_A_LAUNCH[workload.kind]
+    pairs = len(workload.placed) // 2 if of_pairs(workload.kind) else 1
+    return (pairs + 1 if pairs > 1 else 1) * max(1, len(workload.sizes))
 
 
-_OF_AN_APPLICATION = 3
-"""Its total, its iterations and its communication."""
+_OF_A_LAUNCH = {"application": 3, "fabric": 2}
+"""An application's total, its iterations and its communication; a fabric's latency and bandwidth."""
 
 
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:

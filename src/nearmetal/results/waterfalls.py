@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.order import PACE, TRACE_OPTION, Scalar
+from nearmetal.study.order import TRACE_OPTION, Scalar
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
 
@@ -67,8 +68,8 @@ class Waterfall:
 
 
 _Key = tuple[str, str, str, int]
-_MeasuredCell = tuple[str, int]
-"""An operation, and the longest pause before it (us)."""
+_MeasuredCell = tuple[str, str]
+"""An operation, and everything else of its workload that a trace beside it leaves as it is."""
 _Untraced = tuple[str, str, _MeasuredCell, int]
 
 
@@ -154,7 +155,13 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
 
 
 def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
-    return operation, int(str(record.order.workload.options.get(PACE, 0)))
+    workload = record.order.workload
+    options = {key: value for key, value in workload.options.items() if key not in _OTHERWISE_ALIKE}
+    return operation, json.dumps([options, workload.placement, workload.progress], sort_keys=True)
+
+
+_OTHERWISE_ALIKE = frozenset({TRACE_OPTION, "operation", "sizes", "iterations", "warmup"})
+"""Options that a workload may have of its own and still be the traced one without its trace."""
 
 
 def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Untraced]) -> dict[_Untraced, float]:

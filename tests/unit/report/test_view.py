@@ -266,6 +266,19 @@ def test_the_total_of_interrupts_is_the_kernels_own_sum(run: RunDir, view: View)
     assert 17 in rows["all interrupts"]
 
 
+def test_what_a_tool_counts_is_of_the_trials_that_have_it(run: RunDir, view: View) -> None:
+    """Fairness of streams beside latencies without any was the median of both: 0, or half of it."""
+    record = next(one for one in run.trials() if one.valid)
+    streams = replace(record.order.workload, label="streams")
+    told = {"tool.fairness_ppm": 990_000, "tool.lost_datagrams": 0}
+    outcome = replace(record.outcome, counters=record.outcome.counters | told)
+    records = [record, replace(record, order=replace(record.order, workload=streams), outcome=outcome)]
+    rows = {(row.name, row.unit): row.values for row in counter_rows(records, view.paths)}
+    at = [path.label for path in view.paths if not path.again].index(record.order.path.label)
+    assert rows["fairness between pairs (Jain's index)", "millionths of streams"][at] == 990_000
+    assert not [name for name, unit in rows if name.startswith("fairness") and "streams" not in unit]
+
+
 def test_facts_that_changed_during_the_run_keep_all_their_values(tmp_path: Path) -> None:
     """They change on every path alike, so no table of differences has them; only the last trial's value was shown."""
     clocks = ["tsc", "tsc", "hpet", "tsc"]

@@ -90,9 +90,21 @@ def test_means_exclude_what_comparisons_exclude(one: Waterfall) -> None:
     assert one.mean_ns == pytest.approx(one.untraced_ns, rel=0.05)  # the same samples, traced and not
 
 
-def test_an_untraced_workload_with_another_pace_is_not_a_reference(tmp_path: Path) -> None:
-    (found,) = waterfalls(_run(tmp_path / "run", {"pace_us": 500}))
+@pytest.mark.parametrize(("option", "value"), [("pace_us", 500), ("compute_us", 20), ("working_set", 1 << 20)])
+def test_an_untraced_workload_of_another_kind_is_not_a_reference(tmp_path: Path, option: str, value: int) -> None:
+    (found,) = waterfalls(_run(tmp_path / "run", {option: value}))
     assert found.untraced_ns is None
+
+
+def test_an_untraced_workload_with_other_counts_is_a_reference(tmp_path: Path) -> None:
+    (found,) = waterfalls(_run(tmp_path / "run", {"iterations": 500, "sizes": [8, 64], "operation": "latency"}))
+    assert found.untraced_ns is not None
+
+
+def test_paths_with_different_numbers_of_round_trips_are_not_said_to_have_as_many(one: Waterfall) -> None:
+    fewer = replace(one, path="native", trips=one.trips[:20])
+    assert "30 traced round trips each" in waterfall.as_text([one, one], "native", "a test")
+    assert "20 to 30 traced round trips each" in " ".join(waterfall.as_text([one, fewer], "native", "a test").split())
 
 
 def _two(one: Waterfall) -> list[Waterfall]:
