@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -125,3 +126,15 @@ def test_benjamini_hochberg_as_published() -> None:
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
          0.7590, 1.0000]  # fmt: skip
     assert (benjamini_hochberg(p) <= 0.05).tolist() == [True] * 4 + [False] * 11
+
+
+@pytest.mark.parametrize("high", [1, 2, 5])
+def test_the_p_value_of_tied_levels_is_that_of_all_their_orders(high: int) -> None:
+    """Levels of a coarse clock take a few values: the orders of runs that all differ made p too small for them."""
+    orders = [np.array([float(i in ones) for i in range(10)]) for ones in combinations(range(10), high)]
+    largest = [
+        max(abs(order[:k].mean() - order[k:].mean()) * (k * (10 - k)) ** 0.5 for k in range(3, 8)) for order in orders
+    ]
+    exact = [float(np.mean(np.array(largest) >= one - 1e-9)) for one in largest]
+    shown = [found.p_value for order in orders if (found := best_split(order))]
+    assert shown == pytest.approx(exact, abs=0.015)

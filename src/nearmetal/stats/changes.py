@@ -3,7 +3,8 @@
 One split of a series is sought by the largest standardized rank sum (Pettitt (1979), "A non-parametric approach to the
 change-point problem", Applied Statistics 28(2)): for each k, how far the ranks of the first k runs lie from what chance
 gives. Ranks make a single run that went wrong weigh no more than any largest value does. How large the largest is by
-chance follows from all orders of the runs being equally likely, so it is drawn by permutation, once for each length.
+chance follows from all orders of the runs being equally likely, so it is drawn by permutation, once for each set of
+ranks: ties have fewer orders.
 Further splits are sought on both sides of one that was found (binary segmentation: Vostrikova (1981), "Detecting
 disorder in multidimensional random processes", Soviet Math. Doklady 24).
 
@@ -68,7 +69,7 @@ def best_split(values: FloatArray) -> Split | None:
     if float(np.ptp(ranks)) == 0.0:
         return None
     largest = float(_statistics(ranks).max())
-    null = _null(n)
+    null = _null(tuple(np.sort(ranks[0]).tolist()))
     # Equal statistics differ by rounding: count those that are as large but for that.
     beyond = null.size - int(np.searchsorted(null, largest - 1e-9, side="left"))
     return Split(_place(values), (1 + beyond) / (1 + null.size))
@@ -99,14 +100,18 @@ def _statistics(ranks: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=512)
-def _null(n: int) -> FloatArray:
-    """Return the largest statistic of each of many random orders of n runs, ascending; the same in every process."""
+def _null(ranks: tuple[float, ...]) -> FloatArray:
+    """Return the largest statistic of each of many random orders of runs, ascending; the same in every process.
+
+    `ranks` are ascending: runs that tie have other orders than runs that do not.
+    """
+    n = len(ranks)
     rng = np.random.default_rng([n, PERMUTATIONS])
     found = []
     rows = max(1, _AT_ONCE // n)
     for start in range(0, PERMUTATIONS, rows):
         count = min(rows, PERMUTATIONS - start)
-        orders = rng.permuted(np.tile(np.arange(1.0, n + 1.0), (count, 1)), axis=1)
+        orders = rng.permuted(np.tile(ranks, (count, 1)), axis=1)
         found.append(_statistics(orders).max(axis=1))
     return np.sort(np.concatenate(found))
 
