@@ -218,7 +218,7 @@ class Engine {
     void add_core_group(std::uint32_t cores);
     void share_fairly(const std::vector<std::uint32_t> &ranks);
     void preempt_waiting(const CoreGroup &group);
-    void split_by_domain(const std::vector<std::uint32_t> &ranks);
+    void split_by_domain(const std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
     // How long work of `time` takes a rank, which may share its core with ranks of other domains.
     [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
         Ps own = 0;

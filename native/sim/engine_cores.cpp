@@ -12,6 +12,7 @@ namespace nearmetal {
 
 namespace {
 constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
+constexpr double kDraws = 4294967296.0;        // different random numbers
 } // namespace
 
 // Assign the ranks of each computer to its cores, where ranks outnumber cores.
@@ -41,7 +42,7 @@ void Engine::assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draw
         std::swap(ranks[i - 1], ranks[draw(0, draws, kPlacementPurpose) % i]);
     if (machine_->share_by_domain && count > cores) {
         if (count % cores == 0)
-            split_by_domain(ranks);
+            split_by_domain(ranks, draws);
         else
             share_fairly(ranks);
         return;
@@ -63,12 +64,17 @@ void Engine::add_core_group(std::uint32_t cores) {
 // A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
 // domains. A rank that polls uses its domain's share up. With equally many ranks on each core there is nothing to
 // balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
-// times slower as there are.
-void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
+// times slower as there are. Nor does it balance one rank too many: in some replicas a core has one, at the expense of
+// another.
+void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks, std::uint32_t &draws) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> core group
-    std::vector<std::uint32_t> domains(machine_->cores);
+    std::vector<std::uint32_t> domains(machine_->cores), at_core(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        at_core[i] = static_cast<std::uint32_t>(i % machine_->cores);
+    if (machine_->cores > 1 && draw(0, draws, kPlacementPurpose) < machine_->uneven_share * kDraws)
+        at_core[0] = 1;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-        const auto at = static_cast<std::uint32_t>(i % machine_->cores);
+        const std::uint32_t at = at_core[i];
         const auto [found, is_new] =
             own.try_emplace({at, places_[ranks[i]].domain}, static_cast<std::uint32_t>(core_groups_.size()));
         if (is_new) {
@@ -78,7 +84,7 @@ void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
         shares_[ranks[i]].core = core_groups_[found->second].first;
     }
     for (std::size_t i = 0; i < ranks.size(); ++i)
-        shares_[ranks[i]].slow = domains[i % machine_->cores];
+        shares_[ranks[i]].slow = domains[at_core[i]];
 }
 
 // Where ranks cannot be divided evenly the kernel balances: every domain gets an even share of all cores, but no more

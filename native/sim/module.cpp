@@ -270,6 +270,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("cores", &Machine::cores)
         .def_rw("one_computer", &Machine::one_computer)
         .def_rw("share_by_domain", &Machine::share_by_domain)
+        .def_rw("uneven_share", &Machine::uneven_share)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
         .def_rw("lead_ps", &Machine::lead_ps)

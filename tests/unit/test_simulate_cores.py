@@ -24,7 +24,7 @@ from nearmetal.predict.trace import (
 from .simulated import MACHINE, US, computing, path, program, recv, run_ns, send
 
 
-def shared(cores: int, **rest: int) -> Machine:
+def shared(cores: int, **rest: float) -> Machine:
     given = Cores(cores, one_computer=True, slice_ps=4000 * US, switch_ps=2 * US)
     return replace(MACHINE, cores=replace(given, **rest))  # type: ignore[arg-type]
 
@@ -150,6 +150,20 @@ def test_ranks_whose_slices_end_together_all_wait_in_turn(ranks: int, cores: int
     """Two ranks alternated on one core and the others never waited: five on four took 152 ms instead of 125."""
     found = run_ns(computing(*[100] * ranks), shared(cores))
     assert found / 1e6 <= 100 * ranks / cores + 4.2  # a slice, and the time of the switches
+
+
+def test_launches_in_which_one_core_has_a_rank_too_many_take_longer() -> None:
+    """Four namespaces on two cores: 10 ms become 20 where two share a core, and 30 where three do."""
+
+    def took_ns(share: float) -> list[int]:
+        machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=share)
+        return simulate(computing(10, 10, 10, 10), machine, Placement.block(4, 1), replicas=400).makespan_ns.tolist()
+
+    assert set(took_ns(0.0)) == {20_000_000}
+    assert set(took_ns(1.0)) == {30_000_000}
+    mixed = took_ns(0.45)
+    assert set(mixed) == {20_000_000, 30_000_000}
+    assert mixed.count(30_000_000) / 400 == pytest.approx(0.45, abs=0.05)
 
 
 def test_a_node_with_few_ranks_leaves_its_spare_share_to_the_others() -> None:

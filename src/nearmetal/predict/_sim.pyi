@@ -58,6 +58,7 @@ class Machine:
     cores: int
     one_computer: bool
     share_by_domain: bool
+    uneven_share: float
     slice_ps: int
     switch_ps: int
     lead_ps: int

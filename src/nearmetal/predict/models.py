@@ -219,6 +219,7 @@ class Cores:
     that waits gives way at once, and the other looks after its messages `switch_ps` later. `shared_by_node`: a core is
     shared evenly between nodes, and a node whose ranks only poll uses its share up. `lead_ps`: of two ranks on a single
     core the one that waits polls first what the other has used of it beyond that much more; None: it gives way.
+    `uneven_share`: of launches of which one core serves a rank more than another could take from it (`shared_by_node`).
     """
 
     count: int
@@ -227,10 +228,13 @@ class Cores:
     slice_ps: int = 4_000_000_000
     switch_ps: int = 3_000_000
     lead_ps: int | None = None
+    uneven_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise BadInputError(f"a computer with {self.count} cores")
+        if not 0 <= self.uneven_share <= 1:
+            raise BadInputError(f"{self.uneven_share} of launches cannot be uneven")
 
 
 MpiName = Literal["openmpi", "mpich"]
