@@ -30,7 +30,7 @@ from nearmetal.predict.validate import (
     measured_launches,
     oracle_error,
     orders,
-    p99_iteration_ns,
+    p99_iterations_ns,
     timed_part_ns,
 )
 from nearmetal.report.prediction_json import CaseJson, ValidationFile, errors_by_class, read, save
@@ -203,25 +203,23 @@ def test_pcontrol_levels_with_another_meaning_are_not_iterations(rows: list[tupl
     """They ended in a traceback, or in iterations of negative duration."""
     marks = np.array(rows)
     found = replace(simulate(ping(8), MACHINE, Placement.block(2, 1)), marks=(marks,))
-    assert p99_iteration_ns(found) is None
+    assert p99_iterations_ns(found) is None
     with pytest.raises(BadInputError, match="does not mark iterations"):
         timed_part_ns(marks)
     beside = np.array([(0, 1001, 0), (0, 1002, 5000), (1, 7, 1)])  # a rank that uses only another level
-    assert p99_iteration_ns(replace(found, marks=(beside,))) == 5
+    assert p99_iterations_ns(replace(found, marks=(beside,))) == [5]
 
 
-def test_the_p99_is_the_same_median_that_case_errors_refer_to() -> None:
-    """One of eight replays is slow: with pooling its iterations were the p99 of all, 1.6 times that median."""
+def test_the_p99_is_that_of_each_replayed_launch() -> None:
+    """One of eight replays is slow: with pooling its iterations were the p99 of all."""
     begins = np.arange(20) * 10_000_000
     marks = tuple(
         np.array([row for at in begins for row in ((0, 1001, at), (0, 1002, at + 1000 * ns))])
         for ns in (2500, *[1000] * 7)
     )
     found = replace(simulate(ping(8), MACHINE, Placement.block(2, 1), replicas=8), marks=marks)
-    low, high = np.quantile([2500, 1000], (0.05, 0.95))
-    assert p99_iteration_ns(found) == pytest.approx(math.sqrt(low * high))
-    assert p99_iteration_ns(replace(found, marks=marks[:1])) == pytest.approx(2500)
-    assert p99_iteration_ns(replace(found, marks=())) is None
+    assert p99_iterations_ns(found) == pytest.approx([2500, *[1000] * 7])
+    assert p99_iterations_ns(replace(found, marks=())) is None
 
 
 def test_an_oracle_is_no_better_than_the_agreement_of_launches() -> None:
@@ -378,7 +376,7 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     save(kept, ValidationFile, file.program, file.model, cases=file.cases)
     few = " ".join(output_of(*on, "--errors", str(kept), "--decide").split())
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
-    assert "of validated pairs of paths (own cores) were 0.83 to 1.13 times" in few  # from the shipped pairs
+    assert "of validated pairs of paths (own cores) were 0.83 to 1.16 times" in few  # from the shipped pairs
     ratios = {case.path: math.exp(case.error) for case in file.cases}
     with pytest.raises(BadInputError, match=r"hold the same case of bridge / .*, which would then count twice"):
         output_of(

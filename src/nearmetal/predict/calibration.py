@@ -39,7 +39,7 @@ _FILE = "validated.csv"
 
 @dataclass(frozen=True, slots=True)
 class ValidatedCase:
-    """An application on a path, held out: medians of its run time and of the 99th percentile of its iterations, ms."""
+    """An application on a path, held out: medians of its launches' run times and 99th percentiles of iterations, ms."""
 
     case_class: str
     application: str
@@ -51,8 +51,7 @@ class ValidatedCase:
     measured_ms: float
     predicted_ms: float
     p99_measured_ms: float
-    p99_low_ms: float
-    p99_high_ms: float
+    p99_predicted_ms: float
 
     @property
     def run_error(self) -> float:
@@ -61,8 +60,8 @@ class ValidatedCase:
 
     @property
     def p99_error(self) -> float:
-        """Return log(measured / middle of the predicted interval) of the 99th percentile of iterations."""
-        return math.log(self.p99_measured_ms / math.sqrt(self.p99_low_ms * self.p99_high_ms))
+        """Return log(measured / predicted) of the 99th percentile of a launch's iterations."""
+        return math.log(self.p99_measured_ms / self.p99_predicted_ms)
 
     @property
     def job(self) -> tuple[str, str, int, str]:
@@ -82,12 +81,12 @@ class Errors:
         n, below = len(self.logs), self._outside()
         return (math.exp(self.logs[below - 1]), math.exp(self.logs[n - below])) if below >= 1 else None
 
-    def interval(self, makespan_ns: NDArray[np.int64]) -> tuple[float, float] | None:
+    def interval(self, replayed_ns: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, float] | None:
         """Return where LEVEL of launches are expected, ns: every replayed launch with every error."""
         if self._outside() < 1:
             return None
         below = (self._outside() - 1) / (len(self.logs) - 1)
-        both = np.add.outer(np.log(np.maximum(makespan_ns, 1)), np.array(self.logs)).ravel()
+        both = np.add.outer(np.log(np.maximum(replayed_ns, 1)), np.array(self.logs)).ravel()
         low, high = np.quantile(both, (below, 1 - below))
         return float(np.exp(low)), float(np.exp(high))
 

@@ -23,7 +23,7 @@ from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.models import BARE_METAL, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction
-from nearmetal.predict.validate import p99_iteration_ns
+from nearmetal.predict.validate import p99_iterations_ns
 
 AS_FOUND = "as-found"
 """The setting that sets nothing."""
@@ -42,8 +42,8 @@ CHEAPEST_FIRST = (
 class AnswerRow:
     """One line of an answer: a machine, its run times, its interval (ns), its ratio to bare metal, and its doubts.
 
-    `chance` is the probability of staying within the loss that was asked for. `p99_ns` is the 99th percentile of
-    iterations and where it is expected, for programs that mark them.
+    `chance` is the probability of staying within the loss that was asked for. `p99_ns` is the 99th percentile of a
+    launch's iterations, the median of those replayed, and where it is expected, for programs that mark them.
     """
 
     named: NamedMachine
@@ -134,10 +134,8 @@ def compare(
 
 
 def _p99(found: Prediction, errors: Errors) -> tuple[float, tuple[float, float] | None] | None:
-    middle, span = p99_iteration_ns(found), errors.span()
-    if middle is None:
-        return None
-    return middle, (middle * span[0], middle * span[1]) if span else None
+    launches_ns = p99_iterations_ns(found)
+    return None if launches_ns is None else (float(np.median(launches_ns)), errors.interval(launches_ns))
 
 
 def _bare(

@@ -215,7 +215,7 @@ def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
         said += (
             "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted in "
         )
-        said += "the lab, and 11 % less to 76 % more in namespaces"
+        said += "the lab, and 13 % less to 76 % more in namespaces"
         return [Doubt(said, "compare it with launches of a program of yours: --validate RUN", 1.0)]
     if cores is not None or not named.host or ranks == 1:
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,8 +34,7 @@ MARKS = ((1001, 1002), (3, 4))
 """Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
 MOST_MARKS = 10_000_000
 """Iterations of all ranks and replicas that are kept for their 99th percentile: 480 MB."""
-VALIDATED_LAUNCHES = 4
-"""Launches of a validated case, whose iterations were pooled for their 99th percentile."""
+P99 = 0.99
 KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
@@ -99,7 +97,7 @@ class Validated:
     parts_ns: Mapping[str, float] = field(default_factory=dict)
     """What is predicted with one part as it was measured beside the launches, by `PARTS`; those that were measured."""
     predicted_p99_ns: float | None = None
-    """The 99th percentile of its iterations (`p99_iteration_ns`), of an application."""
+    """Of an application, the 99th percentile of a launch's iterations: the median of the replays."""
 
     @property
     def measured_ns(self) -> float:
@@ -159,7 +157,7 @@ def _p99_ns(run: RunDir, record: TrialRecord) -> float:
     """Return the 99th percentile of the iterations of an application, each the slowest rank's."""
     total = next(cell for cell in record.cells if cell.operation.endswith(".total"))
     iterations = next(cell for cell in record.cells if cell.operation == total.operation.removesuffix(".total"))
-    return float(np.quantile(run.values(record, iterations), 0.99))
+    return float(np.quantile(run.values(record, iterations), P99))
 
 
 def _program(run: RunDir, record: TrialRecord) -> tuple[tuple[str, ...], bool]:
@@ -287,24 +285,11 @@ def marks_iterations(schedule: Schedule, replicas: int) -> bool:
     return 0 < marks * replicas <= MOST_MARKS
 
 
-def p99_span_ns(iterations: Sequence[Times], together: int) -> tuple[float, float]:
-    """Return where 90 % of the 99th percentiles are, each that of the iterations of so many replicas in a row."""
-    first = range(0, max(1, len(iterations) - together + 1), together)
-    found = [float(np.quantile(np.concatenate(iterations[at : at + together]), 0.99)) for at in first]
-    low, high = np.quantile(found, (0.05, 0.95))
-    return float(low), float(high)
-
-
-def p99_iteration_ns(found: Prediction) -> float | None:
-    """Return the 99th percentile of iterations; None where no marks were kept, or they are no iterations.
-
-    The middle that the errors of validated cases are to: that of all replicas at once would be another, by half and
-    more where few replicas have slow iterations.
-    """
+def p99_iterations_ns(found: Prediction) -> Times | None:
+    """Return each replayed launch's 99th percentile of iterations; None without marks, or if they are no iterations."""
     if not found.marks or any(_iterations_ps(marks) is None for marks in found.marks):
         return None
-    low, high = p99_span_ns([timed_part_ns(marks)[1] for marks in found.marks], VALIDATED_LAUNCHES)
-    return math.sqrt(low * high)
+    return np.array([np.quantile(timed_part_ns(marks)[1], P99) for marks in found.marks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +310,7 @@ class Replays:
         case_class = class_of(named, placement)
         found = self._found(schedules, named, launches, placement)
         times = _times(found, launches)
-        interval = errors_of(self.model.validated or run_errors(), case_class).interval(times.astype(np.int64))
+        interval = errors_of(self.model.validated or run_errors(), case_class).interval(times)
         instead = {
             "computing": (self.parts.computing.get(launches.key), named),
             "messages": (schedules, self.parts.messages.get(launches.key)),
@@ -335,8 +320,9 @@ class Replays:
             for part, (its_schedules, its_path) in instead.items()
             if its_schedules and its_path
         }
-        told = (interval, case_class, oracle_error(launches.ns), parts_ns, p99_iteration_ns(found))
-        return Validated(launches, float(np.median(times)), *told)
+        p99_ns = p99_iterations_ns(found)
+        told = (interval, case_class, oracle_error(launches.ns), parts_ns)
+        return Validated(launches, float(np.median(times)), *told, None if p99_ns is None else float(np.median(p99_ns)))
 
     def _found(
         self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches, placement: Placement
