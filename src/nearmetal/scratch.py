@@ -70,7 +70,10 @@ class Folder:
     def size_bytes(self) -> int:
         """Return what its files take; what vanishes meanwhile counts nothing, nor does what is mounted in it."""
         mounted = {str(point) for point in self.mounts()}
-        total = 0 if self.path.is_dir() else self.path.lstat().st_size
+        total = 0
+        if not self.path.is_dir():
+            with contextlib.suppress(OSError):
+                total = self.path.lstat().st_size
         for root, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if str(Path(root, name)) not in mounted]
             for name in names:

@@ -25,7 +25,7 @@ from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series
-from nearmetal.history.view import build_history
+from nearmetal.history.view import _changed, build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, Metric
 from nearmetal.results.shown import DisplayScale
@@ -181,6 +181,13 @@ def test_another_window_size_is_not_a_change_of_bandwidth() -> None:
     (series,) = (found := build_history(TwoWindowRuns(), Metric.MEAN)).series
     assert [round(point.level.value, 1) for point in series.points[:2] + series.points[8:10]] == [8.0, 8.0, 8.0, 8.0]
     assert found.marked == ()
+
+
+def test_an_edited_study_is_called_so_and_not_by_its_sums() -> None:
+    first = RunEntry("study", "0" * 64, "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "a", "/a", 1, 3)
+    second = dataclasses.replace(first, run_id="b", study_sha256="1" * 64, nearmetal_version="1")
+    assert _changed(first, second, {}) == ("study: edited", "nearmetal: 0 -> 1")
+    assert _changed(first, dataclasses.replace(first, run_id="c"), {}) == ()
 
 
 def test_a_long_series_is_drawn_completely() -> None:

@@ -86,9 +86,9 @@ def _measured(
     if earlier:
         check_nodes(len(order.workload.placement), earlier)
     check_path(spec.host.kind, next(path for path in spec.path if path.name == order.path.label))
+    RunDir.refuse_used(root := out or default_root(f"{spec.name}-fabric"))
     with contextlib.closing(open_host(spec, warn)) as host:
         rehearse(spec.name, [order], host, warn)
-        root = out or default_root(f"{spec.name}-fabric")
         with RunDir.create(root, info_of(spec, text, host), text, of_fabric=True) as run:
             measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))
     return root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.report import as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
-from nearmetal.run.adopt import adopt
+from nearmetal.run.adopt import AdoptedFile, adopt
 from nearmetal.run.begin import default_root
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import counted
@@ -39,11 +40,26 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
         values = sum(cell.ns.shape[1] for cell in found.cells)
         what = f"{counted(len(found.cells), 'cell')}, {counted(values, 'value')}"
         program = f"{found.program} {found.version}".strip()
-        console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}")
-        for lack in found.lacks:
-            console.print(f"  {lack}")
+        console.print(f"{one.file}: {program}, {one.label}, block {one.block + 1}: {what}")
+    for lack, whose in _lacks(adopted):
+        console.print(f"  {lack} ({whose})")
     as_table.render(build_view(RunDir.open(root), allow_mixed=allow_mixed, distributions=False), Console())
     click.echo(f"run: {root}")
+
+
+def _lacks(adopted: Sequence[AdoptedFile]) -> Iterator[tuple[str, str]]:
+    """Yield each thing that files lack once, and which of them do."""
+    lacking: dict[str, list[str]] = {}
+    for one in adopted:
+        for lack in one.found.lacks:
+            lacking.setdefault(lack, []).append(one.file)
+    for lack, files in lacking.items():
+        if len(files) == 1:
+            yield lack, files[0]
+        elif len(files) == len(adopted):
+            yield lack, f"all {len(files)} launches"
+        else:
+            yield lack, f"{len(files)} launches, {files[0]} the first"
 
 
 def _labelled(argument: str) -> tuple[str, Path]:

@@ -78,7 +78,8 @@ def _machines(text: str) -> tuple[NodeSpec, ...]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    """Return the words between commas or blanks: people type both."""
+    return tuple(text.replace(",", " ").split())
 
 
 def _asked(question: str, flag: str, **how: Any) -> Any:

@@ -163,11 +163,22 @@ def _run(argv: Sequence[str]) -> int:
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 
+_SAID = {
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+    "is not a valid float range": "is not a number",
+    "is not a valid float": "is not a number",
+}
+"""What is said for click's words about types."""
+
+
 def _usage(error: click.UsageError) -> str:
     """Return what to say of a command line that cannot be understood; the help itself where nothing was asked."""
     message = error.format_message()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return message
+    for clicks, ours in _SAID.items():
+        message = message.replace(clicks, ours)
     if error.ctx is None or "\nhint: " in message:
         return f"error: {message}"
     return f"error: {message}\nhint: {error.ctx.command_path} --help"

@@ -186,9 +186,11 @@ def _tell(path: Path, undone: RollbackResult) -> None:
 def _print_scripts(folder: Path) -> int:
     """Print the undo scripts next to the journals, newest session first."""
     found = survey(folder)
-    for path in dict.fromkeys(path for path, name, _ in found.waiting() if not name):
-        for script in undo_scripts(path):
-            click.echo(trusted_bytes(script).decode(), nl=False)
+    waiting = dict.fromkeys(path for path, name, _ in found.waiting() if not name)
+    for script in (one for path in waiting for one in undo_scripts(path)):
+        click.echo(trusted_bytes(script).decode(), nl=False)
+    if not waiting and not found.refused:
+        click.echo("nothing to restore, so there is no script", err=True)
     for _, error in found.refused:
         click.echo(error.render(), err=True)
     return ExitCode.FAILED if found.refused else ExitCode.OK

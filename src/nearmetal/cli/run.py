@@ -63,7 +63,10 @@ def command(
     Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
     occasion says nothing about another hour or another boot; with --occasions 3 it covers another occasion.
     """
-    if (study is None) == (resume is None):
+    if study and resume:
+        said = f"--resume continues the study that {resume} holds, so it takes none: {study}"
+        raise BadInputError(said, hint=command_line("run", "--resume", resume))
+    if not study and not resume:
         said = "name a study, or use --resume DIR to continue a run"
         raise BadInputError(said, hint="nearmetal run paths; `nearmetal studies` lists more")
     offer_rollback()

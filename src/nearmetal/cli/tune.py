@@ -77,8 +77,8 @@ def _started(
     spec, text = read_study(study)
     tune = _checked(spec, str(study))
     place = _place(tune, out)
+    SearchDir.refuse_used(root := root or default_root(f"{spec.name}-tune"))
     host = opened.enter_context(closing(open_host(spec, warn, settle_far)))
-    root = root or default_root(f"{spec.name}-tune")
     kept = opened.enter_context(SearchDir.create(root, info_of(spec, text, host), text))
     kept.keep_out(place)
     return spec, tune, host, kept

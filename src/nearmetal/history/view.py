@@ -115,12 +115,11 @@ def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[Lis
 
 
 def _changed(before: RunEntry, after: RunEntry, facts: dict[str, dict[str, str]]) -> tuple[str, ...]:
-    old, new = (
-        facts.get(entry.run_id, {}) | {"study": entry.study_sha256[:12], "nearmetal": entry.nearmetal_version}
-        for entry in (before, after)
-    )
+    old, new = (facts.get(entry.run_id, {}) | {"nearmetal": entry.nearmetal_version} for entry in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
-    return tuple(f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names)
+    edited = ["study: edited"] if before.study_sha256 != after.study_sha256 else []
+    others = [f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names]
+    return tuple(edited + others)
 
 
 def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:

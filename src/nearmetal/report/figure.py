@@ -80,7 +80,9 @@ def data(of: ChartKind) -> list[DataPoint]:
         if (one := cell.of(entry.label)) and (datum := _datum(of, cell, one))
     ]
     if not found:
-        raise BadInputError(f"the run has no {of.kind} of {of.group.workload}: {_why_nothing(of)}")
+        lone = of.kind == "cost" and len(of.view.shown_paths) == 1
+        hint = "`nearmetal plot RUN mean -o FILE` draws what it has" if lone else ""
+        raise BadInputError(f"the run has no {of.kind} of {of.group.workload}: {_why_nothing(of)}", hint=hint)
     return found
 
 

@@ -87,7 +87,7 @@ def _for_width(found: CellComparison, view: View) -> str:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
         missing = max(1, view.planned_blocks[0] - decisive.blocks)
-        return f"{_launches(missing, decisive, block_ns)}: not enough for an interval yet"
+        return f"{_launches(missing, decisive, block_ns)}, for a first interval"
     if decisive.launches:
         more = occasions_to_settle(decisive)
         return counted(more, "more occasion") if more else _CHANGING

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
 from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import Verdict
@@ -93,8 +94,8 @@ def p_value(p: float | None) -> str:
 def percent(share: float) -> str:
     """Return a share as a percentage with at most two significant digits; beyond 1000 times only that it is."""
     if share > _MOST_RATIO:
-        return f"over {100 * _MOST_RATIO} %"
-    text = f"{share * 100:.{decimals(share * 100, 2)}f}"
+        return f"over {100 * _MOST_RATIO:,} %"
+    text = f"{share * 100:,.{decimals(share * 100, 2)}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
@@ -229,6 +230,8 @@ def _why_no_floor(view: View) -> str:
     levels = [one.levels[HEADLINE] for cell in view.wholes for name in names if (one := cell.of(name))]
     if refused := next((level.refused for level in levels if level.refused), ""):
         return f"no mean of {view.baseline}: {refused}"
+    if view.host_kind == "import":
+        return f"imported files hold {view.baseline} under one name only"
     if all(cell.noise is None for cell in view.wholes):
         return f"no block in which {view.baseline} has a valid trial under both its names"
     return f"too few blocks of {view.baseline} under its two names"
@@ -276,20 +279,30 @@ def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
     if len(view.shown_paths) == 1 and not view.settings:
         return f"Figures are geometric means over blocks; there is no path but {view.baseline} to compare them with."
-    methods = sorted({str(c.headline.method) for _, _, c in view.compared()})
-    asked = view.criteria
-    by = " and ".join(methods) or "no method: nothing could be compared"
+    asked, by = view.criteria, _methods(view)
+    trimmed = "1 % trimmed at each end" + (" where the files hold samples" if view.host_kind == "import" else "")
     over = f"geometric means over blocks, 95 % intervals by {by}"
     if view.occasions > 1:
         over = over.replace("blocks", "occasions")
     return (
-        f"Ratios are path / {view.baseline}, of each launch's mean (1 % trimmed at each end), median and p99: "
+        f"Ratios are path / {view.baseline}, of each launch's mean ({trimmed}), median and p99: "
         f"{over}. "
         f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
         f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "
         "differs: not equal, but not shown to be beyond the margin. Holm-corrected over all sizes, operations and "
         "settings of a path."
     )
+
+
+def _methods(view: View) -> str:
+    """Return what the intervals of a run's comparisons are by, and that some have none."""
+    found = {one.headline.method for _, _, one in view.compared()}
+    by = " and ".join(sorted(str(one) for one in found - {IntervalMethod.NONE}))
+    if not found:
+        return "no method: nothing could be compared"
+    if not by:
+        return "no method: too few blocks"
+    return f"{by}, none where there are too few blocks" if IntervalMethod.NONE in found else by
 
 
 def alone(view: View) -> list[str]:

@@ -28,12 +28,13 @@ def begin(
 ) -> Iterator[tuple[Study, RunDir, Host]]:
     """Read a study, open its host and make its run directory, locked; without `out` it is runs/NAME-TIME.
 
-    Both are open for the length of a `with`. Raise BadInputError for a study that cannot be run, or a directory that
-    holds something, and UnavailableError, before anything is made, where its trials would fail on the host; with
-    `anyway` those reasons are warnings. `warn` and `settle` are as for `open_host`.
+    Both are open for the length of a `with`. Raise BadInputError, before the host is opened, for a study that cannot be
+    run, or a directory that holds something, and UnavailableError, before anything is made, where its trials would fail
+    on the host; with `anyway` those reasons are warnings. `warn` and `settle` are as for `open_host`.
     """
     spec, text = read_study(study)
     check_study(spec)
+    RunDir.refuse_used(root := out or default_root(spec.name))
     with contextlib.closing(open_host(spec, warn, settle)) as host:
         try:
             preflight(spec, host, warn)
@@ -41,7 +42,7 @@ def begin(
             if not anyway:
                 raise
             warn(error.message)
-        with RunDir.create(out or default_root(spec.name), info_of(spec, text, host), text) as run:
+        with RunDir.create(root, info_of(spec, text, host), text) as run:
             yield spec, run, host
 
 

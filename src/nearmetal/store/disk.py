@@ -147,4 +147,5 @@ def _explain(error: OSError, path: Path) -> StoreError:
         root = next((one for one in path.parents if (one / "run.json").exists()), None)
         again = f"continue the run: {resume_command(root)}" if root else "repeat the command"
         return StoreError(message, hint=f"free some space and {again}")
-    return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")
+    hint = "name a file in it" if error.errno == errno.EISDIR else "check the directory and its permissions"
+    return StoreError(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -24,10 +24,12 @@ trials differ in settings that no study names, and must not be compared as those
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from io import TextIOWrapper
 from pathlib import Path
+from shlex import quote
 from typing import ClassVar, Self
 
 import numpy as np
@@ -144,9 +146,7 @@ class RunDir(Closing):
     ) -> Self:
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
-        if root.exists() and any(root.iterdir()):
-            message = f"{root} is not empty"
-            raise BadInputError(message, hint=f"name another directory, or continue it: {cls.VERB} --resume {root}")
+        cls.refuse_used(root)
         try:
             for folder in ("trials", "fabric" if of_fabric else "samples"):
                 disk.make_folder(root / folder)
@@ -161,15 +161,34 @@ class RunDir(Closing):
         return cls(root, info, disk, lock, study=study_text)
 
     @classmethod
+    def refuse_used(cls, root: Path) -> None:
+        """Raise BadInputError for a place that cannot become a new run directory: a file, or one that holds something.
+
+        What cannot be written is refused too, as StoreError, where the machine says so beforehand.
+        """
+        if root.exists() and not root.is_dir():
+            raise BadInputError(f"{root} is a file, not a directory", hint=f"name another directory with {cls.OPTION}")
+        if root.exists() and any(root.iterdir()):
+            again = f"{cls.VERB} --resume {quote(str(root))}"
+            known = (root / cls.MARKER).exists()
+            raise BadInputError(
+                f"{root} is not empty", hint=f"name another directory{f', or continue it: {again}' if known else ''}"
+            )
+        above = next(one for one in (root, *root.absolute().parents) if one.exists())
+        if not os.access(above, os.W_OK):
+            message = f"cannot make {root}: {above} cannot be written"
+            raise StoreError(message, hint=f"name another directory with {cls.OPTION}")
+
+    @classmethod
     def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
         try:
             data = read_bytes(root / cls.MARKER, limits.TEXT)
             raw = parse_json(data)
         except OSError as error:
-            hint = f"`{cls.VERB}` makes one"
-            if isinstance(error, NotADirectoryError):
-                hint = f"a run directory is needed; of an archive: nearmetal unarchive {root} DIR"
+            from nearmetal.store.misnamed import misnamed  # noqa: PLC0415 (only for an error)
+
+            hint = misnamed(root, cls.MARKER, cls.VERB)
             if (root / SearchDir.MARKER).exists():
                 hint = f"it holds a search; `{command_line('show', root)}` lists its trials"
             raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error

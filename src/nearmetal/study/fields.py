@@ -119,7 +119,8 @@ def names_differ(entries: list[_T]) -> list[_T]:
     return entries
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_suffix)]
 SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
 DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field(gt=0)]
 Value = Annotated[Scalar, PlainValidator(_scalar)]

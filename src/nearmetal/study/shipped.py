@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, meant
+from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.reading import read_text
 from nearmetal.study.spec import Study, parse_study
 
@@ -44,10 +44,19 @@ def read_study(path: Path) -> tuple[Study, str]:
     try:
         text = read_text(path)
     except OSError as error:
-        raise BadInputError(
-            f"cannot read the study {path}: {error.strerror}",
-            hint="`nearmetal studies` lists the shipped ones, which run by name: nearmetal run paths",
-        ) from error
+        raise BadInputError(f"cannot read the study {path}: {error.strerror}", hint=_meant(path)) from error
     except UnicodeDecodeError as error:
         raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
     return parse_study(text, str(path)), text
+
+
+def _meant(path: Path) -> str:
+    """Return the hint for a study that cannot be read: a run, a file of nearly that name, or the shipped studies."""
+    if (path / "run.json").exists():
+        return f"it is a run; to continue it: {command_line('run', '--resume', path)}"
+    from difflib import get_close_matches  # noqa: PLC0415 (only for a typo)
+
+    known = {one.stem: one for one in path.parent.glob("*.toml")}
+    if not path.exists() and (close := get_close_matches(path.stem, known, n=1)):
+        return f"did you mean {known[close[0]]}?"
+    return "`nearmetal studies` lists the shipped ones, which run by name: nearmetal run paths"

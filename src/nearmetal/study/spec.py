@@ -20,6 +20,7 @@ from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
     MOST,
+    NAME_PATTERN,
     Address,
     DurationNs,
     Interface,
@@ -286,8 +287,8 @@ class Study(_Model):
 
     @model_validator(mode="after")
     def _baseline_is_a_path(self) -> Self:
-        if self.baseline not in [p.name for p in self.path]:
-            raise ValueError(f"the baseline {self.baseline!r} is not the name of a path")
+        if self.baseline not in (names := [p.name for p in self.path]):
+            raise ValueError(f"the baseline {self.baseline!r} is not the name of a path; {meant(self.baseline, names)}")
         return self
 
     @model_validator(mode="after")
@@ -383,12 +384,16 @@ def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
         return f"{place}: unknown key; {meant(key, keys or model.model_fields)}"
     if detail["type"] == "missing":
         return f"{place}: missing"
-    message = detail["msg"].removeprefix("Value error, ")
+    message = _SAID.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
+    if detail["type"] == "string_pattern_mismatch" and detail["ctx"]["pattern"] == NAME_PATTERN:
+        message = "a name has up to 40 letters, digits and . _ + -, and begins with a letter or a digit"
     shown = f" (it is {value!r})" if isinstance(value, str | int | float) and detail["type"] != "value_error" else ""
     return f"{place or ('the table' if keys else 'the study')}: {message[:1].lower()}{message[1:]}{shown}"
 
 
+_SAID = {"int_parsing_size": "the number is too large"}
+"""What is said in place of a sentence about how the number was read, by the kind of error."""
 _TABLES: dict[str, type[_Model]] = {
     "host": HostSpec,
     "node": NodeSpec,

@@ -114,6 +114,8 @@ class Profile:
 
 
 def _profile(raw: dict[str, Any]) -> Profile:
+    if missing := sorted({"profile_format", "setting"} - raw.keys()):
+        raise ValueError(f"it lacks {missing[0]!r}")
     if raw.pop("profile_format") != PROFILE_FORMAT:
         raise ValueError(f"this nearmetal reads format {PROFILE_FORMAT}")
     raw["setting"] = {knob: str(value) for knob, value in raw["setting"].items()}

@@ -181,7 +181,8 @@ def test_ratios_and_p_values_read_as_in_papers() -> None:
     assert words.ratio_span(Interval(5.8e-9, 2.2e9, 0.95)) == "<0.001..>1000"
     assert words.ratio_span(None) == "-"
     assert (words.p_value(0.00004), words.p_value(0.62), words.p_value(None)) == ("< 0.001", "0.620", "-")
-    assert words.percent(286_893.56) == "over 100000 %"
+    assert words.percent(286_893.56) == "over 100,000 %"
+    assert words.percent(287.76) == "28,776 %"
     assert (words.percent(0.05), words.percent(0.00742), words.percent(1.2)) == ("5 %", "0.74 %", "120 %")
 
 

@@ -67,9 +67,9 @@ def test_steps_name_the_sizes_they_apply_to(view: View) -> None:
 
 def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=3)))
-    assert steps(view) == {"2 more blocks, about 18 s: not enough for an interval yet"}
+    assert steps(view) == {"2 more blocks, about 18 s, for a first interval"}
     later = replace(view, planned_blocks=(9, 12))
-    assert steps(later) == {"6 more blocks, about 54 s: not enough for an interval yet"}
+    assert steps(later) == {"6 more blocks, about 54 s, for a first interval"}
 
 
 @pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
@@ -199,7 +199,7 @@ def test_missing_launches_over_several_occasions_are_counted_by_occasion(tmp_pat
     one_lacks = replace(calm, fails=lambda order, attempt: order.path.label == "tap" and order.block > 2)
     view = build_view(make_run(tmp_path / "lacks", one_lacks))
     found = {one.path: next_step(view, cell, one) for cell in view.cells for one in cell.paths}
-    assert found["tap"] == "1 more occasion: not enough for an interval yet"
+    assert found["tap"] == "1 more occasion, for a first interval"
 
 
 def test_random_pauses_are_advised_only_for_workloads_that_take_them(tmp_path: Path) -> None:

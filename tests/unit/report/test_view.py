@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_json, tables
+from nearmetal.report import as_json, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
 from nearmetal.results.evidence import counter_rows, per_iteration
 from nearmetal.results.paths import build_view
-from nearmetal.results.records import Failure, View
+from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.shown import shown_for
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
@@ -290,6 +291,31 @@ def test_facts_that_changed_during_the_run_keep_all_their_values(tmp_path: Path)
 
 def test_the_view_is_deterministic(run: RunDir, view: View) -> None:
     assert as_json.render(build_view(run)) == as_json.render(view)
+
+
+def test_imported_figures_are_said_to_have_one_baseline_and_not_all_to_be_trimmed(view: View) -> None:
+    quiet = tuple(replace(cell, noise=None) for cell in view.cells)
+    imported = replace(view, host_kind="import", cells=quiet)
+    assert "imported files hold veth under one name only" in words._why_no_floor(imported)
+    assert "(1 % trimmed at each end where the files hold samples)" in words.method_sentence(imported)
+    assert "(1 % trimmed at each end), median" in words.method_sentence(view)
+
+
+def test_intervals_that_are_none_are_not_called_by_a_method(view: View) -> None:
+    by = words.method_sentence(view)
+    assert "none (too few blocks)" not in by
+    cells = [replace(cell, paths=tuple(map(_without_interval, cell.paths))) for cell in view.cells[:1]]
+    mixed = replace(view, cells=(*cells, *view.cells[1:]))
+    assert ", none where there are too few blocks. near-metal" in words.method_sentence(mixed)
+    every = tuple(replace(cell, paths=tuple(map(_without_interval, cell.paths))) for cell in view.cells)
+    assert "intervals by no method: too few blocks." in words.method_sentence(replace(view, cells=every))
+
+
+def _without_interval(one: PathCell) -> PathCell:
+    if one.comparison is None:
+        return one
+    bare = {key: replace(each, method=IntervalMethod.NONE) for key, each in one.comparison.estimates.items()}
+    return replace(one, comparison=replace(one.comparison, estimates=bare))
 
 
 def test_a_study_of_only_the_baseline_still_reports_its_noise(tmp_path: Path) -> None:

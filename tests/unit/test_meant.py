@@ -1,0 +1,163 @@
+"""What errors say of a path, a name or a number that was probably mistyped."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import scratch
+from nearmetal.cli.import_ import _lacks
+from nearmetal.cli.init import _words
+from nearmetal.cli.main import run
+from nearmetal.errors import NearmetalError
+from nearmetal.run.adopt import AdoptedFile
+from nearmetal.store.rundir import RunDir, SearchDir
+from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import parse_study
+from nearmetal.tune.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STUDY = 'name = "s"\nbaseline = "veth"\n[[path]]\nname = "veth"\n[[workload]]\nname = "latency"\nsizes = [8]\n'
+
+
+def hint_of(call: Callable[[], object]) -> str:
+    with pytest.raises(NearmetalError) as raised:
+        call()
+    return raised.value.hint
+
+
+def make_runs(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "run.json").touch()
+
+
+def test_a_directory_of_runs_names_those_that_it_holds(tmp_path: Path) -> None:
+    make_runs(tmp_path / "runs", "a", "b")
+    assert hint_of(lambda: RunDir.open(tmp_path / "runs")) == (
+        f"name one of those that it holds: {tmp_path}/runs/a, {tmp_path}/runs/b"
+    )
+    make_runs(tmp_path / "runs", "c", "d", "e")
+    assert hint_of(lambda: RunDir.open(tmp_path / "runs")).endswith(
+        "/c, " + f"{tmp_path}/runs/d, {tmp_path}/runs/e and 2 more"
+    )
+
+
+def test_a_mistyped_run_is_told_from_none(tmp_path: Path) -> None:
+    make_runs(tmp_path, "bridge")
+    assert hint_of(lambda: RunDir.open(tmp_path / "brdge")) == f"did you mean {tmp_path}/bridge?"
+    assert hint_of(lambda: RunDir.open(tmp_path / "quite-another")) == "`nearmetal run` makes one"
+    assert hint_of(lambda: SearchDir.open(tmp_path / "brdge")) == "`nearmetal tune` makes one"
+
+
+def test_a_study_given_for_a_run_is_to_be_run(tmp_path: Path) -> None:
+    (study := tmp_path / "s.toml").write_text(STUDY)
+    assert (
+        hint_of(lambda: RunDir.open(study))
+        == f"it looks like a study; `nearmetal run {study}` makes a directory from it"
+    )
+    (packed := tmp_path / "s.tar").touch()
+    assert "nearmetal unarchive" in hint_of(lambda: RunDir.open(packed))
+
+
+def test_a_run_given_for_a_study_is_to_be_resumed(tmp_path: Path) -> None:
+    make_runs(tmp_path, "bridge")
+    assert hint_of(lambda: read_study(tmp_path / "bridge")) == (
+        f"it is a run; to continue it: nearmetal run --resume {tmp_path}/bridge"
+    )
+
+
+def test_a_mistyped_study_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bridge.toml").write_text(STUDY)
+    assert hint_of(lambda: read_study(tmp_path / "brige.toml")) == f"did you mean {tmp_path}/bridge.toml?"
+    assert "nearmetal studies" in hint_of(lambda: read_study(tmp_path / "nothing-like-it.toml"))
+
+
+def test_a_place_that_cannot_become_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_runs(tmp_path, "old")
+    assert hint_of(lambda: RunDir.refuse_used(tmp_path / "old")) == (
+        f"name another directory, or continue it: nearmetal run --resume {tmp_path}/old"
+    )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter").touch()
+    assert hint_of(lambda: RunDir.refuse_used(tmp_path / "full")) == "name another directory"
+    assert hint_of(lambda: RunDir.refuse_used(tmp_path / "full" / "letter")) == "name another directory with --out"
+    RunDir.refuse_used(tmp_path / "new" / "run")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(NearmetalError, match=f"cannot make {tmp_path}/new/run: {tmp_path} cannot be written"):
+        RunDir.refuse_used(tmp_path / "new" / "run")
+
+
+def test_a_used_directory_is_refused_before_anything_is_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.run.begin.open_host", lambda *_: pytest.fail("the host was opened"))
+    make_runs(tmp_path, "old")
+    (study := tmp_path / "s.toml").write_text(STUDY)
+    assert run(["run", str(study), "--out", str(tmp_path / "old")]) == 2
+    assert f"error: {tmp_path}/old is not empty" in capsys.readouterr().err
+
+
+def test_a_study_with_resume_is_told_that_the_run_has_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "s.toml", "--resume", "runs/a b"]) == 2
+    said = capsys.readouterr().err
+    assert "--resume continues the study that runs/a b holds, so it takes none: s.toml" in said
+    assert "hint: nearmetal run --resume 'runs/a b'" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ('baseline = "veth"', 'baseline = "vth"'),
+            "the baseline 'vth' is not the name of a path; did you mean 'veth'?",
+        ),
+        (("sizes = [8]", "sizes = [8]\niterations = 1e30"), "iterations: the number is too large (it is 1e+30)"),
+        (
+            ('name = "s"', 'name = "a b"'),
+            "name: a name has up to 40 letters, digits and . _ + -, and begins with a letter or a digit (it is 'a b')",
+        ),
+    ],
+)
+def test_values_of_a_study_that_cannot_be(change: tuple[str, str], said: str) -> None:
+    with pytest.raises(NearmetalError) as raised:
+        parse_study(STUDY.replace(*change), "s.toml")
+    assert said in raised.value.message
+
+
+def test_a_number_that_is_none_is_said_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "paths", "--blocks", "1e9"]) == 2
+    assert "Invalid value for '--blocks': '1e9' is not a whole number." in capsys.readouterr().err
+
+
+def test_a_profile_without_its_format_says_what_it_lacks(tmp_path: Path) -> None:
+    (place := tmp_path / "p.json").write_text("{}")
+    with pytest.raises(NearmetalError, match="is not a profile: it lacks 'profile_format'"):
+        Profile.read(place)
+
+
+def test_answers_of_init_may_stand_between_blanks() -> None:
+    assert _words("veth bridge,tap , shm") == ("veth", "bridge", "tap", "shm")
+
+
+def test_what_vanishes_while_it_is_shown_has_no_size(tmp_path: Path) -> None:
+    gone = scratch.Folder(tmp_path / "nm-1-2-3-x", scratch.Owner.HERE, 1)
+    assert gone.size_bytes() == 0
+
+
+def test_what_many_files_lack_is_said_once() -> None:
+    def one(file: str, *lacks: str) -> AdoptedFile:
+        found = type("Found", (), {"lacks": lacks})
+        return AdoptedFile(file, "vm", 0, found)  # type: ignore[arg-type]
+
+    files = [one("a", "no p99", "no MPI"), one("b", "no p99", "no MPI"), one("c", "no p99", "cut short")]
+    assert list(_lacks(files)) == [
+        ("no p99", "all 3 launches"),
+        ("no MPI", "2 launches, a the first"),
+        ("cut short", "c"),
+    ]
