@@ -12,6 +12,7 @@ import pytest
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import counters, proof
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.paths import links
 from nearmetal.paths.table import PATHS
 from nearmetal.process import of_each_process
 from nearmetal.process import run as run_process
@@ -95,6 +96,25 @@ def test_traffic_takes_the_path_and_no_other(shell: NamespaceShell, kind: str) -
     assert set(evidence.moved_packets) == {"n0.eth0", "n1.eth0"}
     assert sum(evidence.stray_packets.values()) == 0
     PATHS[kind].down(shell, ends)
+
+
+@pytest.mark.parametrize("kind", ["veth", "bridge", "macvlan", "tap"])
+def test_large_frames_cross_every_path_once_its_ends_take_them(shell: NamespaceShell, kind: str) -> None:
+    ends = PATHS[kind].up(shell, PathOrder(kind, kind), nodes(shell, 2))
+    for end in ends.ends:
+        assert shell.read(f"/sys/class/net/{end.interface}/mtu", node=end.node) == b"1500\n"
+        shell.run(["ip", "link", "set", "dev", end.interface, "mtu", "9000"], node=end.node)
+    links.refuse_narrow(shell, ends)
+
+
+def test_a_bridge_that_drops_large_frames_is_named_before_the_launch(shell: NamespaceShell) -> None:
+    ends = PATHS["bridge"].up(shell, PathOrder("bridge", "bridge"), nodes(shell, 2))
+    shell.run(["ip", "link", "set", "dev", "nm-p1", "mtu", "1500"])
+    links.refuse_narrow(shell, ends)
+    for end in ends.ends:
+        shell.run(["ip", "link", "set", "dev", end.interface, "mtu", "9000"], node=end.node)
+    with pytest.raises(TrialError, match="frames of 9000 bytes, the MTU of eth0 on n0, do not reach n1; short ones do"):
+        links.refuse_narrow(shell, ends)
 
 
 @pytest.mark.parametrize("kind", ["bridge", "macvlan"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths import ports
+from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
@@ -25,6 +25,7 @@ def _cables(holder: ports.Holder, order: PathOrder) -> list[str]:
     for index in range(len(holder.nodes)):
         port, node_side = f"nm-p{index}", f"nm-n{index}"
         shell.run(["ip", "link", "add", port, "type", "veth", "peer", "name", node_side])
+        shell.run(["ip", "link", "set", port, "mtu", links.LARGEST_MTU])
         shell.run(["ip", "link", "set", port, "master", bridges[index % len(bridges)], "up"])
         ends.append(node_side)
     return ends

@@ -10,6 +10,8 @@ from nearmetal.hosts.host import HYPERVISOR, Shell, machines_of
 from nearmetal.paths.path import Endpoint, Endpoints
 
 INTERFACE = "eth0"
+LARGEST_MTU = "65535"
+"""Of what nearmetal lays between nodes: frames are as long as the nodes' interfaces allow, by default 1500 bytes."""
 SUBNET = "10.77.0.0/24"
 LINK_TIMEOUT_S = 10.0
 _POLL_S = 0.02
@@ -60,6 +62,34 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
                     hint="the link is down or filtered: `nearmetal doctor` checks what each path needs",
                 )
             time.sleep(_POLL_S)
+
+
+def refuse_narrow(shell: Shell, endpoints: Endpoints) -> None:
+    """Raise TrialError where short frames reach another node, but none as long as the first interface takes.
+
+    What lies between has a smaller MTU and drops it: TCP would send it again and again until the launch is given up.
+    """
+    first, *others = endpoints.ends
+    if not endpoints.networked or not first.interface:
+        return
+    mtu = int(shell.read(f"/sys/class/net/{first.interface}/mtu", node=first.node))
+    for end in (one for one in others if one.address and one.node != first.node):
+        headers = 48 if ":" in end.address else 28
+        short, long = (
+            shell.run([*_THREE_PINGS, str(size), end.address], node=first.node, check=False)
+            for size in (16, min(mtu - headers, _LONGEST_PING))
+        )
+        if short.ok and not long.ok:
+            raise TrialError(
+                f"frames of {mtu} bytes, the MTU of {first.interface} on {first.node}, do not reach {end.node}; short "
+                "ones do: something between the two takes no frame as long",
+                hint="`nic.mtu` sets the interfaces of the nodes alone: raise the MTU of each bridge, port, switch and "
+                "tunnel between them first",
+            )
+
+
+_THREE_PINGS = ("ping", "-M", "do", "-c", "3", "-i", "0.2", "-W", "1", "-q", "-s")
+_LONGEST_PING = 65507
 
 
 def require_two(kind: str, nodes: Sequence[str]) -> None:

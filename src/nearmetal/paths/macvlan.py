@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.paths import ports
+from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
@@ -25,7 +25,7 @@ def _down(shell: Shell, endpoints: Endpoints) -> None:
 
 def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
     """Make one device for each node of a machine, and return their names."""
-    shell, parents = holder.shell, holder.ports
+    shell, parents, mtu = holder.shell, holder.ports, tuple[str, ...]()
     for parent in parents:
         shell.run(["ip", "link", "set", parent, "up"])
         ports.shape_wire(shell, order, parent)
@@ -33,12 +33,12 @@ def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
         ports.refuse_wire(order)
         shell.run(["ip", "link", "add", _PARENT, "type", "veth", "peer", "name", "nm-idle"])
         for end in (_PARENT, "nm-idle"):
-            shell.run(["ip", "link", "set", end, "up"])
-        parents = (_PARENT,)
+            shell.run(["ip", "link", "set", end, "mtu", links.LARGEST_MTU, "up"])
+        parents, mtu = (_PARENT,), ("mtu", "1500")
     devices = [f"nm-m{index}" for index in range(len(holder.nodes))]
     for index, device in enumerate(devices):
         parent = parents[index % len(parents)]
-        shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
+        shell.run(["ip", "link", "add", device, "link", parent, *mtu, "type", "macvlan", "mode", "bridge"])
     return devices
 
 

@@ -22,6 +22,7 @@ from nearmetal.knobs.hold import KNOB_END, hold
 from nearmetal.knobs.journal import EndState
 from nearmetal.knobs.look import look
 from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths.links import refuse_narrow
 from nearmetal.paths.path import Endpoints
 from nearmetal.paths.table import find_path
 from nearmetal.process import Finished
@@ -104,6 +105,8 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             locked=bool(order.look),
         ) as held,
     ):
+        if "nic.mtu" in order.knobs:
+            refuse_narrow(shell, endpoints)
         launch = workload.prepare(shell, order, endpoints)
         ends = list(dict.fromkeys(end.node for end in endpoints.ends))  # a path may end on the machine itself
         facts = inventory.machine_facts(shell) | inventory.sharing_facts(shell, ends)
