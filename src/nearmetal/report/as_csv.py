@@ -17,7 +17,7 @@ Entry = str | int | float | None
 
 def render(view: View) -> str:
     """Return the table with a header line; lines end in a line feed."""
-    rows = [_row(cell, one) for cell in view.cells for one in cell.paths]
+    rows = [_row(cell, one, view.host_label) for cell in view.cells for one in cell.paths]
     return table(rows[0] if rows else (), (row.values() for row in rows))
 
 
@@ -30,11 +30,11 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Entry]]) -> str:
     return text.getvalue()
 
 
-def _row(cell: Cell, one: PathCell) -> dict[str, Entry]:
+def _row(cell: Cell, one: PathCell, host_label: str) -> dict[str, Entry]:
     """Return one line by the names of its columns; later versions only add columns at the end.
 
     `ratio` is the headline's: the mean's. Intervals are at 95 %; an empty entry is a figure that does not exist or was
-    refused because n cannot support it.
+    refused because n cannot support it. `figures_from` says in each line what kind of machine measured it.
     """
     comparison = one.comparison
     headline = comparison.headline if comparison else None
@@ -61,6 +61,7 @@ def _row(cell: Cell, one: PathCell) -> dict[str, Entry]:
         **_level(one, Metric.MEAN),
         **_ratio("median_ratio", estimates.get(Metric.MEDIAN)),
         "occasions_compared": headline.occasions if headline else None,
+        "figures_from": host_label,
     }
 
 

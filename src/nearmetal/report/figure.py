@@ -29,13 +29,17 @@ COLUMN_IN, PAGE_IN = 3.5, 7.0
 
 @dataclass(frozen=True, slots=True)
 class DataPoint(CellId):
-    """One mark: a path at a size, with its 95 % interval where there is one; `unit` is `x` for costs."""
+    """One mark: a path at a size, with its 95 % interval where there is one; `unit` is `x` for costs.
+
+    `figures_from` says what kind of machine measured it.
+    """
 
     figure: str
     unit: str
     value: float
     low: float | None
     high: float | None
+    figures_from: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,17 @@ def _datum(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:
     if of.kind != COST:
         metric, shown = Metric(of.kind), cell.shown
         level = one.levels[metric]
-        ends = (level.interval.low, level.interval.high) if level.interval else (None, None)
+        if level.value is None:
+            return None
+        low, high = (level.interval.low, level.interval.high) if level.interval else (None, None)
         what = f"{words.metric(metric, shown)}, {shown.name}"
-        return None if level.value is None else DataPoint(*where, what, shown.unit, level.value, *ends)
+        return DataPoint(*where, what, shown.unit, level.value, low, high, of.view.host_label)
     estimate = one.comparison.estimates.get(HEADLINE) if one.comparison else None
     if estimate is None:
         return None
     low, *_, high = sorted(overview.ends(cell, estimate)) if estimate.interval else (None, None)
-    return DataPoint(*where, f"cost against {of.view.baseline}", "x", overview.cost(estimate.ratio, cell), low, high)
+    what, cost = f"cost against {of.view.baseline}", overview.cost(estimate.ratio, cell)
+    return DataPoint(*where, what, "x", cost, low, high, of.view.host_label)
 
 
 def as_csv(rows: Sequence[DataPoint]) -> str:
@@ -134,7 +141,7 @@ def as_svg(of: ChartKind, width_in: float) -> str:
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
     assert box
     width, height = float(box[1]) + _WIDER_LABELS, float(box[2])
-    inner = element("style", Markup(_style())) + charts.shapes()
+    inner = element("desc", f"Figures from {of.view.host_label}") + element("style", Markup(_style())) + charts.shapes()
     opened, _, rest = drawn.replace(box[0], f'viewBox="-{_WIDER_LABELS} 0 {width:g} {height:g}"', 1).partition(">")
     size = f' xmlns="http://www.w3.org/2000/svg" width="{width_in:g}in" height="{width_in * height / width:.3f}in"'
     return f"{opened}{size}>{inner}{rest}\n"
@@ -197,7 +204,8 @@ def as_tex(of: ChartKind, rows: Sequence[DataPoint], width_in: float) -> str:
         f"ylabel={{{escape(label)}}}",
         "legend style={font=\\footnotesize}",
     ]
-    lines = ["\\begin{tikzpicture}", f"\\begin{{axis}}[{', '.join(options)}]"]
+    source = escape(f"Figures from {of.view.host_label}")
+    lines = [f"% {source}", "\\begin{tikzpicture}", f"\\begin{{axis}}[{', '.join(options)}]"]
     for path in dict.fromkeys(row.path for row in rows):
         points = [_tex_point(row) for row in rows if row.path == path]
         bars = "error bars/.cd, y dir=both, y explicit"

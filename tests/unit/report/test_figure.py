@@ -65,12 +65,15 @@ def test_a_charts_data_file_has_the_reports_figures(root: Path, tmp_path: Path) 
         assert float(row["value"]) == wanted
         assert float(row["low"]) < wanted < float(row["high"])
         assert len(rows) == 3 * (4 if what == "cost" else 5)
+        assert {one["figures_from"] for one in rows} == {view.host_label}
+        assert f"Figures from {view.host_label}" in (tmp_path / "fig.svg").read_text()
 
 
 def test_pgfplots_output_has_every_point_with_its_interval(root: Path, tmp_path: Path) -> None:
     _plot(root, "mean", "-o", tmp_path / "fig.tex")
     text = (tmp_path / "fig.tex").read_text()
     rows = list(csv.DictReader((tmp_path / "fig.csv").read_text().splitlines()))
+    assert text.startswith("% Figures from network namespaces of one machine")
     assert text.count("\\addplot+") == 5
     assert text.count(" += (0,") == text.count(" -= (0,") == len(rows) == 15
     assert "symbolic x coords={8 B,1 KiB,64 KiB}" in text

@@ -109,6 +109,7 @@ def test_csv_has_unrounded_figures_of_every_path_and_cell(view: View) -> None:
         assert (row["path"], int(row["message_bytes"])) == (one.path, cell.message_bytes)
         assert float(row["median"]) == one.levels[Metric.MEDIAN].value
         assert row["verdict"] == (str(one.comparison.verdict) if one.comparison else "")
+        assert row["figures_from"] == view.host_label
 
 
 def test_every_format_distinguishes_blocks_from_occasions(tmp_path: Path) -> None:
