@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.facts import counters, proof
-from nearmetal.facts.counters import parse_links, parse_snmp
+from nearmetal.facts.counters import difference, parse_links, parse_snmp
 from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
 from nearmetal.hosts import shell
 from nearmetal.hosts.machine import MachineShell
@@ -154,3 +154,15 @@ def test_a_busy_program_beside_a_launch_is_found() -> None:
     assert not any(key.split()[0] == str(os.getpid()) for key in after)
     used = after[key] - min(before.get(key, 0), after[key])
     assert used > 0
+
+
+def test_what_was_added_is_never_less_than_nothing_where_counters_wrap_or_begin_anew() -> None:
+    for name, before, after, added in (
+        ("irq.LOC", 2 * 2**32 - 5, 2**32 + 95, 100),
+        ("softirq.NET_RX", 2**32 - 1, 0, 1),
+        ("irq.24.eth0", 9_000, 40, 40),
+        ("link.n0.eth0.rx_packets", 9_000, 40, 40),
+        ("cpu.iowait", 7, 6, -1),  # the kernel's own doing
+        ("irq.9", 0, 3, 3),
+    ):
+        assert difference({name: before}, {name: after}) == {name: added}

@@ -175,6 +175,20 @@ def _node_counters(files: _Files) -> dict[str, int]:
         raise NearmetalError(f"cannot read the interface counters of {files.place}: {error}") from error
 
 
+_WRAPPING = ("irq.", "softirq.")
+"""Kept by the kernel in 32 bits for each processor."""
+_RESTARTING = ("irq.", "link.", "rdma.")
+"""Begin from 0 again where a driver makes its interface anew."""
+
+
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """Return what was added to each counter; counters that did not move are left out."""
-    return {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
+    added = {name: _added(name, before.get(name, 0), value) for name, value in after.items()}
+    return {name: count for name, count in added.items() if count}
+
+
+def _added(name: str, before: int, after: int) -> int:
+    """Return what was added, also to a counter that has passed its end or begun anew."""
+    if after < before and before >= 2**31 and name.startswith(_WRAPPING):
+        return (after - before) % 2**32
+    return after if after < before and name.startswith(_RESTARTING) else after - before
