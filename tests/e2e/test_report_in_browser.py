@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape, unescape
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.report import as_html
+from nearmetal.report.axes import logarithmic, y_axis
+from nearmetal.report.charts import FRAME, chart
 from nearmetal.results.paths import build_view
 from tests.browser import DARK, PAPER, browse, first_pixel, needs_chromium
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
@@ -58,3 +62,29 @@ def test_every_panel_can_be_reached(page: Path, tmp_path: Path) -> None:
     assert dom.count('class="chart"') == 2 + 3 * 3
     assert dom.count('class="chart wide"') == 1
     assert "<script" not in dom
+
+
+_MEASURE = """<script>
+const edge = (all, side) => [...document.querySelectorAll(all)].map(one => one.getBoundingClientRect()[side]);
+const found = {left: Math.min(...edge(".tick", "left")), right: Math.max(...edge("td", "right"))};
+parent.document.title = JSON.stringify(found);
+</script>"""
+
+
+def test_a_narrow_page_cuts_neither_labels_nor_sentences(tmp_path: Path) -> None:
+    style = resources.files("nearmetal.report").joinpath("static/page.css").read_text(encoding="utf-8")
+    scale = logarithmic(1.0, 1e6, FRAME.bottom, FRAME.top)
+    assert "1,000,000" in {label for _, label in scale.ticks}
+    drawn = chart("a chart", y_axis(FRAME, scale, "us"))
+    sentence = "the mean is undecided; next: measure on a quieter machine; else 204 more blocks, about 3 h"
+    cells = f'<td class="words">latency, 8 B, 1 KiB and 64 KiB</td><td class="words">{sentence}</td>'
+    table = f'<div class="scroll"><table><tbody><tr><th>macvlan</th>{cells}</tr></tbody></table></div>'
+    inner = escape(f"<!doctype html><style>{style}</style><figure>{drawn}</figure>{table}{_MEASURE}")
+    outer = tmp_path / "outer.html"  # Chromium's own windows are 500 px wide at least
+    outer.write_text(
+        f'<!doctype html><meta charset=utf-8><iframe width=400 srcdoc="{inner}"></iframe>', encoding="utf-8"
+    )
+    dom = browse(outer.as_uri(), tmp_path / "profile", "--dump-dom").stdout
+    edges = json.loads(unescape(re.findall(r"<title>(.*?)</title>", dom)[0]))
+    assert edges["left"] >= 0
+    assert edges["right"] <= 400
