@@ -390,6 +390,16 @@ def test_progress_is_described_in_words(tmp_path: Path) -> None:
     assert "10 valid in all, 4 failed" in sentence(so_far)
 
 
+def test_progress_counts_blocks_of_each_occasion(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=10, hours=(1.0, 1.1)))
+    so_far = progress(run, run.trials())
+    assert (so_far.occasion, so_far.block, so_far.most_trials) == (2, 2, 2 * 8 * 6)
+    assert sentence(so_far).startswith("Occasion 2, block 2 (5 to 8 planned): 6 of at most 6 trials; 60 valid in all.")
+    part = pages.live_part(so_far, None, "", running=False)
+    assert "valid at every look" not in part
+    assert "before the last one&#x27;s end they are preliminary" in part
+
+
 # ---- two runs
 
 

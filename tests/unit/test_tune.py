@@ -240,7 +240,7 @@ class TestRace:
         def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
             raise TrialError("no MPI")
 
-        with pytest.raises(TrialError, match="present setting failed twice in block 0: no MPI"):
+        with pytest.raises(TrialError, match="present setting failed twice in block 1: no MPI"):
             search(Laboratory(SPACE, broken, LATENCY, 1), Race(SPACE, seed=1), max_trials=50)
 
     def test_a_search_whose_settings_all_failed_compares_nothing(self) -> None:
@@ -380,7 +380,7 @@ class TestConfirmation:
         made = confirm(laboratory, BEST, first_block=0)
         assert "the winner failed: it gave no figure that the objective weighs" in made.reason
         laboratory.measure = lambda _setting, block: iter([("ping/8/mean", 100.0 + block)])
-        with pytest.raises(TrialError, match="present setting failed twice in block 1: it gave no figure that the"):
+        with pytest.raises(TrialError, match="present setting failed twice in block 2: it gave no figure that the"):
             laboratory.block(1, (BEST,))
 
     def test_a_tail_that_gets_worse_for_a_better_mean_is_named_without_a_limit(self) -> None:

@@ -18,12 +18,14 @@ LAST_TRIALS = 10
 class RunProgress:
     """A run in numbers.
 
-    `planned_blocks` is (least, most): a study stops between them when its comparisons are decided. `block` counts
-    from 1, 0 before the first trial; of its trials `block_done` have ended and `block_most` are planned, fewer where
-    some comparisons have stopped. `trial_ns` is the median time of a trial, None before the first.
+    `planned_blocks` is (least, most) at each occasion: a study stops between them when its comparisons are decided.
+    `occasion` counts from 1, and so does `block` in it, 0 before the first trial; of its trials `block_done` have ended
+    and `block_most` are planned, fewer where some comparisons have stopped. `trial_ns` is the median time of a trial,
+    None before the first.
     """
 
     planned_blocks: tuple[int, int]
+    occasion: int
     block: int
     block_done: int
     block_most: int
@@ -34,8 +36,8 @@ class RunProgress:
 
     @property
     def most_trials(self) -> int:
-        """Return how many trials the study has at most."""
-        return self.planned_blocks[1] * self.block_most
+        """Return how many trials the study has at most, to the end of this occasion."""
+        return self.occasion * self.planned_blocks[1] * self.block_most
 
 
 def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
@@ -45,10 +47,12 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
     """
     study = run.study()
     block = max((record.order.block for record in records), default=-1)
+    within = block % study.trials.max_blocks + 1 if records else 0
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
-        block=block + 1,
+        occasion=plan.occasion_of(study, max(block, 0)) + 1,
+        block=within,
         block_done=len({one.order.trial for one in records if one.order.block == block}),
         block_most=len(plan.block(study, max(block, 0))),
         valid=len({one.order.trial for one in records if one.valid}),
@@ -66,8 +70,9 @@ def sentence(so_far: RunProgress) -> str:
     failed = f", {so_far.failed} failed" if so_far.failed else ""
     took = f" A trial takes {format_duration(so_far.trial_ns)}." if so_far.trial_ns else ""
     planned = f"{most}" if least == most else f"{least} to {most}"
+    place = f"Occasion {so_far.occasion}, block" if so_far.occasion > 1 else "Block"
     return (
-        f"Block {so_far.block} ({planned} planned): {so_far.block_done} of at most {so_far.block_most} trials; "
+        f"{place} {so_far.block} ({planned} planned): {so_far.block_done} of at most {so_far.block_most} trials; "
         f"{so_far.valid} valid in all{failed}.{took}"
     )
 

@@ -327,6 +327,7 @@ class ProgressJson:
 
     running: bool
     planned_blocks: tuple[int, int]
+    occasion: int
     block: int
     block_done: int
     block_most: int

@@ -147,7 +147,7 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, runni
     """
     early = [
         element("h2", "So far"),
-        element("p", _EARLY if so_far.planned_blocks[0] < so_far.planned_blocks[1] else _FIXED, class_="note"),
+        element("p", _when_valid(so_far), class_="note"),
     ]
     if view is None:
         early.append(element("p", nothing_yet))
@@ -167,6 +167,13 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, runni
     )
 
 
+def _when_valid(so_far: RunProgress) -> str:
+    if so_far.occasion > 1:
+        return _OCCASIONS
+    return _EARLY if so_far.planned_blocks[0] < so_far.planned_blocks[1] else _FIXED
+
+
+_OCCASIONS = "Figures are over the occasions of this run: before the last one's end they are preliminary."
 _EARLY = "This study stops by itself: its intervals and verdicts are valid at every look, including now."
 _FIXED = (
     "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."

@@ -145,7 +145,7 @@ class Laboratory:
             tried = self._trial(number, self.space.present, hopeless_above)
         present = dict(tried.figures)
         if not self._weighs(present):
-            said = f"the present setting failed twice in block {number}: {tried.failure or _NO_WEIGHT}"
+            said = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
             raise TrialError(said, hint="nothing can be compared without it; run the study without tuning first")
         self._reference = present
         known = {cell: value for cell, value in native.items() if cell in present}
