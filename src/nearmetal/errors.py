@@ -6,7 +6,8 @@ Every message says what was seen; `hint` says the likely cause and the next step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from shlex import join
 from typing import TypeVar
@@ -126,3 +127,12 @@ class QuarantinedError(NearmetalError):
         super().__init__(message, hint=f"run the undo script, or `nearmetal rollback` later; the journal is {journal}")
         self.undo_script = undo_script
         self.journal = journal
+
+
+@contextmanager
+def os_errors_as(kind: type[NearmetalError], failed: str, *, hint: str = "") -> Iterator[None]:
+    """Turn an OSError of the body into an error that says what failed, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{failed}: {error.strerror}", hint=hint) from error

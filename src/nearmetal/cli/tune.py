@@ -16,7 +16,7 @@ import nearmetal
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError, ExitCode, listed
+from nearmetal.errors import BadInputError, ExitCode, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -198,10 +198,8 @@ def _place(tune: TuneSpec, out: Path | None) -> Path:
     place = out or Path()
     alone = not tune.classes and not place.is_dir()
     folder = place.parent if alone else place
-    try:
+    with os_errors_as(BadInputError, f"cannot make the directory {folder} for profiles"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(f"cannot make the directory {folder} for profiles: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise BadInputError(f"cannot write profiles to {folder}", hint="name another place with --out")
     return place

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from nearmetal.errors import StoreError
+from nearmetal.errors import StoreError, os_errors_as
 from nearmetal.units import parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -24,14 +24,11 @@ def format_option(*formats: str) -> Callable[[_F], _F]:
 
 def write_file(path: Path, text: str, *, parents: bool = False) -> None:
     """Write a file that the user named, its directories as well with `parents`; raise StoreError where it cannot be."""
-    try:
+    hint = "name a file in a directory that is there and yours to write"
+    with os_errors_as(StoreError, f"cannot write {path}", hint=hint):
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}", hint="name a file in a directory that is there and yours to write"
-        ) from error
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -118,14 +118,14 @@ class RetestedSuspect:
     """
 
     suspect: Suspect
-    retests: int
-    beyond: int
-    ratio: float
-    low: float
-    high: float
-    p_value: float
-    p_sign: float
-    one_sided: bool
+    retests: int = 0
+    beyond: int = 0
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    p_value: float = 1.0
+    p_sign: float = 1.0
+    one_sided: bool = False
 
     @property
     def named(self) -> bool:
@@ -212,7 +212,7 @@ def confirm(found: Screen, again: Pairs) -> tuple[RetestedSuspect, ...]:
 
 def unconfirmed(found: Screen) -> tuple[RetestedSuspect, ...]:
     """Return the suspects of a screen that was not followed by re-tests: none is named."""
-    return tuple(RetestedSuspect(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
+    return tuple(map(RetestedSuspect, found.suspects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class _RetestExcess:
 def _finding(suspect: Suspect, tested: _RetestExcess, p_value: float) -> RetestedSuspect:
     excess = tested.log_excess
     if excess.size == 0:
-        return RetestedSuspect(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
+        return RetestedSuspect(suspect)
     ratio, low, high = (math.exp(float(value)) for value in (np.median(excess), excess.min(), excess.max()))
     p_sign = _at_least(tested.beyond, excess.size, 0.5)
     return RetestedSuspect(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
@@ -251,18 +251,18 @@ class _DirectedRetests:
 
 def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _RetestExcess]:
     directed = _directed(found, fit, again)
-    own = [one for one in found.suspects if one.metric == fit.metric]
     tested: dict[Suspect, _RetestExcess] = {}
     for role, limit in fit.limits.items():
+        suspects = [one for one in found.suspects if (one.metric, one.role) == (fit.metric, role)]
+        wanted = [_key(found, one) for one in suspects]
         excess = directed.excess + _own_effect(fit, role, directed)
         chance = _chance(excess, limit, directed, fit)
         keys, usable = _keys(found, role, directed)
-        values = _by_key(keys[usable], excess[usable], [_key(found, one) for one in own if one.role is role])
-        opposite = _opposite(fit, role, found, directed)
-        for one, log_excess in zip([one for one in own if one.role is role], values, strict=True):
+        values = _by_key(keys[usable], excess[usable], wanted)
+        opposite = _opposite(fit, role, found, directed, wanted)
+        for one, log_excess, back in zip(suspects, values, opposite, strict=True):
             beyond = int(np.count_nonzero(log_excess > limit))
             p_value = _at_least(beyond, log_excess.size, chance)
-            back = opposite.get(_key(found, one), -math.inf)
             one_sided = not fit.symmetric and _median(log_excess) - back > math.log1p(found.margin)
             tested[one] = _RetestExcess(log_excess, beyond, p_value, one_sided)
     return tested
@@ -326,11 +326,12 @@ def _by_key(keys: NDArray[np.int64], values: FloatArray, wanted: Sequence[int]) 
     return [values[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _opposite(fit: Fit, role: Role, found: Screen, directed: _DirectedRetests) -> dict[int, float]:
-    """Return the median log excess of the other direction, by the key of this one."""
-    own = [one for one in found.suspects if one.metric == fit.metric and one.role is role]
+def _opposite(
+    fit: Fit, role: Role, found: Screen, directed: _DirectedRetests, wanted: Sequence[int]
+) -> Iterable[float]:
+    """Return the median log excess of the other direction of each wanted key; -inf where both ways are one figure."""
     if fit.symmetric:
-        return {}
+        return [-math.inf] * len(wanted)
     if role is Role.LINK:
         keys, excess = directed.target * found.nodes + directed.source, directed.excess
     else:
@@ -338,8 +339,7 @@ def _opposite(fit: Fit, role: Role, found: Screen, directed: _DirectedRetests) -
         excess = directed.excess + _own_effect(fit, other, directed)
         keys, usable = _keys(found, other, directed)
         keys, excess = keys[usable], excess[usable]
-    wanted = [_key(found, one) for one in own]
-    return {key: _median(values) for key, values in zip(wanted, _by_key(keys, excess, wanted), strict=True)}
+    return map(_median, _by_key(keys, excess, wanted))
 
 
 def _median(values: FloatArray) -> float:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from nearmetal import scratch
 from nearmetal.closing import Closing
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError, command_line
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError, command_line, os_errors_as
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import DisplayScale
@@ -212,11 +212,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _is_of_duckdb(path: Path) -> bool:
     """Return whether a file has the mark of DuckDB's format behind its checksum."""
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError as error:
-        raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint="name another file") from error
+    with os_errors_as(ForeignFileError, f"{path} cannot be read", hint="name another file"), path.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
 
 
 def _make(path: Path) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nearmetal import process, scratch
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import NearmetalError, UnavailableError, os_errors_as
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.shell import CommandShell, LocalHelper, explained, read_each
+from nearmetal.hosts.shell import CommandShell, LocalHelper, read_each
 from nearmetal.process import Finished
 
 
@@ -36,7 +36,7 @@ class MachineShell(CommandShell):
     def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
         """Return a file's content."""
         _only_here(node)
-        with explained(f"read {path}"):
+        with os_errors_as(NearmetalError, f"cannot read {path}"):
             return Path(path).read_bytes()
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
@@ -46,7 +46,7 @@ class MachineShell(CommandShell):
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file with a single write, as sysfs and procfs need it."""
         _only_here(node)
-        with explained(f"write {path}"), Path(path).open("wb", buffering=0) as file:
+        with os_errors_as(NearmetalError, f"cannot write {path}"), Path(path).open("wb", buffering=0) as file:
             file.write(data)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -59,15 +59,6 @@ def read_each(read: Callable[[str], bytes], paths: Sequence[str]) -> dict[str, b
         with contextlib.suppress(NearmetalError):
             found[path] = read(path)
     return found
-
-
-@contextlib.contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turn an OSError of the body into a NearmetalError that says what cannot be done."""
-    try:
-        yield
-    except OSError as error:
-        raise NearmetalError(f"cannot {what}: {error.strerror}") from error
 
 
 # ---- shell

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from nearmetal.errors import NearmetalError, StoreError, TrialError
+from nearmetal.errors import NearmetalError, StoreError, TrialError, os_errors_as
 from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
 
@@ -94,10 +94,8 @@ def age(path: Path) -> tuple[int, str]:
 def set_aside(path: Path) -> Path:
     """Rename a damaged journal, so that it is named once and kept for a person to read; return its new name."""
     aside = path.with_name(path.name + DAMAGED_SUFFIX)
-    try:
+    with os_errors_as(StoreError, f"cannot rename {path}"):
         path.rename(aside)
-    except OSError as error:
-        raise StoreError(f"cannot rename {path}: {error.strerror}") from error
     return aside
 
 

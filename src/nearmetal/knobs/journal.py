@@ -36,7 +36,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.errors import ForeignFileError, StoreError, os_errors_as
 from nearmetal.knobs.access import Access
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place
 from nearmetal.knobs.trust import trusted_bytes
@@ -203,10 +203,8 @@ class Journal:
     def reopen(path: Path) -> Journal:
         """Open a journal to append to it, cutting a torn last record off; raise StoreError where that is impossible."""
         records, chain, whole_bytes = _parse(path, trusted_bytes(path))
-        try:
+        with os_errors_as(StoreError, f"cannot write the undo journal {path}"):
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            raise StoreError(f"cannot write the undo journal {path}: {error.strerror}") from error
         return Journal(path, descriptor, records, chain, whole_bytes)
 
 

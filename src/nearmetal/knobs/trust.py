@@ -8,7 +8,7 @@ import pwd
 import stat
 from pathlib import Path
 
-from nearmetal.errors import StoreError
+from nearmetal.errors import StoreError, os_errors_as
 
 _MOST_BYTES = 64 * 2**20
 
@@ -24,7 +24,7 @@ def trusted_bytes(path: Path, *, owners: frozenset[int] = frozenset()) -> bytes:
     nobody else. The file that is looked at is the one that is read. Raises StoreError when it cannot be read.
     """
     allowed = owners | {os.geteuid()}
-    try:
+    with os_errors_as(StoreError, f"cannot read {path}"):
         check_folder(path.parent, owners=owners)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
@@ -33,8 +33,6 @@ def trusted_bytes(path: Path, *, owners: frozenset[int] = frozenset()) -> bytes:
                 raise UntrustedError(f"{path} is not a regular file of at most {_MOST_BYTES >> 20} MiB")
             _check(path, about, allowed)
             return file.read(_MOST_BYTES)
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
 
 def check_folder(folder: Path, *, owners: frozenset[int] = frozenset()) -> None:

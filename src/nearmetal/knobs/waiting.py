@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal.errors import StoreError, TrialError
+from nearmetal.errors import StoreError, TrialError, os_errors_as
 
 _KEPT = b"kept\n"
 _LOOK_S = 0.05
@@ -51,11 +51,9 @@ class ConfirmationPoint:
     @contextlib.contextmanager
     def open(self) -> Iterator[Waiting]:
         """Wait to be accepted; raise StoreError where that is impossible."""
-        try:
+        with os_errors_as(StoreError, f"cannot wait for confirmation, {self._place}"):
             self._token.unlink(missing_ok=True)
             descriptor = os.open(self._place, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o600)
-        except OSError as error:
-            raise StoreError(f"cannot wait for confirmation, {self._place}: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal import process
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError, os_errors_as
 from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import Trace
 from nearmetal.predict.trace_file import SUFFIX, read_trace
@@ -143,10 +143,8 @@ def new_trace_directory(path: Path) -> Path:
     """Make the directory of a run; raise BadInputError when it holds something already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadInputError(f"{path} already exists and is not empty", hint="choose another directory with -o DIR")
-    try:
+    with os_errors_as(NearmetalError, f"cannot make {path}", hint="choose another one with -o DIR"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NearmetalError(f"cannot make {path}: {error.strerror}", hint="choose another one with -o DIR") from error
     return path.resolve()
 
 

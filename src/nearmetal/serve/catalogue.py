@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line, os_errors_as
 from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
 from nearmetal.reading import read_text
@@ -99,25 +99,19 @@ class Catalogue:
         """Return what else the directory holds, newest first, at most `MAX_RUNS`; raises as `entries` does."""
         if (self.root / RunDir.MARKER).exists():
             return ()
-        try:
-            with os.scandir(self.root) as found:
-                known = [_beside(one, kind) for one in found if (kind := _kind(one))]
-        except OSError as error:
-            raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
+        with os_errors_as(ForeignFileError, f"{self.root} cannot be read"), os.scandir(self.root) as found:
+            known = [_beside(one, kind) for one in found if (kind := _kind(one))]
         return tuple(sorted(known, key=lambda one: (-one.changed_ns, one.name))[:MAX_RUNS])
 
     def _places(self) -> dict[str, Path]:
         if (self.root / "run.json").exists():
             return {self.root.name: self.root}
-        try:
-            with os.scandir(self.root) as found:
-                return {
-                    _shown(one.name): Path(one.path)
-                    for one in found
-                    if one.is_dir(follow_symlinks=False) and _claims(one.path)
-                }
-        except OSError as error:
-            raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
+        with os_errors_as(ForeignFileError, f"{self.root} cannot be read"), os.scandir(self.root) as found:
+            return {
+                _shown(one.name): Path(one.path)
+                for one in found
+                if one.is_dir(follow_symlinks=False) and _claims(one.path)
+            }
 
 
 def _shown(name: str) -> str:

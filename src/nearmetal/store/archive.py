@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nearmetal import limits, scratch
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, os_errors_as
 from nearmetal.reading import parse_json, timed
 from nearmetal.store.bundle import MALFORMED
 from nearmetal.store.disk import Disk, is_being_written
@@ -84,11 +84,8 @@ def unarchive(file: Path, root: Path) -> int:
     """
     if root.exists():
         raise BadInputError(f"{root} exists", hint="name a new directory")
-    try:
+    with os_errors_as(ForeignFileError, f"{file} cannot be read", hint="`nearmetal archive` writes archives"):
         file.open("rb").close()
-    except OSError as error:
-        hint = "`nearmetal archive` writes archives"
-        raise ForeignFileError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
     with _fresh(root) as fresh:
         try:
             opened, listed = _opened(file)
@@ -111,12 +108,9 @@ def unarchive(file: Path, root: Path) -> int:
 def _fresh(root: Path) -> Iterator[Path]:
     """Yield a folder next to the future run; raise StoreError where none can be made."""
     with contextlib.ExitStack() as stack:
-        try:
+        with os_errors_as(StoreError, f"cannot make {root}", hint="name another directory"):
             root.absolute().parent.mkdir(parents=True, exist_ok=True)
             fresh = stack.enter_context(scratch.folder(f".{root.name}", root.absolute().parent))
-        except OSError as error:
-            message = f"cannot make {root}: {error.strerror}"
-            raise StoreError(message, hint="name another directory") from error
         yield fresh
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 
-from nearmetal.errors import StoreError
+from nearmetal.errors import StoreError, os_errors_as
 from nearmetal.store.sums import resume_command
 
 TEMPORARY_SUFFIX = ".part"
@@ -66,11 +66,8 @@ class Disk:
 
     def remove(self, path: Path) -> None:
         """Remove a file; raise StoreError where the disk refuses."""
-        try:
+        with os_errors_as(StoreError, f"cannot remove {path}", hint="check the directory and its permissions"):
             path.unlink()
-        except OSError as error:
-            message = f"cannot remove {path}: {error.strerror}"
-            raise StoreError(message, hint="check the directory and its permissions") from error
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, each permanent in the one that holds it."""
@@ -102,11 +99,9 @@ def take_lock(root: Path) -> TextIOWrapper:
     Raise StoreError where another one holds it, or where the directory cannot be written.
     """
     path = root / "lock"
-    try:
+    hint = f"resume a copy that you may write: cp -r {root} COPY"
+    with os_errors_as(StoreError, f"cannot write {path}", hint=hint):
         lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
-    except OSError as error:
-        hint = f"resume a copy that you may write: cp -r {root} COPY"
-        raise StoreError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 import nearmetal
 from nearmetal import limits
 from nearmetal.closing import Closing
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError, command_line
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, command_line, os_errors_as
 from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
@@ -147,12 +147,9 @@ class RunDir(Closing):
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
         cls.refuse_used(root)
-        try:
+        with os_errors_as(StoreError, f"cannot make {root}", hint=f"name another directory with {cls.OPTION}"):
             for folder in ("trials", "fabric" if of_fabric else "samples"):
                 disk.make_folder(root / folder)
-        except OSError as error:
-            message = f"cannot make {root}: {error.strerror}"
-            raise StoreError(message, hint=f"name another directory with {cls.OPTION}") from error
         lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")

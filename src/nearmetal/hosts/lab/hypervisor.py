@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from nearmetal import native, process
-from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.errors import NearmetalError, TrialError, os_errors_as
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import AGENT_ENTER, AGENT_HEAD, NamespaceShell, only_child
-from nearmetal.hosts.shell import explained, read_each
+from nearmetal.hosts.shell import read_each
 from nearmetal.process import Finished
 
 # ---- A thread that lives in a node's namespaces and does there what others ask of it
@@ -128,7 +128,7 @@ class LabShell(NamespaceShell):
             reply.require(f"read {path} on {node}")
             return bytes(reply.stdout)
         seen = self._seen_by_thread(path, node)
-        with explained(f"read {path} on {self._called(node)}"):
+        with os_errors_as(NearmetalError, f"cannot read {path} on {self._called(node)}"):
             return self._inside(node).do(lambda: plain_files.read(seen))
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
@@ -142,7 +142,7 @@ class LabShell(NamespaceShell):
         if node in self._guests:
             remote.write(self._guests[node], path, data, timeout_s=_FILE_TIMEOUT_S).require(f"write {path} on {node}")
             return
-        with explained(f"write {path} on {self._called(node)}"):
+        with os_errors_as(NearmetalError, f"cannot write {path} on {self._called(node)}"):
             self._inside(node).do(lambda: plain_files.write(path, data))
         if path == f"{self.scratch}/hosts":
             for guest in self._guests:

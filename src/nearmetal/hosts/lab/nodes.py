@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nearmetal import native, process
+from nearmetal.errors import NearmetalError, os_errors_as
 from nearmetal.hosts.far.machine import SHORT_S, FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
@@ -22,7 +23,6 @@ from nearmetal.hosts.host import HYPERVISOR, OnNode
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
-from nearmetal.hosts.shell import explained
 from nearmetal.process import Finished
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class ClusterShell(NodesShell):
         """Return a file's content."""
         name = self._called(node)
         if name == name_of(0):
-            with explained(f"read {path} on {name}"):
+            with os_errors_as(NearmetalError, f"cannot read {path} on {name}"):
                 return plain_files.read(path)
         reply = remote.read(name, path, timeout_s=SHORT_S)
         reply.require(f"read {path} on {name}")
