@@ -640,6 +640,33 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     assert _imported(burst)[0].workload == "netperf-tcp-round-trip-burst-16"
 
 
+@pytest.mark.parametrize(
+    ("title", "workload"),
+    [
+        ("OSU MPI Latency Test v7.4", "omb-latency"),
+        ("OMB-Py MPI Latency Test", "omb-latency-python"),
+        ("OSU MPI Multi Latency Test v7.4", "omb-multi_latency"),
+        ("OSU MPI Multi-threaded Latency Test v7.4", "omb-multi_latency-threads"),
+        ("OSU MPI-CUDA Latency Test v7.2", "omb-latency-cuda"),
+        (
+            "OSU MPI-ROCM Latency Test v5.9\n# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)",
+            "omb-latency-rocm-d-h",
+        ),
+    ],
+)
+def test_osu_benchmarks_of_one_operation_are_kept_apart(title: str, workload: str) -> None:
+    """They lie in one directory of the suite, and were launches of one cell."""
+    assert _imported(f"# {title}\n# Size  Avg Latency(us)\n8  1.00\n")[0].workload == workload
+
+
+def test_perftest_with_other_queue_pairs_or_transport_is_kept_apart() -> None:
+    text = data("perftest-4.5-ib_send_bw.txt")
+    several = text.replace(b"Number of qps   : 1\t", b"Number of qps   : 4\t")
+    datagrams = text.replace(b"Connection type : RC", b"Connection type : UD")
+    names = [_imported(one)[0].workload for one in (text, several, datagrams)]
+    assert names == ["ib-send-bw", "ib-send-bw-4-queue-pairs", "ib-send-bw-ud"]
+
+
 def test_netperf_connections_are_no_round_trips() -> None:
     text = data("netperf-2.7.0-tcp_rr.txt").replace(b"TCP REQUEST/RESPONSE TEST", b"TCP Connect/Request/Response TEST")
     with pytest.raises(ForeignFileError, match="open a connection each"):

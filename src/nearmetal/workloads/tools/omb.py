@@ -37,6 +37,13 @@ _VERSION = re.compile(r" v(\d[\w.]*)$")
 _PAIRS = re.compile(r"^# \[ ?pairs: (\d+) ?\] ?\[ ?window size: (\w+) ?\]", re.MULTILINE)
 # 7.4 puts one blank between the columns that -z adds: a name ends with a unit, and a percentile begins with P.
 _GAP = re.compile(r"\s{2,}|\t|(?<=[)]) |(?<=/s) | (?=P\d)|(?<=^Size) ")
+_OTHERWISE = (
+    ("python", re.compile(r"^# OMB-Py ", re.MULTILINE)),
+    ("threads", re.compile(r"^# OSU MPI\S* Multi-threaded ", re.MULTILINE)),
+)
+"""What else than MPI between two host programs the title tells."""
+_DEVICE = re.compile(r"^# (?:OSU|OMB-Py) MPI-(\w+) ", re.MULTILINE)
+_BUFFERS = re.compile(r"^# Send Buffer on \w+ \((\w+)\) and Receive Buffer on \w+ \((\w+)\)", re.MULTILINE)
 _DATATYPE = re.compile(r"^# Datatype: (\S+?)\.?$", re.MULTILINE)
 _ROW = re.compile(r"\s*\d")
 _NUMBERS = re.compile(r"[\d.\s]+")
@@ -74,7 +81,8 @@ class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
     `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where a launch
-    (`-T all`) printed a table for each of several, `window` where it is printed and not the default.
+    (`-T all`) printed a table for each of several, `window` where it is printed and not the default. `otherwise` names
+    what makes it another measurement: Python, threads, a GPU's memory.
     """
 
     version: str
@@ -85,6 +93,7 @@ class OmbTable:
     left_aside: tuple[str, ...]
     datatype: str = ""
     window: str = ""
+    otherwise: str = ""
 
 
 def parse(data: bytes) -> OmbTable:
@@ -109,7 +118,18 @@ def parse(data: bytes) -> OmbTable:
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
     window = pairs[2] if pairs and pairs[2] != str(WINDOW_MESSAGES) else ""
-    return OmbTable(version[1] if version else "", operation, unit, count, rows, aside, window=window)
+    return OmbTable(
+        version[1] if version else "", operation, unit, count, rows, aside, window=window, otherwise=_otherwise(text)
+    )
+
+
+def _otherwise(text: str) -> str:
+    """Return what makes a table another measurement than that of the same operation, empty where nothing does."""
+    device, buffers = _DEVICE.search(text), _BUFFERS.search(text)
+    found = [name for name, title in _OTHERWISE if title.search(text)]
+    found += [device[1].lower()] if device else []
+    found += [f"{buffers[1]}-{buffers[2]}".lower()] if buffers else []
+    return "-".join(found)
 
 
 def last_size(table: OmbTable) -> int:
@@ -221,7 +241,7 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
     window = f"window{table.window}" if table.window else ""
     pairs = f"{table.pairs}-pairs" if table.pairs > 1 else ""
-    name = "-".join(filter(None, ("omb", table.operation, table.datatype, pairs, window)))
+    name = "-".join(filter(None, ("omb", table.operation, table.otherwise, table.datatype, pairs, window)))
     ranks = "" if table.operation in _OF_TOLD_RANKS else "no number of processes: import outputs of one number only"
     lacks = tuple(filter(None, (ONE_MEAN, ranks, aside, zeros, ended)))
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)

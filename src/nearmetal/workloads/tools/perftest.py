@@ -42,6 +42,8 @@ _BANDWIDTH = re.compile(
     r"^ ?#bytes +#iterations +BW peak\[(?P<peak>[A-Za-z/]+)\] +BW average\[(?P<unit>[A-Za-z/]+)\] +MsgRate\[Mpps\]",
     re.MULTILINE,
 )
+_QUEUE_PAIRS = re.compile(r"^ Number of qps[ \t]*: (\d{1,9})\b", re.MULTILINE)
+_CONNECTION = re.compile(r"^ Connection type[ \t]*: ([A-Z]{2,4})\b", re.MULTILINE)
 _END_BYTES = 4096
 _LEAST_COLUMNS = 4
 _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
@@ -56,7 +58,7 @@ class PerftestResult:
     """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
-    whether data went in both directions at once.
+    whether data went in both directions at once. `otherwise` names another transport than RC and several queue pairs.
     """
 
     operation: str
@@ -65,6 +67,7 @@ class PerftestResult:
     dumped: bool
     ended: bool
     both_ways: bool = False
+    otherwise: str = ""
 
 
 def parse(data: bytes) -> PerftestResult:
@@ -82,16 +85,24 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     title = _TITLE.search(text)
     if not title:
         raise refuse(PROGRAM, "no line names the test")
-    verb = (title["rdma"] or title["send"] or "atomic").lower()
+    verb, otherwise = (title["rdma"] or title["send"] or "atomic").lower(), _otherwise(text)
     if title["kind"] == "Latency":
         rows, ended = _latencies(text)
-        return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended)
+        return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended, otherwise=otherwise)
     match = _BANDWIDTH.search(text)
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
     rows = tuple((size, _positive(words[1])) for size, words in found)
-    return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended, bool(title["way"]))
+    unit, both_ways = _UNITS[match["unit"]], bool(title["way"])
+    return PerftestResult(f"ib_{verb}_bw", unit, _some(rows), dumped, ended, both_ways, otherwise)
+
+
+def _otherwise(text: str) -> str:
+    pairs, connection = _QUEUE_PAIRS.search(text), _CONNECTION.search(text)
+    found = [connection[1].lower()] if connection and connection[1] != "RC" else []
+    found += [f"{pairs[1]}-queue-pairs"] if pairs and pairs[1] != "1" else []
+    return "-".join(found)
 
 
 _PAIR = re.compile(r'^[ \t]*+"?([\w.]{1,40})"?:[ \t]*+"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
@@ -280,7 +291,8 @@ def _samples(data: bytes) -> Durations:
 
 def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[Foreign[FileCell]]:
     result = read(data)
-    name = result.operation.replace("_", "-") + ("-both-ways" if result.both_ways else "")
+    ways = "both-ways" if result.both_ways else ""
+    name = "-".join(filter(None, (result.operation.replace("_", "-"), ways, result.otherwise)))
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
         cell = (result.operation, result.rows[0][0], _samples(data))
