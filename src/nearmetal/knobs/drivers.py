@@ -81,6 +81,7 @@ _MLX4_AUTO = "65535 means auto and reads back as the default"
 _CUT = "kept in 16 bits; more is silently truncated"
 _ITR = Range(0, 8160, step=2, rounding="up", reason="the device counts in steps of 2 us")
 _COMBINED = Range(0, 0, reason="queues both receive and transmit: set channels-combined")
+_SHARED = Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs")
 _SEPARATE = Range(0, 0, reason="the driver has separate rx and tx channels")
 
 RANGES: dict[str, dict[str, Range]] = {
@@ -104,25 +105,25 @@ RANGES: dict[str, dict[str, Range]] = {
     },
     "igb": {
         "nic.rx-usecs": Range(10, 10000, frozenset({0, 1, 3}), reason="1 and 3 are its dynamic modes"),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
+        "nic.tx-usecs": _SHARED,
     },
     "igbvf": {
         # igbvf_set_coalesce: off is the shortest throttle that the device's clock needs, and reads back as 1.
         "nic.rx-usecs": Range(
             10, 10000, frozenset({0, 2, 3}), becomes={0: 1}, reason="2 and 3 are its dynamic modes, 0 reads back as 1"
         ),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
+        "nic.tx-usecs": _SHARED,
     },
     "ixgbevf": {
         "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
+        "nic.tx-usecs": _SHARED,
     },
     # IXGBE_MAX_EITR (0xFF8) in units of a quarter microsecond.
     "ixgbe": {
         "nic.rx-usecs": Range(
             2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode; a step across 10 us restarts the port"
         ),
-        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt: set rx-usecs"),
+        "nic.tx-usecs": _SHARED,
         **_each(_RINGS, Range(64, 32768, step=8, rounding="up")),
         **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
@@ -265,6 +266,7 @@ RESETS: dict[str, dict[str, tuple[str, ...]]] = {
 """What a driver resets beside what the knob disturbs everywhere: such a knob is written first, then what it resets."""
 
 _ODD = "an odd value reads back as written; the device counts in steps of 2 us"
+_QUEUE_0 = "the value read is that of queue 0; other queues may differ"
 _IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads back as off"
 MISREPORTED: dict[str, dict[str, str]] = {
     "igbvf": {
@@ -279,8 +281,8 @@ MISREPORTED: dict[str, dict[str, str]] = {
     "ice": {f"nic.{name}": _ODD for name in _USECS},
     "gve": {f"nic.{name}": _ODD for name in _USECS},
     "mlx5_core": {"nic.rx-usecs": "values of single queues are separate: the device-wide reading does not show them"},
-    "i40e": {"nic.rx-usecs": "the value read is that of queue 0; other queues may differ"},
-    "iavf": {"nic.rx-usecs": "the value read is that of queue 0; other queues may differ"},
+    "i40e": {"nic.rx-usecs": _QUEUE_0},
+    "iavf": {"nic.rx-usecs": _QUEUE_0},
     "ena": {"nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159)"},
 }
 """Read-backs that do not prove anything, and why."""

@@ -35,7 +35,7 @@ def hold(shell: ClusterShell, order: Order) -> Outcome:
         with path_up(shell, order, nodes) as endpoints:
             ended = _held(shell, order, endpoints, nodes)
     except NearmetalError as error:
-        return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+        return Outcome.of_error(error)
     files = {STDOUT: ended.stdout, STDERR: ended.stderr}
     return Outcome(TrialStatus.VALID, facts={STATUS: ended.exit_status}, files=files)
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.reading import parse_json
 
 ORDER_FORMAT = 1
@@ -168,6 +168,11 @@ class Outcome:
     said: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     timed_out: bool = False
+
+    @staticmethod
+    def of_error(error: NearmetalError, hint: str = "") -> Outcome:
+        """Return the outcome of an order that an error ended; `hint` is for errors without one."""
+        return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint or hint)
 
     def left(self, folder: str) -> bool:
         """Return whether it left files whose names begin with a folder's, such as `TRACE_FOLDER`."""

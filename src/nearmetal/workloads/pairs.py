@@ -102,6 +102,13 @@ def require_program(shell: Shell, node: str, program: str, package: str) -> None
         raise UnavailableError(f"{program} is not installed on {node}", hint=packages_of(package))
 
 
+def printed_version(shell: Shell, node: str, *argv: str) -> str:
+    """Return the line in which a program says its version: the first with a digit, on either of its outputs."""
+    finished = shell.run(argv, node=node, check=False)
+    lines = (finished.stdout + b"\n" + finished.stderr).decode(errors="replace").splitlines()
+    return next((line.strip()[:80] for line in lines if any(map(str.isdigit, line))), "unknown")
+
+
 def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protocol: str = "tcp") -> Helper:
     """Start a server on a node and wait until it listens; raise TrialError with its words when it does not."""
     helper = shell.start(argv, node=node)

@@ -114,10 +114,8 @@ class PairWorkload:
             for pair in every
         ]
         node = every[0].client.node
-        printed = shell.run([self.kind, self.version_flag], node=node, check=False)
-        lines = (printed.stdout + b"\n" + printed.stderr).decode(errors="replace").splitlines()
-        line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
-        return pairs.launch_group(shell, order, commands, {f"{self.kind}.version": line[:80]}, node=node)
+        version = pairs.printed_version(shell, node, self.kind, self.version_flag)
+        return pairs.launch_group(shell, order, commands, {f"{self.kind}.version": version}, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a result and all ran together."""

@@ -94,7 +94,7 @@ class BatchHost:
                 request = self._request(order)
                 allocation = self._take(request, order)
             except NearmetalError as error:
-                return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+                return Outcome.of_error(error)
             try:
                 outcome = self._outcome_in(allocation, order, body)
             except LostError as error:
@@ -118,7 +118,7 @@ class BatchHost:
         except (LostError, QuarantinedError):
             raise
         except NearmetalError as error:
-            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+            return Outcome.of_error(error)
 
     def _carry_out_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         interface = str(order.path.options.get("interface", self._options.get("interface", "")))

@@ -15,7 +15,7 @@ from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import OpenShell
 from nearmetal.hosts.host import Shell, Site, whole_number
-from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.order import Order, Outcome, Scalar
 
 if TYPE_CHECKING:
     from nearmetal.study.spec import NodeSpec
@@ -148,7 +148,7 @@ class FarHost:
         except QuarantinedError:
             raise
         except NearmetalError as error:
-            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint or self.hint)
+            return Outcome.of_error(error, self.hint)
         machines = {f"machine.{index}": name for index, name in enumerate(bound.machines)}
         return replace(outcome, facts={**outcome.facts, **machines})
 

@@ -52,7 +52,7 @@ def serve(
             if outcome.status is not TrialStatus.VALID:
                 break
     except NearmetalError as error:
-        tell(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
+        tell(Outcome.of_error(error))
     except Exception:  # noqa: BLE001 - the traceback is the answer; it cannot be reported otherwise
         tell(Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}"))
     switch_off()

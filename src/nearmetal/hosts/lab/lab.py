@@ -29,7 +29,7 @@ from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import Boot, LabMachine, machine_named
 from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
-from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import HostSpec
 
 EMULATOR = "qemu-system-x86_64"
@@ -178,7 +178,7 @@ class LabHost:
         try:
             outcomes += map(_outcome, self._live(ready, [*ahead, *orders]))
         except (TrialError, ForeignFileError) as error:
-            outcomes.append(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
+            outcomes.append(Outcome.of_error(error))
         facts = self._facts(ready, orders[0])
         numbered = [
             replace(outcome, facts={**outcome.facts, **facts, "lab.launch": number})

@@ -225,8 +225,8 @@ class Perftest:
                 name = str(OutputName(self.kind, program, size, 0, pair.number))
                 commands.append(Command(pair.client.node, argv, name, step))
         node = every[0].client.node
-        printed = shell.run([program, "--version"], node=node, check=False).text.strip()
-        facts: dict[str, Scalar] = {"perftest.version": printed.removeprefix("Version: ")[:80] or "unknown"}
+        version = pairs.printed_version(shell, node, program, "--version").removeprefix("Version: ")
+        facts: dict[str, Scalar] = {"perftest.version": version}
         return pairs.launch_group(shell, order, commands, facts, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:

@@ -144,8 +144,7 @@ class Sockperf:
                 argv += ["-t", str(order.workload.number("seconds", 2)), "-m", str(size), "--full-log", log]
                 commands.append(Command(pair.client.node, tuple(argv), f"{_PRINTED}.{size}.{pair.number}", step))
                 logs[name] = log
-        version = shell.run(["sockperf", "--version"], node=node, check=False).text.splitlines()
-        facts: dict[str, Scalar] = {"sockperf.version": version[0] if version else "unknown"}
+        facts: dict[str, Scalar] = {"sockperf.version": pairs.printed_version(shell, node, "sockperf", "--version")}
         return pairs.launch_group(shell, order, commands, facts, node=node, files=logs)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
