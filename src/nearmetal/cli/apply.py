@@ -22,7 +22,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import mpi, places, waiting
 from nearmetal.knobs.access import run_c
 from nearmetal.knobs.effect import Agreement, verified
-from nearmetal.knobs.folder import expire
+from nearmetal.knobs.folder import expire, refuse_measured
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
@@ -95,6 +95,10 @@ def command(
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
     guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
+    if host != places.LOCAL or any(not name.startswith("nic.") for name in knobs):
+        refuse_measured(
+            folder, "this machine" if host == places.LOCAL else host
+        )  # what runs on this machine has interfaces of its own
     with (
         open_shell(host) as shell,
         places.host_locks(shell, host, folder) as held,

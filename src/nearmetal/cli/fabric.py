@@ -16,7 +16,7 @@ from nearmetal.fabric.survey import Survey, survey
 from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.check import check_path
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
@@ -87,7 +87,7 @@ def _measured(
         check_nodes(len(order.workload.placement), earlier)
     check_path(spec.host.kind, next(path for path in spec.path if path.name == order.path.label))
     RunDir.refuse_used(root := out or default_root(f"{spec.name}-fabric"))
-    with contextlib.closing(open_host(spec, warn)) as host:
+    with contextlib.closing(open_host(spec, warn)) as host, measuring(spec):
         rehearse(spec.name, [order], host, warn)
         with RunDir.create(root, info_of(spec, text, host), text, of_fabric=True) as run:
             measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))

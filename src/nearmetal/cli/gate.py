@@ -26,7 +26,7 @@ from nearmetal.results.between import Question, RunPair, judge, read_figures, re
 from nearmetal.results.gated import Gate, GateExit, Remeasured
 from nearmetal.results.series import CellId
 from nearmetal.run.check import check_study
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import measuring, open_host
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
@@ -169,7 +169,11 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
             f"combinations into {root}",
         )
         check_study(series.study)
-        with closing(open_host(series.study, warn)) as host, open_directory(series, root) as opened:
+        with (
+            closing(open_host(series.study, warn)) as host,
+            measuring(series.study),
+            open_directory(series, root) as opened,
+        ):
             with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
                 measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
             measured = read_figures(opened, pair.question)

@@ -20,7 +20,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.records import View
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.schedule import Ending, run_study
 from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
@@ -148,5 +148,5 @@ def _continued(root: Path, *, allow_mixed: bool) -> Iterator[tuple[Study, RunDir
             which = f"{counted(len(run.lost), 'finished trial')} of {root} ({', '.join(listed(run.lost))})"
             warn(f"the records of {which} are missing: they are measured anew, at another time than their blocks")
         spec = run.study()
-        with contextlib.closing(open_host(spec, warn, settle_far)) as host:
+        with contextlib.closing(open_host(spec, warn, settle_far)) as host, measuring(spec):
             yield spec, run, host

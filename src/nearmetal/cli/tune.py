@@ -23,7 +23,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.report.tuning import render
 from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.check import check_study
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import SearchDir
@@ -78,7 +78,7 @@ def _started(
     tune = _checked(spec, str(study))
     place = _place(tune, out)
     SearchDir.refuse_used(root := root or default_root(f"{spec.name}-tune"))
-    host = opened.enter_context(closing(open_host(spec, warn, settle_far)))
+    host = _opened_host(spec, opened)
     kept = opened.enter_context(SearchDir.create(root, info_of(spec, text, host), text))
     kept.keep_out(place)
     return spec, tune, host, kept
@@ -99,7 +99,13 @@ def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, 
     tune = _checked(spec, f"{root}/study.toml")
     if out is not None:
         kept.keep_out(_place(tune, out))
-    return spec, tune, opened.enter_context(closing(open_host(spec, warn, settle_far))), kept
+    return spec, tune, _opened_host(spec, opened), kept
+
+
+def _opened_host(spec: Study, opened: ExitStack) -> Host:
+    host = opened.enter_context(closing(open_host(spec, warn, settle_far)))
+    opened.enter_context(measuring(spec))
+    return host
 
 
 def _checked(spec: Study, source: str) -> TuneSpec:

@@ -9,7 +9,7 @@ import glob
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,6 +24,7 @@ KEPT_DAYS = 30
 """How long a journal that ended is kept."""
 
 _LOCK_NAME = "lock"
+_MEASURED_NAME = "measured"
 _LOCK_PAUSE_S = 0.05
 _DAY_S = 86_400
 
@@ -151,8 +152,39 @@ def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
         yield
 
 
-def _opened(folder: Path) -> IO[str]:
-    place = folder / _LOCK_NAME
+@contextmanager
+def measured(folder: Path) -> Iterator[None]:
+    """Let sessions that would change a host's settings see that this process measures there; several may at a time.
+
+    Where that cannot be written no journal can be either, so no such session begins.
+    """
+    with ExitStack() as stack:
+        with contextlib.suppress(StoreError):
+            file = stack.enter_context(_opened(folder, _MEASURED_NAME))
+            if _locked(file):  # nobody else measures, so what the file says is old
+                os.ftruncate(file.fileno(), 0)
+            fcntl.flock(file, fcntl.LOCK_SH)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())
+        yield
+
+
+def refuse_measured(folder: Path, host: str) -> None:
+    """Raise TrialError while a process measures on a host: its figures would be of two settings."""
+    if not (folder / _MEASURED_NAME).exists():
+        return
+    with _opened(folder, _MEASURED_NAME) as file:
+        if not _locked(file):
+            file.seek(0)
+            alive = [pid for pid in dict.fromkeys(file.read().split()) if Path(f"/proc/{pid}").exists()]
+            who = f"process {alive[-1]}" if alive else "another process"
+            raise TrialError(
+                f"{who} measures on {host} now",
+                hint="wait until it ends, or stop it with Ctrl-C: a run and a search can be resumed",
+            )
+
+
+def _opened(folder: Path, name: str = _LOCK_NAME) -> IO[str]:
+    place = folder / name
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         if not folder.is_dir():

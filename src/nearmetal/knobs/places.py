@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from nearmetal.errors import BadInputError, NearmetalError, TrialError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs.folder import age, host_lock, journal_folder, survey
+from nearmetal.knobs.folder import age, host_lock, journal_folder, measured, survey
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
 from nearmetal.knobs.rollback import changed_by_journals, journals_of, refuse_unfinished
@@ -67,6 +67,19 @@ def folder_of(host: str) -> Path:
     if not host or "/" in host or host.startswith("."):
         raise BadInputError(f"{host!r} is not the name of a host")
     return journal_folder() if host == LOCAL else journal_folder() / host
+
+
+@contextmanager
+def measuring(machines: Iterable[str]) -> Iterator[None]:
+    """Let `apply` see for the length of a `with` that these machines are measured on: `LOCAL`, or far ones by name.
+
+    This machine has no folder before anything was changed on it, and is left without.
+    """
+    with ExitStack() as stack:
+        for name in machines:
+            if "/" not in name and (name != LOCAL or folder_of(LOCAL).is_dir()):
+                stack.enter_context(measured(folder_of(name)))
+        yield
 
 
 def refuse_unfinished_here() -> None:

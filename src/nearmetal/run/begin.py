@@ -10,7 +10,7 @@ from pathlib import Path
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import FarShell, Host
 from nearmetal.run.check import check_study
-from nearmetal.run.guests import open_host, refuse
+from nearmetal.run.guests import measuring, open_host, refuse
 from nearmetal.run.preflight import preflight
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.shipped import read_study
@@ -35,7 +35,7 @@ def begin(
     spec, text = read_study(study)
     check_study(spec)
     RunDir.refuse_used(root := out or default_root(spec.name))
-    with contextlib.closing(open_host(spec, warn, settle)) as host:
+    with contextlib.closing(open_host(spec, warn, settle)) as host, measuring(spec):
         try:
             preflight(spec, host, warn)
         except UnavailableError as error:

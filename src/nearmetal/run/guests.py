@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
@@ -83,6 +84,15 @@ def open_host(
         host.close()
         raise
     return _HostWithFacts(host, _facts(looks.items())) if looks else host
+
+
+def measuring(study: Study) -> AbstractContextManager[None]:
+    """Let `apply` see that the machines of a study are measured on; far ones by each name that it may know them by."""
+    if study.host.kind == places.LOCAL:
+        return places.measuring([places.LOCAL])
+    known = [(one, name) for one in study.host.node for name in (one.name, one.address) if name]
+    logins = [f"{one.user}@{name}" for one, name in known if one.user]
+    return places.measuring(sorted({*logins, *(name for _, name in known)}))
 
 
 def _facts(looks: Iterable[tuple[str, LibvirtLook]]) -> dict[str, Scalar]:
