@@ -178,11 +178,13 @@ def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
     code, out, _ = workspace.fabric(workspace.study, "--path", "guest", "--out", "guests", "--against", "base")
     assert code == 0
     assert "path guest against path bridge, 8 nodes paired by their place" in out
+    assert workspace.flat(out).count(MadeUpHost.label) == 1
     assert re.search(r"latency \(half a round trip\): ratio 1\.[456]\d* \[1\.\d+, 1\.\d+\], slower", out)
     assert "one launch each" in out
     assert "over nodes)" in out
     assert re.search(r"bandwidth, row to column: ratio 0\.6\d* \[0\.6\d*, 0\.[67]\d*\], slower", out)
     _, text, _ = workspace.fabric("guests", "--against", "base", "--format", "json")
+    assert [json.loads(text)[key] for key in ("host", "base_host")] == [MadeUpHost.label] * 2
     latency, bandwidth = json.loads(text)["metrics"]
     assert latency["interval"][0] < latency["ratio"] < latency["interval"][1]
     assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]

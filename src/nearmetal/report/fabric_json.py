@@ -77,6 +77,8 @@ class AgainstJson:
     fabric_against_format: Literal[1]
     path: str
     base_path: str
+    host: str
+    base_host: str
     margin: float
     metrics: list[AgainstMetricJson]
 
@@ -126,6 +128,8 @@ def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str
         fabric_against_format=1,
         path=ours.path,
         base_path=base.path,
+        host=ours.info.host_label,
+        base_host=base.info.host_label,
         margin=ours.margin,
         metrics=[_against(one) for one in compared],
     )

@@ -159,8 +159,7 @@ def _amount(value: float) -> str:
 def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
     """Return the comparison of two fabrics, node by node."""
     lines = [f"path {ours.path} against path {base.path}, {len(ours.names)} nodes paired by their place"]
-    if ours.info.host_label != base.info.host_label:
-        lines += [f"  {ours.info.host_label}", f"  {base.info.host_label}"]
+    lines += [f"  {label}" for label in dict.fromkeys((ours.info.host_label, base.info.host_label))]
     for one in compared:
         lines += ["", f"{one.metric.name}: {ratio_sentence(one)}"]
         shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
