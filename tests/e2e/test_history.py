@@ -97,6 +97,7 @@ def test_show_finds_the_change_and_the_facts_that_changed_with_it(
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     assert "1 of 2 series changed level" in " ".join(printed.split())
+    assert printed.startswith("Figures from made up.")
     assert "kernel.release: 6.1 -> 6.8" in printed
     assert nearmetal(["history", "show", history, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

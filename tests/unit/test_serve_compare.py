@@ -104,6 +104,7 @@ def test_the_terminal_compares_the_same_runs_and_names_what_it_leaves_out(
     assert nearmetal(argv) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("worse: 2 of 29 (slow-tap, slow-bridge)\n")
+    assert captured.out.count("Figures from ") == 1
     lines = captured.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if " worse " in line] == ["slow-tap", "slow-bridge"]

@@ -100,6 +100,8 @@ def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None
     console, gates = Console(), many.ranked(gates)
     for standing, which in many.standings(gates):
         console.print(f"{standing}: {which}")
+    for label in dict.fromkeys(side.host_label for gate in gates for side in (gate.run, gate.base)):
+        console.print(f"Figures from {label}.")
     as_table.draw(console, [many.table(gates)])
 
 
@@ -118,9 +120,11 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
         console = Console()
         console.print(f"Ours: {view.host_label}.")
         as_table.draw(console, tables(found))
-    elif form in {"markdown", "latex"}:
-        draw = as_markdown.table if form == "markdown" else as_latex.table
-        click.echo("\n\n".join(filter(None, map(draw, tables(found)))))
+    elif form == "markdown":
+        click.echo("\n\n".join([f"Ours: {view.host_label}.", *filter(None, map(as_markdown.table, tables(found)))]))
+    elif form == "latex":
+        drawn = (as_latex.table(one, f"Ours: {view.host_label}") for one in tables(found))
+        click.echo("\n\n".join(filter(None, drawn)))
     else:
         render = {"json": published.as_json, "csv": published.as_csv}[form]
         click.echo(render(found).rstrip("\n"))

@@ -174,6 +174,7 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
     console = Console()
     console.print(kind.name, style="bold")
+    console.print(f"Figures from {task.label}.")
     render(console, space, one.objective, found, proof)
     for line in one.trials.warnings():
         talk.print(f"warning: {line}", soft_wrap=True)

@@ -129,6 +129,8 @@ _LATEST = 12
 
 def as_text(history: History, console: Console) -> None:
     """Print each study's series, the changes, and the latest runs."""
+    for label in dict.fromkeys(run.entry.host_label for run in history.runs):
+        console.print(f"Figures from {label}.")
     groups = list(dict.fromkeys(title(one) for one in history.series))
     as_table.draw(console, [overview(history, group) for group in groups])
     as_table.draw(console, [changes(history)])

@@ -157,6 +157,7 @@ COLUMNS = (
     "ratio_high",
     "direction",
     "published_unit",
+    "figures_from",
 )
 
 
@@ -164,11 +165,12 @@ def as_csv(found: TableShape) -> str:
     """Return the figures and effects, unrounded: a row a column and size, one an effect where a column has several.
 
     An effect's fields are empty for a column that others are measured against. `unit` is that of ours, `published_unit`
-    that of `published`.
+    that of `published`, `figures_from` says what kind of machine measured ours.
 
     A table of p-values has those in `published` and `ours`, and no effects.
     """
-    return table(COLUMNS, ([row.get(column) for column in COLUMNS] for row in _rows(found)))
+    rows = (row | {"figures_from": found.host_label} for row in _rows(found))
+    return table(COLUMNS, ([row.get(column) for column in COLUMNS] for row in rows))
 
 
 def as_json(found: TableShape) -> str:
@@ -178,6 +180,7 @@ def as_json(found: TableShape) -> str:
         "format": 1,
         "published": table.name,
         "source": table.source,
+        "figures_from": found.host_label,
         "rows": _rows(found),
         "orders": [
             {"message_bytes": size, "published": list(theirs), "ours": list(ours), "order": agrees}

@@ -58,7 +58,7 @@ class TableShape:
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
     our p or None). `units` are those of `ours`, by column. `taken` are settings of a run of several that were taken
-    because nobody named one.
+    because nobody named one. `host_label` says what kind of machine measured ours.
     """
 
     figures: Figures
@@ -68,6 +68,7 @@ class TableShape:
     effects: tuple[PublishedEffect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
     taken: tuple[str, ...] = ()
+    host_label: str = ""
 
 
 def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> TableShape:
@@ -87,10 +88,11 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     ours = {name: {size: _middle(one.blocks.values()) for size, one in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
-        return TableShape(figures, {}, {}, (), (), found)
+        return TableShape(figures, {}, {}, (), (), found, host_label=view.host_label)
     units = {name: next(iter(by.values())).cell.shown.unit for name, by in sources.items() if by}
     orders, effects = tuple(_orders(view, figures, ours, sources)), tuple(_effects(view, figures, sources))
-    return TableShape(figures, ours, units, orders, effects, taken=_taken(view, figures, sources, named))
+    taken = _taken(view, figures, sources, named)
+    return TableShape(figures, ours, units, orders, effects, taken=taken, host_label=view.host_label)
 
 
 def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:

@@ -165,8 +165,13 @@ def test_a_bound_holds_only_for_the_whole_interval(bound: str, ours: tuple[float
 
 
 def test_a_comparison_with_a_table_is_written_for_other_programs(compared: Compared) -> None:
-    outputs = {form: compared("musleh-table3", "--format", form) for form in ("json", "csv", "markdown")}
+    outputs = {form: compared("musleh-table3", "--format", form) for form in ("json", "csv", "markdown", "latex")}
     whole = json.loads(outputs["json"])
+    label = whole["figures_from"]
+    assert label
+    assert outputs["markdown"].startswith(f"Ours: {label}.")
+    assert f"Ours: {label}" in outputs["latex"]
+    assert {row["figures_from"] for row in csv.DictReader(outputs["csv"].splitlines())} == {label}
     assert whole["published"] == "musleh-table3"
     rows = list(csv.DictReader(outputs["csv"].splitlines()))
     assert len(rows) == len(whole["rows"])
