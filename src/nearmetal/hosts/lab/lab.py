@@ -212,7 +212,7 @@ class LabHost:
 
     def _prepared(self, which: _Which) -> _Ready:
         """Return image and snapshot, verified; made or booted by the first thread that asks."""
-        (variant, guest), known = which, self._known
+        variant, guest = which
         with self._lock:
             if self._closed:
                 raise NearmetalError("the lab is closed")
@@ -220,19 +220,20 @@ class LabHost:
             making = self._making.setdefault(which, threading.Lock())
         with making:
             if which not in self._ready:
-                machine, limit_s = replace(self._machine, guest=guest), _BOOT_TIMEOUT_S
+                machine = replace(self._machine, guest=guest)
                 boot = Boot(self._emulator, machine, built.kernel, built.initrd, self._wire)
                 frozen = image.snapshot(
                     built,
                     boot,
                     self._version,
                     self._say,
-                    timeout_s=limit_s,
+                    timeout_s=_BOOT_TIMEOUT_S,
                     variant=variant,
-                    known=known,
+                    known=self._known,
                     lower=lambda: self._prepared((variant, False)).snapshot,
                 )
-                digest, boot = image.digest_of(frozen.parent), replace(boot, memory=image.memory_of(frozen))
+                boot = replace(boot, memory=image.memory_of(frozen))
+                digest = image.digest_of(frozen.parent)
                 self._ready[which] = _Ready(boot, built.manifest.key, frozen, digest, variant)
             return self._ready[which]
 
