@@ -52,6 +52,14 @@ def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.Captu
     assert "imported from files" in capsys.readouterr().err
 
 
+def test_a_report_dates_the_import_and_not_the_measurement(tmp_path: Path) -> None:
+    files = [omb_file(tmp_path / "bare" / f"{i}.txt", 1.0 + i / 100) for i in range(3)]
+    assert cli(["import", *map(str, files), "--out", str(tmp_path / "run")]) == 0
+    assert cli(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    created = RunDir.open(tmp_path / "run").info.created_utc
+    assert f"Study imported, imported {created}" in (tmp_path / "page.html").read_text()
+
+
 def test_actions_that_measure_are_refused_for_imported_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,7 +69,7 @@ def _header(view: View) -> Markup:
             listed(element("a", text, href=f"#{target}") for target, text in links),
             aria_label="Sections",
         ),
-        meta=f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}",
+        meta=f"Study {view.name}, {words.when(view)}. {words.blocks_sentence(view)}",
         labels=[view.host_label],
     )
 

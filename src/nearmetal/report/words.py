@@ -260,6 +260,11 @@ def launches_sentence(view: View) -> str:
     return f" Ratios rest on {fewest} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 
 
+def when(view: View) -> str:
+    """Return when a run began; of figures that were read from files only when that was is known."""
+    return f"{'imported' if view.host_kind == 'import' else 'begun'} {view.created_utc}"
+
+
 def blocks_sentence(view: View) -> str:
     """Return how much was measured, and what was planned; nothing is where figures were read from files."""
     least, most = view.planned_blocks
