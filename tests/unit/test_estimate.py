@@ -118,3 +118,15 @@ def test_a_large_size_is_defined_as_in_nmbench(size: int, counts: dict[str, int]
 def test_an_invalid_count_is_refused(host: str, path: str, options: str) -> None:
     with pytest.raises(BadInputError, match="a whole number of at least 1"):
         seconds(host, path=path, options=options)
+
+
+def test_clients_run_for_their_time_at_each_size_and_run() -> None:
+    plain, longer, more, sized = (
+        seconds(workload=f'kind = "nuttcp"\n{options}')
+        for options in ("", "options = { seconds = 5 }", "options = { runs = 10 }", "sizes = [8, 64, 1024]")
+    )
+    each = SIX_TRIALS * 2.0
+    assert plain > each
+    assert longer - plain == pytest.approx(1.5 * each)
+    assert more - plain == pytest.approx(9 * each)
+    assert sized - plain == pytest.approx(2 * each)

@@ -10,6 +10,7 @@ from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.engine import of_size
+from nearmetal.workloads.figures import of_pairs
 from nearmetal.workloads.parallel import GUEST_KINDS
 
 # Orders of magnitude of a small machine, for an estimate that is labelled "about": one small message through two
@@ -17,6 +18,8 @@ from nearmetal.workloads.parallel import GUEST_KINDS
 MESSAGE_NS = 30_000
 BYTES_PER_US = 1_000
 PROGRAM_S = {"application": 0.5, "command": 3.0}
+CLIENT_S = 2.0
+"""How long a client of a pair runs, size after size, where the study does not say."""
 
 GUEST_S = 20.0
 """A core's time for booting one guest in the lab: 9 trials of 4 guests each took 1,050 s with the boots of machines."""
@@ -52,9 +55,10 @@ def _measured_s(study: Study, workload: WorkloadSpec) -> float:
     """Return about how long the measuring itself takes: as long as a tool was told to, else message by message."""
     if workload.kind in PROGRAM_S:
         return PROGRAM_S[workload.kind]
-    if isinstance(seconds := workload.options.get("seconds"), int | float):
-        runs = workload.options.get("runs", 1)
-        return seconds * (runs if isinstance(runs, int) else 1)
+    if of_pairs(workload.kind) and workload.kind != "perftest":  # which is told iterations
+        seconds, runs = workload.options.get("seconds", CLIENT_S), workload.options.get("runs", 1)
+        if isinstance(seconds, int | float) and isinstance(runs, int):
+            return seconds * runs * max(1, len(workload.sizes))
     message_ns = MESSAGE_NS + longest_pause_ns(study, workload) // 2
     return (
         sum(_iterations(workload, size) * (message_ns + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0])
