@@ -128,6 +128,7 @@ def test_comparison_of_runs(run: nm.Run, tmp_path: Path) -> None:
     found = other.compare(run)
     assert found.verdicts["verdict"].tolist() == ["worse"]
     assert {one["verdict"] for one in found.cells.to_dicts() if one["path"] == "bridge"} == {"worse"}
+    assert found.says.endswith(f"Figures from {run.info.host_label}.")
     assert other.compare(run, margin=0.9).verdicts["verdict"].tolist() == ["within"]
 
 

@@ -110,8 +110,9 @@ def of_runs(gate: Gate) -> Comparison:
         "margin": gate.margin,
         "reason": gate_words.verdict(gate),
     }
+    labels = " and ".join(dict.fromkeys((gate.run.host_label, gate.base.host_label)))
     return Comparison(
-        f"{gate_words.noise(gate)} What differs besides the figures: {changes}.",
+        f"{gate_words.noise(gate)} What differs besides the figures: {changes}. Figures from {labels}.",
         Frame("Verdict on the run", pa.Table.from_pylist([whole])),
         Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in (*gate.cells, *gate.others)])),
     )
