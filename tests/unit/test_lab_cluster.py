@@ -147,7 +147,8 @@ def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
 def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
     monkeypatch: pytest.MonkeyPatch, disposable: bool
 ) -> None:
-    far = type("Far", (Machines,), {"site": Site("cache", "state"), "disposable": disposable})
+    own = {"site": Site("cache", "state"), "machine_name": str, "disposable": disposable}
+    far = type("Far", (Machines,), own)
     guards: list[object] = []
 
     def hold(*_: object, guard: object, **__: object) -> None:

@@ -98,7 +98,7 @@ def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
 
     Asks the class alone: looking an attribute up on the shell would run its properties, and some refuse.
     """
-    return hasattr(type(shell), "site")
+    return hasattr(type(shell), "machine_name")
 
 
 def is_disposable(shell: Shell) -> bool:

@@ -29,7 +29,7 @@ class FarNamespaceShell(CradleShell):
     def __init__(self, machine: FarMachine, site: Site, memory: Memory, *, own_network: bool = True) -> None:
         super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
         self._machine = machine
-        self._site = site
+        self.site = site
         self._memory = memory
         try:
             machine.remove_at_end(self.scratch)
@@ -68,11 +68,6 @@ class FarNamespaceShell(CradleShell):
     def machines(self) -> tuple[str, ...]:
         """The nodes share the one machine."""
         return (HYPERVISOR,)
-
-    @property
-    def site(self) -> Site:
-        """Where things are on the far side."""
-        return self._site
 
     def machine_name(self, node: str) -> str:  # noqa: ARG002 - all nodes are on one
         """Return the machine's name."""

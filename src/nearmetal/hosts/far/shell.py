@@ -128,13 +128,8 @@ class MachinesShell(NodesShell):
         remote_shell: bytes = b"ssh -o BatchMode=yes",
     ) -> None:
         super().__init__(machines, names, remote_shell=remote_shell)
-        self._site = site
+        self.site = site
         self._memory = memory
-
-    @property
-    def site(self) -> Site:
-        """Where things are on the far side."""
-        return self._site
 
     def machine_name(self, node: str) -> str:
         """Return the machine's name."""
