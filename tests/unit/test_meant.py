@@ -12,6 +12,8 @@ from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
 from nearmetal.errors import NearmetalError
+from nearmetal.predict.trace_view import read_placement
+from nearmetal.report.words import moment
 from nearmetal.run.adopt import AdoptedFile
 from nearmetal.store.rundir import RunDir, SearchDir
 from nearmetal.study.shipped import read_study
@@ -128,6 +130,35 @@ def test_values_of_a_study_that_cannot_be(change: tuple[str, str], said: str) ->
     with pytest.raises(NearmetalError) as raised:
         parse_study(STUDY.replace(*change), "s.toml")
     assert said in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[[path]]", "[path]"), "path: write [[path]], with two brackets on each side: there may be several"),
+        (("sizes = [8]", "sizes = 8"), "workload[0].sizes: it must be a list, in square brackets (it is 8)"),
+        (("sizes = [8]\n", "sizes = [8]\n[[trials]]\n"), "trials: write [trials], with one bracket on each side"),
+        (("[[path]]", "mpi = 5\n[[path]]"), "mpi: it must be a table (it is 5)"),
+    ],
+)
+def test_brackets_of_another_kind_are_named(change: tuple[str, str], said: str) -> None:
+    with pytest.raises(NearmetalError) as raised:
+        parse_study(STUDY.replace(*change), "s.toml")
+    assert said in raised.value.message
+
+
+def test_a_table_that_is_given_twice_is_told_its_brackets() -> None:
+    twice = STUDY.replace("[[path]]", '[path]\nname = "bridge"\n[path]')
+    assert "[[path]]" in hint_of(lambda: parse_study(twice, "s.toml"))
+
+
+def test_a_placement_that_cannot_be_read_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(NearmetalError, match=r"cannot read the placement .*blok:2: No such file or directory$"):
+        read_placement(tmp_path / "blok:2", 4)
+
+
+def test_a_report_says_its_time_as_people_write_it() -> None:
+    assert moment("2026-11-26T02:34:15+00:00") == "2026-11-26 02:34 UTC"
 
 
 def test_a_number_that_is_none_is_said_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:

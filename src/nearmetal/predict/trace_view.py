@@ -283,7 +283,9 @@ def read_placement(path: Path, ranks: int) -> RankMap:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read the placement {path}: {error}", hint="or use block:N or cyclic:N") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        hint = "give block:N, cyclic:N or a file that names each rank's node"
+        raise BadInputError(f"cannot read the placement {path}: {why}", hint=hint) from error
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     nodes: dict[int, str] = {}
     for line in filter(None, lines):

@@ -14,6 +14,7 @@ from nearmetal.report.as_html import table_region
 from nearmetal.report.charts import MAP, heat_map
 from nearmetal.report.markup import Markup, PageFrame, element, fold, header, page, section, together
 from nearmetal.report.tables import Table
+from nearmetal.report.words import moment
 from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
@@ -32,7 +33,7 @@ def as_html(of: Survey, frame: PageFrame | None = None) -> str:
     head = header(
         "nearmetal fabric",
         f"{len(of.names)} nodes on path {of.path}",
-        meta=f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.",
+        meta=f"{moment(of.info.created_utc)}. {fabric_text.rounds_sentence(of)}.",
         labels=[of.info.host_label],
     )
     order = node_order(slowness(of, METRICS[0]))

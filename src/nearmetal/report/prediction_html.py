@@ -13,6 +13,7 @@ from nearmetal.report.markup import Markup, PageFrame, element, header, listed, 
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
+from nearmetal.report.words import moment
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, by_key, format_duration, ranges
 
 MAX_BARS = 40
@@ -44,7 +45,8 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
 
 
 def _meta(of: PredictionFile | PlacementFile) -> str:
-    return f"Paths of {of.model}; computed {of.created_utc} by nearmetal {of.nearmetal_version}, not measured."
+    computed = f"computed {moment(of.created_utc)} by nearmetal {of.nearmetal_version}"
+    return f"Paths of {of.model}; {computed}, not measured."
 
 
 def _answer(of: PredictionFile) -> str:

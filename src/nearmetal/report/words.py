@@ -99,6 +99,11 @@ def percent(share: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
+def moment(utc: str) -> str:
+    """Return a recorded time to the minute, as people write it."""
+    return f"{utc[:16].replace('T', ' ')} UTC"
+
+
 def percentile_name(probability: float) -> str:
     """Return `p99.9` for 0.999."""
     return f"p{probability * 100:.10g}"
@@ -262,7 +267,7 @@ def launches_sentence(view: View) -> str:
 
 def when(view: View) -> str:
     """Return when a run began; of figures that were read from files only when that was is known."""
-    return f"{'imported' if view.host_kind == 'import' else 'begun'} {view.created_utc}"
+    return f"{'imported' if view.host_kind == 'import' else 'begun'} {moment(view.created_utc)}"
 
 
 def blocks_sentence(view: View) -> str:

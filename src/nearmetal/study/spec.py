@@ -322,7 +322,10 @@ def parse_study(text: str, source: str) -> Study:
         raw = parse_toml(text)
     except ValueError as error:
         said = f"{source} is not TOML: {error}"
-        raise BadInputError(said, hint="docs/reference/study.md shows what a study looks like") from error
+        hint = "docs/reference/study.md shows what a study looks like"
+        if "duplicate key" in str(error):
+            hint = f"tables of which there may be several have two brackets on each side, as [[path]]; {hint}"
+        raise BadInputError(said, hint=hint) from error
     try:
         return Study.model_validate(raw, context={"left": MOST})
     except ValidationError as error:
@@ -384,7 +387,7 @@ def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
         return f"{place}: unknown key; {meant(key, keys or model.model_fields)}"
     if detail["type"] == "missing":
         return f"{place}: missing"
-    message = _SAID.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+    message = _brackets(detail) or _SAID.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
     if detail["type"] == "string_pattern_mismatch" and detail["ctx"]["pattern"] == NAME_PATTERN:
         message = "a name has up to 40 letters, digits and . _ + -, and begins with a letter or a digit"
@@ -392,7 +395,18 @@ def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
     return f"{place or ('the table' if keys else 'the study')}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-_SAID = {"int_parsing_size": "the number is too large"}
+def _brackets(detail: ErrorDetails) -> str:
+    """Return how a table is headed that has the brackets of another kind; empty for any other error."""
+    key = next((step for step in reversed(detail["loc"]) if isinstance(step, str)), "")
+    if detail["type"] == "list_type" and isinstance(detail["input"], dict):
+        return f"write [[{key}]], with two brackets on each side: there may be several"
+    if detail["type"] in {"model_type", "dataclass_type"}:
+        several = isinstance(detail["input"], list)
+        return f"write [{key}], with one bracket on each side: there is only one" if several else "it must be a table"
+    return ""
+
+
+_SAID = {"int_parsing_size": "the number is too large", "list_type": "it must be a list, in square brackets"}
 """What is said in place of a sentence about how the number was read, by the kind of error."""
 _TABLES: dict[str, type[_Model]] = {
     "host": HostSpec,
