@@ -54,6 +54,7 @@ class MadeUpHost:
     torn: frozenset[int] = frozenset()
     seed: int = 1
     prefix: str = "n"
+    window: int = 16
     fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
     kind = "fake"
     label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
@@ -80,7 +81,7 @@ class MadeUpHost:
         for phase, *_ in lines:
             phases[phase] = phases.get(phase, 0) + 1
         processors = tuple(f"{self.prefix}{node}" for node in range(nodes))
-        sizes = (8, 3, 0, 4096, 16, 3, 0)
+        sizes = (8, 3, 0, 4096, self.window, 3, 0)
         machine = ("CLOCK", (1,) * nodes, "4", "x", processors)
         header = FabricHeader("nmfabric", nodes, tuple(phases.items()), *sizes, *machine)
         rounds = np.repeat(np.arange(len(plan)), [len(pairs) for pairs in plan])

@@ -190,6 +190,14 @@ def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
     assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]
 
 
+def test_fabrics_of_other_windows_are_refused(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "base")
+    workspace.host = MadeUpHost(window=8)
+    code, _, err = workspace.fabric(workspace.study, "--out", "other", "--against", "base")
+    assert code == 2
+    assert "windows of 8 messages, the other with 16" in err
+
+
 def test_fabrics_that_cannot_be_paired_are_refused(workspace: Workspace) -> None:
     workspace.fabric(workspace.study, "--out", "base")
     workspace.fabric(workspace.study, "--nodes", "6", "--out", "other")

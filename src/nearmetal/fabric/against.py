@@ -48,12 +48,17 @@ class Against:
 def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
     """Compare every metric that both measured; `seed` drives the bootstrap.
 
-    Raise BadInputError when they have different numbers of nodes or measured different messages.
+    Raise BadInputError when they have different numbers of nodes or measured different messages or windows.
     """
     check_nodes(len(ours.names), base)
     if ours.message_bytes != base.message_bytes:
         raise BadInputError(
             f"one fabric was measured with messages of {ours.message_bytes} bytes, the other with {base.message_bytes}",
+            hint="measure both with the same workload",
+        )
+    if ours.window != base.window:
+        raise BadInputError(
+            f"one fabric was measured with windows of {ours.window} messages, the other with {base.window}",
             hint="measure both with the same workload",
         )
     compared = []

@@ -22,10 +22,10 @@ from nearmetal.workloads.rounds import AGAIN, ALL
 class Survey:
     """A measured fabric.
 
-    `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate from i to j in 10^6 bytes a second by the
-    median window (None where it was not measured), of suspected links those of their re-tests; both have shape (nodes,
-    nodes) and a diagonal of NaN. `retested` says whether the suspects, if any, were measured again; `rounds` counts
-    them by phase.
+    `window` is how many messages are in flight. `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate
+    from i to j in 10^6 bytes a second by the median window (None where it was not measured), of suspected links those
+    of their re-tests; both have shape (nodes, nodes) and a diagonal of NaN. `retested` says whether the suspects, if
+    any, were measured again; `rounds` counts them by phase.
     """
 
     info: RunInfo
@@ -33,6 +33,7 @@ class Survey:
     names: tuple[str, ...]
     margin: float
     message_bytes: tuple[int, int]
+    window: int
     latency_us: FloatArray
     rate: FloatArray | None
     screened: Screen
@@ -91,6 +92,7 @@ def survey(run: RunDir) -> Survey:
         names=_names(whole, file.header.processors),
         margin=margin,
         message_bytes=(file.header.latency_bytes, file.header.bandwidth_bytes),
+        window=file.header.bandwidth_window,
         latency_us=_settled(latency_table(pairs), "latency", screened, findings) / 2e3,
         rate=None if windows is None else window_bytes * 1e3 / windows,
         screened=screened,
