@@ -24,10 +24,10 @@ from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series
+from nearmetal.history.records import History, ListedRun, Point, RunEntry, Series
 from nearmetal.history.view import _changed, build_history
 from nearmetal.results.paths import build_view
-from nearmetal.results.series import CellId, Metric
+from nearmetal.results.series import CellId, CellSeries, Metric
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import Change
@@ -120,16 +120,14 @@ class FourteenRuns:
     def facts(self) -> dict[str, dict[str, str]]:
         return {}
 
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
         cell, shown = (
             CellId("latency", "latency", "as-found", 8, "tap"),
             DisplayScale("time", "us", Better.SMALLER, 0.001),
         )
         longer = [1.2 if metric is Metric.P99 and number >= 8 else 1.0 for number in range(14)]
         levels = [10_000.0 * times * (1 + 0.001 * (number % 5)) for number, times in enumerate(longer)]
-        return [
-            (f"{i}", EntryCell(cell, metric, shown, {0: level, 1: level}, 2, 1, {})) for i, level in enumerate(levels)
-        ]
+        return [(f"{i}", CellSeries(cell, shown, {0: level, 1: level}, "", 2, 1, {})) for i, level in enumerate(levels)]
 
 
 def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
@@ -151,7 +149,7 @@ class RunsWithoutACell(FourteenRuns):
     def facts(self) -> dict[str, dict[str, str]]:
         return {f"{number}": {"kernel.release": "6.8" if number >= 8 else "6.1"} for number in range(14)}
 
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
         return [one for one in super().cells(metric) if one[0] != "8"]
 
 
@@ -168,13 +166,13 @@ def test_a_fact_that_changed_in_a_run_without_the_cell_changed_before_the_next()
 class TwoWindowRuns(FourteenRuns):
     """Runs of one bandwidth: from the ninth on a window has four times the messages, and takes four times as long."""
 
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
         found = []
         for number, times in enumerate([1] * 8 + [4] * 6):
             shown = DisplayScale("bandwidth", "MB/s", Better.LARGER, 8_000.0 * times)
             level = 1_000.0 * times * (1 + 0.001 * (number % 5))
             cell = CellId("bw", "bw", "as-found", 8, "tap")
-            found.append((f"{number}", EntryCell(cell, metric, shown, {0: level, 1: level}, 2, 1, {})))
+            found.append((f"{number}", CellSeries(cell, shown, {0: level, 1: level}, "", 2, 1, {})))
         return found
 
 
@@ -401,7 +399,7 @@ def test_each_occasion_counts_once_with_the_figures_of_the_report(tmp_path: Path
     text = HISTORY_STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
     root = make_run(tmp_path / "r", text)
     assert nearmetal(["run", "--resume", str(root), "--occasions", "2"]) == 0
-    kept = {(one.cell.path, one.metric): one for one in collect(root).cells}
+    kept = {(one.cell.path, metric): one for metric, of in collect(root).cells.items() for one in of}
     (cell,) = build_view(RunDir.open(root)).cells
     assert len(kept) == 2 * len(Metric)
     for (path, metric), one in kept.items():

@@ -21,8 +21,8 @@ _FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
 
 
-def render(history: History, frame: PageFrame | None = None, left: Sequence[str] = ()) -> str:
-    """Return the page as text; write it as UTF-8. `left` says which runs it lacks."""
+def render(history: History, frame: PageFrame | None = None) -> str:
+    """Return the page as text; write it as UTF-8."""
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
@@ -52,7 +52,7 @@ def render(history: History, frame: PageFrame | None = None, left: Sequence[str]
                 section(
                     "Runs",
                     table_region(history_words.runs(history)),
-                    listed(left, element("h3", "Left out")),
+                    listed(history.left_out, element("h3", "Left out")),
                 ),
                 class_="pair",
             ),
@@ -178,8 +178,7 @@ def _segments(one: Series, at: Sequence[float], step: float, y: Scale) -> list[M
     edges = [0, *(change.index for change in one.changes), len(one.points)]
     drawn = []
     for first, last in pairwise(edges):
-        values = sorted(point.level.value for point in one.points[first:last])
-        middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+        middle = median(point.level.value for point in one.points[first:last])
         start, end = at[first] - step / 2, at[last - 1] + step / 2
         drawn.append(element("path", class_="level", d=f"M{pixels(start)} {pixels(y(middle))}H{pixels(end)}"))
         if first:

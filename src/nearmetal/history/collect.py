@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from nearmetal.errors import BadInputError, command_line
-from nearmetal.history.records import EntryCell, KeptRun, RunEntry
+from nearmetal.history.records import KeptRun, RunEntry
 from nearmetal.reading import parse_json, read_text
 from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
@@ -31,12 +31,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
         trials=len(headline.records),
         blocks=len({record.order.block for record in headline.records}),
     )
-    cells = tuple(
-        EntryCell(cell, metric, one.shown, one.ns, one.blocks, one.occasions, one.boots)
-        for metric, series in by_metric.items()
-        for cell, one in series.cells.items()
-        if one.ns
-    )
+    cells = {metric: tuple(one for one in series.cells.values() if one.ns) for metric, series in by_metric.items()}
     return KeptRun(entry, _facts(headline.records), cells)
 
 

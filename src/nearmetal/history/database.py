@@ -25,8 +25,8 @@ import pyarrow as pa
 from nearmetal import scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError, command_line, os_errors_as
-from nearmetal.history.records import EntryCell, KeptRun, RunEntry
-from nearmetal.results.series import CellId
+from nearmetal.history.records import KeptRun, RunEntry
+from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import Metric
@@ -102,8 +102,8 @@ class Database(Closing):
         """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
         entry = kept.entry
         with _explained(self.path):
-            held = self._connection.execute("SELECT trials FROM runs WHERE run_id = ?", [entry.run_id]).fetchone()
-            if held is not None and held[0] >= entry.trials:
+            held = self._selected("SELECT trials FROM runs WHERE run_id = ?", entry.run_id)
+            if held and held[0][0] >= entry.trials:
                 return "known"
             self._connection.execute("BEGIN TRANSACTION")
             for table in _TABLES if held else ():
@@ -115,49 +115,49 @@ class Database(Closing):
 
     def runs(self) -> list[RunEntry]:
         """Return the runs by date, then by identity."""
-        with _explained(self.path):
-            rows = self._connection.execute(
-                "SELECT study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, run_id, root, "
-                "trials, blocks FROM runs ORDER BY created_utc, run_id"
-            ).fetchall()
+        rows = self._selected(
+            "SELECT study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, run_id, root, "
+            "trials, blocks FROM runs ORDER BY created_utc, run_id"
+        )
         return [RunEntry(*row) for row in rows]
 
     def facts(self) -> dict[str, dict[str, str]]:
         """Return each run's facts by its identity."""
-        with _explained(self.path):
-            rows = self._connection.execute("SELECT run_id, fact, value FROM facts ORDER BY fact").fetchall()
         found: dict[str, dict[str, str]] = {}
-        for run_id, fact, value in rows:
+        for run_id, fact, value in self._selected("SELECT run_id, fact, value FROM facts ORDER BY fact"):
             found.setdefault(run_id, {})[fact] = value
         return found
 
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
         """Return every cell under one metric with the identity of its run."""
-        with _explained(self.path):
-            heads = self._connection.execute(
-                "SELECT run_id, cell, figure, unit, better, factor, blocks, occasions, workload, operation, setting, "
-                "message_bytes, path FROM cells WHERE metric = ? ORDER BY run_id, cell",
-                [str(metric)],
-            ).fetchall()
-            figures = self._connection.execute(
-                "SELECT run_id, cell, block, ns, boot FROM figures SEMI JOIN cells "
-                "ON figures.run_id = cells.run_id AND figures.cell = cells.cell AND cells.metric = ? "
-                "ORDER BY ALL",
-                [str(metric)],
-            ).fetchall()
+        heads = self._selected(
+            "SELECT run_id, cell, figure, unit, better, factor, blocks, occasions, workload, operation, setting, "
+            "message_bytes, path FROM cells WHERE metric = ? ORDER BY run_id, cell",
+            str(metric),
+        )
+        figures = self._selected(
+            "SELECT run_id, cell, block, ns, boot FROM figures SEMI JOIN cells "
+            "ON figures.run_id = cells.run_id AND figures.cell = cells.cell AND cells.metric = ? "
+            "ORDER BY ALL",
+            str(metric),
+        )
         ns: dict[tuple[str, int], dict[int, float]] = {}
         boots: dict[tuple[str, int], dict[int, int]] = {}
         for run_id, number, block, value, boot in figures:
             ns.setdefault((run_id, number), {})[block] = value
             if boot is not None:
                 boots.setdefault((run_id, number), {})[block] = boot
+        found: list[tuple[str, CellSeries]] = []
+        for run_id, number, figure, unit, better, factor, blocks, occasions, *of in heads:
+            key, shown = (run_id, number), DisplayScale(figure, unit, Better(better), factor)
+            one = CellSeries(CellId(*of), shown, ns.get(key, {}), "", blocks, occasions, boots.get(key, {}))
+            found.append((run_id, one))
+        return found
 
-        def cell(key: tuple[str, int], figure: str, unit: str, better: str, factor: float, *what: Any) -> EntryCell:
-            blocks, occasions, *of = what
-            shown = DisplayScale(figure, unit, Better(better), factor)
-            return EntryCell(CellId(*of), metric, shown, ns.get(key, {}), blocks, occasions, boots.get(key, {}))
-
-        return [(head[0], cell(head[:2], *head[2:])) for head in heads]
+    def _selected(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with _explained(self.path):
+            return self._connection.execute(query, values).fetchall()
 
     def _insert(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows:
@@ -168,19 +168,16 @@ class Database(Closing):
 
     def _check(self) -> None:
         """Refuse a file that is no history, or one of a format that is not known."""
-        with _explained(self.path):
-            kinds = self._connection.execute(
-                "SELECT table_name, table_type FROM information_schema.tables ORDER BY ALL"
-            ).fetchall()
-            if ("nearmetal_history", "BASE TABLE") not in kinds:
-                raise ForeignFileError(
-                    f"{self.path} is a DuckDB file, but no history of nearmetal", hint="name another file"
-                )
-            known = self._connection.execute("SELECT max(format) FROM nearmetal_history").fetchone()
-        if known is None or known[0] != HISTORY_FORMAT:
-            older = known is not None and known[0] is not None and known[0] < HISTORY_FORMAT
+        kinds = self._selected("SELECT table_name, table_type FROM information_schema.tables ORDER BY ALL")
+        if ("nearmetal_history", "BASE TABLE") not in kinds:
             raise ForeignFileError(
-                f"{self.path} has format {known[0] if known else None}, this nearmetal knows {HISTORY_FORMAT}",
+                f"{self.path} is a DuckDB file, but no history of nearmetal", hint="name another file"
+            )
+        [[known]] = self._selected("SELECT max(format) FROM nearmetal_history")
+        if known != HISTORY_FORMAT:
+            older = known is not None and known < HISTORY_FORMAT
+            raise ForeignFileError(
+                f"{self.path} has format {known}, this nearmetal knows {HISTORY_FORMAT}",
                 hint="an older nearmetal wrote it: add its runs to a new file"
                 if older
                 else "use the nearmetal that wrote it, or a newer one",
@@ -263,13 +260,14 @@ def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
     entry = kept.entry
     cells: list[dict[str, object]] = []
     figures: list[dict[str, object]] = []
-    for number, one in enumerate(kept.cells):
+    every = [(metric, one) for metric, several in kept.cells.items() for one in several]
+    for number, (metric, one) in enumerate(every):
         cells.append(
             {
                 "run_id": entry.run_id,
                 "cell": number,
                 **asdict(one.cell),
-                "metric": str(one.metric),
+                "metric": str(metric),
                 "figure": one.shown.name,
                 "unit": one.shown.unit,
                 "better": str(one.shown.better),

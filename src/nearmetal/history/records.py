@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nearmetal.results.series import CellId
+from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
@@ -24,25 +24,12 @@ class RunEntry(RunInfo):
 
 
 @dataclass(frozen=True, slots=True)
-class EntryCell:
-    """One cell of a run under one metric: block or occasion -> ns, how that is shown, and the rest of `CellSeries`."""
-
-    cell: CellId
-    metric: Metric
-    shown: DisplayScale
-    ns: Mapping[int, float]
-    blocks: int
-    occasions: int
-    boots: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class KeptRun:
     """A run with all that is kept of it; `facts` are what must agree for its levels to be compared with others'."""
 
     entry: RunEntry
     facts: Mapping[str, str]
-    cells: tuple[EntryCell, ...]
+    cells: Mapping[Metric, tuple[CellSeries, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +68,10 @@ class ListedRun:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that is shown; `further` counts the series that change by another figure alone."""
+    """Everything that is shown; `further` counts the series that change by another figure alone.
+
+    `left_out` has a line for each run that could not be read.
+    """
 
     source: str
     metric: Metric
@@ -89,6 +79,7 @@ class History:
     series: tuple[Series, ...]
     alpha: float
     further: tuple[tuple[Metric, int], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def marked(self) -> tuple[Series, ...]:

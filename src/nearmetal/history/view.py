@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.history.records import EntryCell, History, KeptRun, ListedRun, Point, RunEntry, Series
-from nearmetal.results.series import CellId
+from nearmetal.history.records import History, KeptRun, ListedRun, Point, RunEntry, Series
+from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import OCCASIONS, BlockContext
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
@@ -46,9 +45,9 @@ class RunsAtHand:
         """Return each run's facts by its identity."""
         return {one.entry.run_id: dict(one.facts) for one in self._kept}
 
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
         """Return every cell under one metric with the identity of its run."""
-        return [(one.entry.run_id, cell) for one in self._kept for cell in one.cells if cell.metric is metric]
+        return [(one.entry.run_id, cell) for one in self._kept for cell in one.cells[metric]]
 
 
 # ---- view
@@ -59,7 +58,7 @@ MAX_RUNS = 300
 
 
 _Key = tuple[str, str, CellId]
-_Members = list[tuple[ListedRun, EntryCell]]
+_Members = list[tuple[ListedRun, CellSeries]]
 
 
 def build_history(
@@ -83,7 +82,7 @@ def build_history(
     return History(str(source.path), metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
 
 
-def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, EntryCell]]) -> dict[_Key, _Members]:
+def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, CellSeries]]) -> dict[_Key, _Members]:
     """Return the latest runs of each cell that has figures, in the order of the runs."""
     numbers = {run.entry.run_id: run for run in runs}
     found: dict[_Key, _Members] = {}
@@ -137,11 +136,10 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
     return Series(*key, shown, points, ())
 
 
-def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
+def _level(cell: CellSeries, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
     """Return the level as the run's own report has it."""
     scale = cell.shown if cell.shown.unit == shown.unit else shown  # one of another window carries other bytes
-    values = [scale.value(ns) for ns in cell.ns.values()]
+    values = cell.values(scale)
     if interval:
-        boots = tuple(cell.boots[block] for block in cell.ns) if cell.boots else ()
-        return estimate_level(values, context=OCCASIONS if cell.occasions > 1 else BlockContext(variants=boots))
-    return LevelEstimate(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)
+        return estimate_level(values, context=cell.context)
+    return LevelEstimate(values.size, math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

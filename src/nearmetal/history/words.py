@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -137,7 +138,7 @@ def as_text(history: History, console: Console) -> None:
     listed = runs(history)
     if len(listed.rows) > _LATEST:
         heading = f"The latest {_LATEST} of {len(listed.rows)} runs"
-        listed = type(listed)(heading, listed.head, listed.rows[-_LATEST:], listed.note, listed.left)
+        listed = replace(listed, title=heading, rows=listed.rows[-_LATEST:])
     as_table.draw(console, [listed])
     console.print()
     console.print(found(history))

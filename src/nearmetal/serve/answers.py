@@ -112,15 +112,15 @@ class Answers:
 
         def make() -> str:
             found = over_time(root, runs, _check_glance, Metric(asked["metric"]), wanted.path)
-            if not found.history.series:
-                why = f": {found.left[0]}" if found.left else ""
+            if not found.series:
+                why = f": {found.left_out[0]}" if found.left_out else ""
                 of = f" of path {wanted.path!r}" if wanted.path else ""
                 raise NoSuchRunError(
                     f"none of {len(runs)} runs here has a {asked['metric']}{of}{why}", hint="the list of runs is at /"
                 )
             if program:
-                return history_json.render(found.history) + "\n"
-            return history_html.render(found.history, pages.over_history(asked), found.left)
+                return history_json.render(found) + "\n"
+            return history_html.render(found, pages.over_history(asked))
 
         return await self._kept(f"{[known for _, known in runs]} history {sorted(asked.items())} {program}", make)
 

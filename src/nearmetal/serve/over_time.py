@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,29 +20,21 @@ _MAX_INTERVALS = 600
 """More levels than these have no intervals, but the latest of each series: thousands of bootstraps take seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPage:
-    """A history, and a line for each run that is not in it."""
-
-    history: History
-    left: tuple[str, ...]
-
-
 def over_time(
     root: str, runs: Sequence[tuple[Path, str]], check: Callable[[Path], None], metric: Metric, path: str
-) -> HistoryPage:
+) -> History:
     """Return the history of runs, given by place and state, of one path or of all ('').
 
     `check` raises for a run that is too large. Without any such figure the history has no series.
     """
     found = [(place, _collected(place, known, check)) for place, known in runs[:MAX_HISTORY]]
     kept = [one for _, one in found if not isinstance(one, str)]
-    left = [f"{place.name}: {one}" for place, one in found if isinstance(one, str)]
+    left_out = [f"{place.name}: {one}" for place, one in found if isinstance(one, str)]
     if len(runs) > MAX_HISTORY:
-        left.append(f"{counted(len(runs) - MAX_HISTORY, 'older run')}: `nearmetal history` keeps any number")
-    few = sum(cell.metric is metric for one in kept for cell in one.cells) <= _MAX_INTERVALS
+        left_out.append(f"{counted(len(runs) - MAX_HISTORY, 'older run')}: `nearmetal history` keeps any number")
+    few = sum(len(one.cells[metric]) for one in kept) <= _MAX_INTERVALS
     made = build_history(RunsAtHand(root, kept), metric, path=path, every_interval=few)
-    return HistoryPage(made, tuple(left))
+    return replace(made, left_out=tuple(left_out))
 
 
 @lru_cache(maxsize=2 * MAX_HISTORY)
