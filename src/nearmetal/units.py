@@ -106,13 +106,17 @@ def format_wait(duration_ns: float) -> str:
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
+def three_digits(value: float) -> str:
+    """Return a figure with three significant digits, from 1000 on to the whole: without an exponent."""
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
 def format_duration(duration_ns: float) -> str:
     """Return a duration with three significant digits, all whole seconds, and a fitting unit, such as '12.3 us'."""
     for unit, factor in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
         # What rounds to 1000 of a unit is 1 of the next: 999.7 ms is 1 s, not 1e+03 ms.
         if abs(duration_ns) >= 0.9995 * factor:
-            value = duration_ns / factor
-            return f"{value:.0f} {unit}" if abs(value) >= 999.5 else f"{value:.3g} {unit}"
+            return f"{three_digits(duration_ns / factor)} {unit}"
     return f"{duration_ns:.3g} ns"
 
 

@@ -151,8 +151,8 @@ def test_a_table_entry_shows_the_costliest_cell_and_the_worst_standing(tmp_path:
     found = row[titles.index("tap")]
     assert found.standing is Standing.WORSE
     assert re.fullmatch(r"▼ (2\.0|1\.9)\d+", found.text)
-    assert "tap latency 1 KiB" in found.said
-    assert found.said.endswith("Of 3 cells: 1 worse, 2 within")
+    assert "tap latency 1 KiB" in found.tip
+    assert found.tip.endswith("Of 3 cells: 1 worse, 2 within")
 
 
 def test_runs_of_mixed_provenance_can_be_shown_anyway(tmp_path: Path) -> None:

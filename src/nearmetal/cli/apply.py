@@ -135,8 +135,8 @@ def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[d
     """Return the knobs of machines and interfaces, and where to set them; raise BadInputError where that is nowhere."""
     knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
     if not knobs:
-        said = f"{profile} sets nothing on a machine: {', '.join(wanted.setting) or 'it is empty'}"
-        raise BadInputError(said, hint="`nearmetal export PROFILE --to module` writes what belongs to launches of MPI")
+        text = f"{profile} sets nothing on a machine: {', '.join(wanted.setting) or 'it is empty'}"
+        raise BadInputError(text, hint="`nearmetal export PROFILE --to module` writes what belongs to launches of MPI")
     if not all(interfaces):
         raise BadInputError(
             "'' is not the name of an interface", hint="`nearmetal knobs` lists the interfaces of a host"
@@ -213,8 +213,8 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
         if time.monotonic() - looked > _WATCHDOG_LOOK_S:
             looked = time.monotonic()
             if session.unguarded():
-                said = "the watchdog is gone, so the profile was rolled back"
-                raise TrialError(said, hint="find out what killed it, then try again")
+                text = "the watchdog is gone, so the profile was rolled back"
+                raise TrialError(text, hint="find out what killed it, then try again")
     return False
 
 

@@ -91,16 +91,16 @@ def _asked(
     pairs = tuple(MachinePair(node_named(one, known), node_named(other, known)) for one, other in names)
     taken = [node.name for pair in pairs for node in pair.nodes]
     if len(set(taken)) != len(taken):
-        said = f"two machines are called {max(taken, key=taken.count)!r}"
-        raise BadInputError(said, hint="give them different names in a file of [[node]] tables: --hosts FILE")
+        text = f"two machines are called {max(taken, key=taken.count)!r}"
+        raise BadInputError(text, hint="give them different names in a file of [[node]] tables: --hosts FILE")
     return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
 
 
 def _option(text: str) -> tuple[str, Scalar]:
     key, equals, value = text.partition("=")
     if not equals:
-        said = f"-o {text!r} has no value"
-        raise BadInputError(said, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
+        message = f"-o {text!r} has no value"
+        raise BadInputError(message, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
     try:
         number: Scalar = json.loads(value)
     except ValueError:

@@ -56,9 +56,9 @@ def command(
         raise BadInputError("--map has no effect without --published", hint="name the table: --published TABLE")
     if base is not None:
         if form != "table" or published or everything:
-            said = "--against prints one table"
+            text = "--against prints one table"
             raise BadInputError(
-                said, hint=f"one run in full: {command_line('gate', runs[0], '--against', base)} --format json"
+                text, hint=f"one run in full: {command_line('gate', runs[0], '--against', base)} --format json"
             )
         _with_base(runs, base, allow_mixed=allow_mixed)
         return

@@ -42,8 +42,8 @@ def command(
         and (not size or one.message_bytes in parse_sizes(size))
     ]
     if not found:
-        said = f"{run} has no traced trial of that path, setting, workload and size"
-        raise BadInputError(said, hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}")
+        message = f"{run} has no traced trial of that path, setting, workload and size"
+        raise BadInputError(message, hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}")
     baseline = opened.study().baseline
     label = opened.info.host_label
     columns, height = shutil.get_terminal_size((80, _LINES))

@@ -52,8 +52,8 @@ def command(
         root = source
     earlier = survey(RunDir.open(base)) if base else None
     if html and (html.is_dir() or not html.parent.is_dir()):
-        said = f"cannot write {html}: {'it is a directory' if html.is_dir() else 'its directory is not there'}"
-        raise StoreError(said, hint="name a file in a directory that is there; nothing was measured")
+        text = f"cannot write {html}: {'it is a directory' if html.is_dir() else 'its directory is not there'}"
+        raise StoreError(text, hint="name a file in a directory that is there; nothing was measured")
     if not source.is_dir():
         root = _measured(source, path_name, nodes or 0, out, earlier, bisection=not no_bisection)
     found = survey(RunDir.open(root))
@@ -90,5 +90,5 @@ def _measured(
     with contextlib.closing(open_host(spec, warn)) as host, measuring(spec):
         rehearse(spec.name, [order], host, warn)
         with RunDir.create(root, info_of(spec, text, host), text, of_fabric=True) as run:
-            measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))
+            measure(order, spec.margin, host, run, lambda message: click.echo(message, err=True))
     return root

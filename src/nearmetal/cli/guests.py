@@ -64,8 +64,8 @@ def _text(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
-        said = f"cannot read {path}: {error.strerror}"
-        raise ForeignFileError(said, hint=_DUMP) from error
+        message = f"cannot read {path}: {error.strerror}"
+        raise ForeignFileError(message, hint=_DUMP) from error
     except UnicodeDecodeError as error:
         raise ForeignFileError(f"{path} is not UTF-8 text: {error}") from error
 

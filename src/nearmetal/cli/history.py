@@ -71,10 +71,10 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
         click.echo(f"page: {out}", err=True)
 
 
-def _nothing(said: str, history: Path, known: Sequence[CellId], wanted: Mapping[str, str]) -> BadInputError:
+def _nothing(text: str, history: Path, known: Sequence[CellId], wanted: Mapping[str, str]) -> BadInputError:
     """Return the error for a history of which nothing is shown: it has no such figure, or of other names."""
     if not known:
-        return BadInputError(said, hint=f"{command_line('history', 'add', history)} RUN")
+        return BadInputError(text, hint=f"{command_line('history', 'add', history)} RUN")
     given = " and ".join(f"{what} {name!r}" for what, name in wanted.items() if name)
     has = "; ".join(f"its {what}s: {', '.join(dict.fromkeys(getattr(one, what) for one in known))}" for what in wanted)
-    return BadInputError(f"{said} of {given}", hint=has)
+    return BadInputError(f"{text} of {given}", hint=has)

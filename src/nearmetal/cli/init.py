@@ -109,6 +109,6 @@ def _operations(text: str) -> tuple[str, ...]:
         raise BadInputError("a study needs a workload", hint="nearmetal init --help")
     for name in names:
         if not operation_named(name).has_size:
-            said = f"{name} takes no message size"
-            raise BadInputError(said, hint="leave it out here and add it to the study file without `sizes`")
+            message = f"{name} takes no message size"
+            raise BadInputError(message, hint="leave it out here and add it to the study file without `sizes`")
     return names

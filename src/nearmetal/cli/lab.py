@@ -111,8 +111,8 @@ def shell(node: str, argv: tuple[str, ...], kind: str, nodes: int) -> int:
     guests = kind in {path.kind for path in GUEST_PATHS}
     known = [f"{letter}{number}" for letter in ("ng" if guests else "n") for number in range(nodes)]
     if find_path(kind).kind not in CLUSTER_PATHS:
-        said = f"path {kind!r} does not connect machines of the lab"
-        raise BadInputError(said, hint=f"one of: {', '.join(CLUSTER_PATHS)}")
+        message = f"path {kind!r} does not connect machines of the lab"
+        raise BadInputError(message, hint=f"one of: {', '.join(CLUSTER_PATHS)}")
     if node not in known:
         raise BadInputError(f"there is no node {node!r} on path {kind!r}", hint=f"one of: {', '.join(known)}")
     options: dict[str, Scalar] = {"machine": "kvm" if guests else "base", "nodes": nodes, "variants": 1}

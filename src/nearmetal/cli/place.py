@@ -216,8 +216,8 @@ def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ..
     if program.suffix == ".toml":
         raise BadInputError("a pattern is not a program and cannot be measured", hint="--check needs a trace")
     if traced_by_run(program):
-        said = f"{program} was traced by a run, whose applications --check does not launch"
-        raise BadInputError(said, hint="give the directory of a trace of your own: nearmetal trace -- mpirun ...")
+        text = f"{program} was traced by a run, whose applications --check does not launch"
+        raise BadInputError(text, hint="give the directory of a trace of your own: nearmetal trace -- mpirun ...")
     if not source.is_dir():
         raise BadInputError(f"{source} is a model file, which cannot run trials", hint="--check needs a run directory")
     return RunDir.open(source), traced_program(read_trace(program))
@@ -269,8 +269,8 @@ def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
         raise BadInputError(f"{text!r} is not a process grid", hint="write --dims 4x2x2")
     dims = tuple(map(int, parts))
     if math.prod(dims) != ranks:
-        said = f"a grid of {text} has {counted(math.prod(dims), 'rank')}, the program {ranks}"
-        raise BadInputError(said, hint="--dims is the process grid of the program itself")
+        message = f"a grid of {text} has {counted(math.prod(dims), 'rank')}, the program {ranks}"
+        raise BadInputError(message, hint="--dims is the process grid of the program itself")
     return dims
 
 
@@ -322,8 +322,8 @@ def _break_even(
     seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=replay.seed)
     messages = seen.messages
     if messages == 0:
-        said = f"{schedule.name} sends no message, so its paths have no break-even share"
-        raise BadInputError(said, hint="leave --break-even out")
+        text = f"{schedule.name} sends no message, so its paths have no break-even share"
+        raise BadInputError(text, hint="leave --break-even out")
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
     share = (

@@ -167,8 +167,8 @@ def _show(
 
 def _refuse_one(machines: Sequence[NamedMachine]) -> None:
     if len(machines) == 1:
-        said = f"--decide has nothing to choose from but {label(machines[0])}"
-        raise BadInputError(said, hint="drop the options that restrict it: --path, --setting, --progress")
+        text = f"--decide has nothing to choose from but {label(machines[0])}"
+        raise BadInputError(text, hint="drop the options that restrict it: --path, --setting, --progress")
 
 
 def _answer(
@@ -285,9 +285,9 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
     console = Console()
-    told, said = validation(cases)
-    as_table.draw(console, [told])
-    for sentence in said:
+    table, sentences = validation(cases)
+    as_table.draw(console, [table])
+    for sentence in sentences:
         console.print(sentence)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
+import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -77,7 +78,7 @@ def watcher(
         yield _Bar(study, blocks, progress)
 
 
-def _outcome(record: TrialRecord) -> str:
+def _combination(record: TrialRecord) -> str:
     order = record.order
     return f"{order.path.label} {order.workload.label} {order.setting}"
 
@@ -118,15 +119,34 @@ class _DisturbanceWatch:
         return f"warning: busy from trial {record.order.trial} on: {why}; intervals will be wide" if begins else ""
 
 
-class _StudyWatcher:
-    def __init__(self, study: Study, blocks: int | None) -> None:
+class _Lines:
+    """A line a block, one for each trial that failed, and one where a busy time begins."""
+
+    def __init__(self, study: Study, blocks: int | None, console: rich.console.Console) -> None:
         self._remaining = _RemainingTime(study.trials.max_blocks, blocks)
-        self._quiet = _DisturbanceWatch()
+        self._disturbance = _DisturbanceWatch()
+        self._console = console
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        place = self._remaining.words(number, time.monotonic())
+        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        outcome = record.outcome
+        if not record.valid:
+            took = format_duration(outcome.elapsed_ns)
+            hint = f"\n  hint: {outcome.hint}" if outcome.hint else ""
+            what = f"trial {record.order.trial} failed ({_combination(record)}, {took})"
+            self._console.print(f"{what}: {outcome.reason}{hint}")
+        if busy := self._disturbance.words(record):
+            self._console.print(busy)
 
 
-class _Bar(_StudyWatcher):
+class _Bar(_Lines):
+    """A bar in place of the lines of blocks."""
+
     def __init__(self, study: Study, blocks: int | None, progress: Progress) -> None:
-        super().__init__(study, blocks)
+        super().__init__(study, blocks, progress.console)
         self._progress = progress
         self._task = progress.add_task("starting", total=None, last="")
 
@@ -136,29 +156,5 @@ class _Bar(_StudyWatcher):
         self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
-        for said in _said(record, self._quiet):
-            self._progress.console.print(said)
-        self._progress.update(self._task, advance=1, last=_outcome(record))
-
-
-class _Lines(_StudyWatcher):
-    def __init__(self, study: Study, blocks: int | None, console: Console) -> None:
-        super().__init__(study, blocks)
-        self._console = console
-
-    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        place = self._remaining.words(number, time.monotonic())
-        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}")
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        for said in _said(record, self._quiet):
-            self._console.print(said)
-
-
-def _said(record: TrialRecord, quiet: _DisturbanceWatch) -> Iterator[str]:
-    if not record.valid:
-        took = format_duration(record.outcome.elapsed_ns)
-        hint = f"\n  hint: {record.outcome.hint}" if record.outcome.hint else ""
-        yield f"trial {record.order.trial} failed ({_outcome(record)}, {took}): {record.outcome.reason}{hint}"
-    if busy := quiet.words(record):
-        yield busy
+        super().trial_ended(record)
+        self._progress.update(self._task, advance=1, last=_combination(record))

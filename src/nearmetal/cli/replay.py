@@ -59,14 +59,14 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
     """Return traces on a number of ranks, if they show what the program would do there (`predict.scale`)."""
     traced = sorted({one.ranks for one in schedules})
     if len(traced) > 1 and not scaling and (ranks is None or ranks <= traced[-1]):
-        said = f"the traces have {' and '.join(map(str, traced))} ranks"
-        said += f", and --ranks {ranks} is not more than both" if ranks else ""
+        text = f"the traces have {' and '.join(map(str, traced))} ranks"
+        text += f", and --ranks {ranks} is not more than both" if ranks else ""
         hint = "name traces with one number of ranks, or with two and a larger --ranks to extrapolate to"
-        raise BadInputError(said, hint=hint)
+        raise BadInputError(text, hint=hint)
     if ranks is None or traced == [ranks]:
         if scaling:
-            said = f"--scaling has no effect on a trace of {counted(traced[0], 'rank')}"
-            raise BadInputError(said, hint="give their number with --ranks")
+            text = f"--scaling has no effect on a trace of {counted(traced[0], 'rank')}"
+            raise BadInputError(text, hint="give their number with --ranks")
         return schedules
     if scaling:
         return [scale(schedule, ranks) for schedule in schedules]
@@ -92,9 +92,9 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
         model = fit_run(run, eager_up_to_bytes=None if eager is None else parse_size_bytes(eager))
         for key, failed in failed_of(run, model).items():
             if not paths or key[0] in paths:
-                said = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
-                said += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
-                warn(f"{said}\nhint: `nearmetal show {source}` lists the trials")
+                text = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
+                text += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
+                warn(f"{text}\nhint: `nearmetal show {source}` lists the trials")
         return model
     if eager is not None:
         raise BadInputError(
@@ -132,8 +132,8 @@ def paths_of(words: Sequence[str]) -> list[str]:
     """Return the paths that --path names, once or several times; raise BadInputError for an empty name."""
     paths = [path.strip() for word in words for path in word.split(",")]
     if not all(paths):
-        said = f"--path {','.join(words)!r} has an empty name"
-        raise BadInputError(said, hint="a comma too many, or a shell variable without a value? write --path native,vf")
+        text = f"--path {','.join(words)!r} has an empty name"
+        raise BadInputError(text, hint="a comma too many, or a shell variable without a value? write --path native,vf")
     return paths
 
 
@@ -217,8 +217,8 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     """
     pattern = next((str(one) for one in programs if one.suffix == ".toml"), "")
     if pattern and len(programs) > 1:
-        said = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
-        raise BadInputError(said, hint="predict them one at a time: only traces can be launches of one program")
+        text = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
+        raise BadInputError(text, hint="predict them one at a time: only traces can be launches of one program")
     places = [one.resolve() for one in programs]
     twice = next((one for at, one in enumerate(programs) if places[at] in places[:at]), None)
     if twice is not None:
@@ -241,13 +241,13 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
         chosen = [named for named in chosen if named.kind != INTRA_KIND]
     if not chosen:
         has = sorted({" / ".join(named.key) for named in model.machines if not paths or named.path in paths})
-        said = "no path was measured under that setting and progress mode"
-        raise BadInputError(said, hint=f"there are {', '.join(has)}")
+        text = "no path was measured under that setting and progress mode"
+        raise BadInputError(text, hint=f"there are {', '.join(has)}")
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
     machines = [changes.apply(named) for named in chosen]
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
-        said = f"--as {changes.stands_for}: exactly one setting must be chosen, and a different one"
-        raise BadInputError(said, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
+        text = f"--as {changes.stands_for}: exactly one setting must be chosen, and a different one"
+        raise BadInputError(text, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
     of_one_rule = _of_one_rule(changes, chosen)
     unlike = {label(one): changes.doubts(was) + of_one_rule for one, was in zip(machines, chosen, strict=True)}
     often = (given["replicas"], given["seed"], given["extrapolate"])
@@ -257,9 +257,9 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
     """Print each doubt once, on stderr, with the machines that it concerns."""
     concerned = by_key(((doubt.said, doubt.hint), where) for where, found in doubts.items() for doubt in found)
-    for (said, hint), machines in concerned.items():
+    for (text, hint), machines in concerned.items():
         whole = len(machines) == len(doubts)
-        warn(f"{'' if whole else ', '.join(machines) + ': '}{said}\nhint: {hint}")
+        warn(f"{'' if whole else ', '.join(machines) + ': '}{text}\nhint: {hint}")
 
 
 def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt]:
@@ -267,6 +267,6 @@ def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt
     paths = list(dict.fromkeys(named.path for named in chosen))
     if not changes.interrupts or len(paths) < 2:
         return []
-    said = f"the rule {changes.interrupts} is added to all of {', '.join(paths)}, but the drivers of a port, of its "
-    said += "virtual function and of a guest's NIC have different rules"
-    return [Doubt(said, "name the paths that it applies to with --path", 1.0)]
+    text = f"the rule {changes.interrupts} is added to all of {', '.join(paths)}, but the drivers of a port, of its "
+    text += "virtual function and of a guest's NIC have different rules"
+    return [Doubt(text, "name the paths that it applies to with --path", 1.0)]

@@ -64,11 +64,11 @@ def command(
     occasion says nothing about another hour or another boot; with --occasions 3 it covers another occasion.
     """
     if study and resume:
-        said = f"--resume continues the study that {resume} holds, so it takes none: {study}"
-        raise BadInputError(said, hint=command_line("run", "--resume", resume))
+        text = f"--resume continues the study that {resume} holds, so it takes none: {study}"
+        raise BadInputError(text, hint=command_line("run", "--resume", resume))
     if not study and not resume:
-        said = "name a study, or use --resume DIR to continue a run"
-        raise BadInputError(said, hint="nearmetal run paths; `nearmetal studies` lists more")
+        text = "name a study, or use --resume DIR to continue a run"
+        raise BadInputError(text, hint="nearmetal run paths; `nearmetal studies` lists more")
     offer_rollback()
     opened = (
         _continued(resume, allow_mixed=allow_mixed)

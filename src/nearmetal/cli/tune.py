@@ -55,8 +55,8 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
     Every launch is kept. Resume an interrupted search with --resume DIR; it ends as if it had not been interrupted.
     """
     if (study is None) == (resume is None) or (root and resume):
-        said = "name a study, or use --resume DIR to continue a search"
-        raise BadInputError(said, hint="nearmetal tune studies/tune-namespaces.toml")
+        text = "name a study, or use --resume DIR to continue a search"
+        raise BadInputError(text, hint="nearmetal tune studies/tune-namespaces.toml")
     offer_rollback()
     talk = Console(stderr=True)
     with ExitStack() as opened:
@@ -111,8 +111,8 @@ def _opened_host(spec: Study, opened: ExitStack) -> Host:
 def _checked(spec: Study, source: str) -> TuneSpec:
     """Return what a study searches; raise BadInputError for a study that cannot be searched."""
     if spec.tune is None:
-        said = f"{source} has no [tune] table"
-        raise BadInputError(said, hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]")
+        text = f"{source} has no [tune] table"
+        raise BadInputError(text, hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]")
     check_study(spec)
     tuned_path(spec, spec.tune)
     values = study_values(spec.tune)

@@ -44,7 +44,7 @@ def render(gate: Gate) -> str:
         ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
     for one in (*gate.judged, *gate.others):
         _case(suite, gate, one)
-    ET.SubElement(suite, "system-out").text = _clean(_said(gate))
+    ET.SubElement(suite, "system-out").text = _clean(_summary(gate))
     ET.indent(root, " ")
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -55,16 +55,16 @@ def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:
     kind = {Standing.WORSE: "failure", Standing.UNDECIDED: "error" if one.metric is gate.metric else ""}.get(
         one.standing
     )
-    said = _clean(words.cell(one))
+    finding = _clean(words.cell(one))
     if kind:
-        ET.SubElement(case, kind, {"type": str(one.standing), "message": said}).text = said
+        ET.SubElement(case, kind, {"type": str(one.standing), "message": finding}).text = finding
     else:
-        ET.SubElement(case, "system-out").text = said
+        ET.SubElement(case, "system-out").text = finding
 
 
-def _said(gate: Gate) -> str:
-    said = (words.verdict(gate), words.others(gate), words.remeasured(gate), words.noise(gate))
-    return "\n".join(filter(None, said))
+def _summary(gate: Gate) -> str:
+    sentences = (words.verdict(gate), words.others(gate), words.remeasured(gate), words.noise(gate))
+    return "\n".join(filter(None, sentences))
 
 
 def _clean(text: str) -> str:

@@ -9,7 +9,6 @@ from nearmetal.gate import words as gate_words
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.gated import Gate, GateCell
-from nearmetal.units import format_size
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -64,8 +63,12 @@ def many(gates: Sequence[Gate], names: Sequence[str], base_name: str) -> Table:
 def _standing(one: GateCell | None) -> str:
     if one is None:
         return words.NOTHING
-    stands = "control" if one.control else str(one.standing)
+    stands = _stands(one)
     return f"{words.ratio(one.found.ratio)} {stands}\n{words.ratio_span(one.found.interval)}" if one.found else stands
+
+
+def _stands(one: GateCell) -> str:
+    return "control" if one.control else str(one.standing)
 
 
 def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
@@ -85,7 +88,6 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
 
 def _row(one: GateCell) -> tuple[str, ...]:
     levels = (words.NOTHING if level is None else words.figure(level) for level in (one.base_level, one.run_level))
-    size = format_size(one.cell.message_bytes) if one.cell.message_bytes else words.NOTHING
     found = one.found
     ratio = (words.ratio(found.ratio), words.ratio_span(found.interval)) if found else (words.NOTHING, words.NOTHING)
-    return (size, one.cell.path, *levels, *ratio, "control" if one.control else str(one.standing))
+    return (words.size_of(one.cell.message_bytes), one.cell.path, *levels, *ratio, _stands(one))

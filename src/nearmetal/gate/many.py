@@ -50,11 +50,11 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
 
 @dataclass(frozen=True, slots=True)
 class PathStanding:
-    """One run on one path under one setting: `text` to show, `said` to read about it, None where nothing was found."""
+    """One run on one path under one setting: `text` to show, `tip` to read about it, None where nothing was found."""
 
     standing: Standing | None
     text: str
-    said: str
+    tip: str
 
 
 def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[PathStanding, ...]]]:
@@ -87,8 +87,8 @@ def _field(gate: Gate, key: tuple[str, str]) -> PathStanding:
     tally = ((sum(cell.standing is one for cell in cells), one) for one in gate_words.WORST_FIRST)
     counts = ", ".join(f"{count} {one}" for count, one in tally if count)
     counts += f"; {len(further)} worse by median or p99" if further else ""
-    said = f"{gate.title(worst)}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
-    return PathStanding(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", said)
+    text = f"{gate.title(worst)}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
+    return PathStanding(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", text)
 
 
 def _cost(one: GateCell) -> float:

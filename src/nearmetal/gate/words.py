@@ -29,11 +29,11 @@ def _counts(gate: Gate, metric: Metric) -> str:
 
 def others(gate: Gate) -> str:
     """Return how cells stand by the figures that are not the headline, empty where it is judged alone."""
-    said = []
+    sentences = []
     for metric in dict.fromkeys(one.metric for one in gate.others):
         margin = gate.tail_margin if metric is Metric.P99 else gate.margin
-        said.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}.")
-    return " ".join(said)
+        sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}.")
+    return " ".join(sentences)
 
 
 def noise(gate: Gate) -> str:

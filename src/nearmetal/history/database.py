@@ -196,13 +196,13 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        said = str(error).partition("\n")[0]
-        if any(words in said for words in _REFUSED):
+        text = str(error).partition("\n")[0]
+        if any(words in text for words in _REFUSED):
             raise StoreError(
-                f"cannot write {path}: {said}", hint="free some space; the history is as it was before this run"
+                f"cannot write {path}: {text}", hint="free some space; the history is as it was before this run"
             ) from error
         raise ForeignFileError(
-            f"{path} cannot be read as a history: {said}",
+            f"{path} cannot be read as a history: {text}",
             hint="use another file; to replace a damaged one, add its runs to a new file",
         ) from error
 

@@ -68,9 +68,9 @@ def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     if not traced or (traced.split(" ")[0] == known[0] and (len(known) == 1 or traced == measured)):
         return []
     same = traced.split(" ")[0] == known[0]
-    said = f"the program was traced with {traced}, the paths were measured with {measured}"
-    said += "" if same else ", whose collectives, eager limits and processor times are used"
-    return [Doubt(said, "trace the program with the run's MPI, or measure with the program's", 0.5 if same else 1)]
+    text = f"the program was traced with {traced}, the paths were measured with {measured}"
+    text += "" if same else ", whose collectives, eager limits and processor times are used"
+    return [Doubt(text, "trace the program with the run's MPI, or measure with the program's", 0.5 if same else 1)]
 
 
 def _of_older_rules(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
@@ -80,11 +80,11 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
         return []
     if not any(op.kind is OpKind.COLLECTIVE for program in schedule.programs for op in program.ops):
         return []
-    said = (
+    text = (
         f"{named.mpi} chooses algorithms for collectives by older rules than those of Open MPI 4.1, which are replayed"
     )
     hint = "measure the program's collectives on as many ranks in the same run, or all of it with Open MPI 4.1 or later"
-    return [Doubt(said, hint, 0.5)]
+    return [Doubt(text, hint, 0.5)]
 
 
 def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
@@ -94,30 +94,30 @@ def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     if not schedule.mpi or named.machine.compute_scale not in as_traced or same_condition(schedule.processor, measured):
         return []
     if schedule.processor and measured:
-        said = f"the trace was taken on {schedule.processor}, the paths were measured on {measured}"
+        text = f"the trace was taken on {schedule.processor}, the paths were measured on {measured}"
     elif named.host == "lab":
-        said = "the trace does not say on which processor it was taken, the paths were measured in the emulated lab"
+        text = "the trace does not say on which processor it was taken, the paths were measured in the emulated lab"
     else:
         return []
-    said += ": computing is assumed to take as long there, although the two differ in clock or instructions"
+    text += ": computing is assumed to take as long there, although the two differ in clock or instructions"
     hint = "trace the program where the paths are measured (options = { trace = true }), or pass --compute-scale"
-    return [Doubt(said, hint, 1.0)]
+    return [Doubt(text, hint, 1.0)]
 
 
 def _of_crowd(schedule: Schedule) -> list[Doubt]:
     """Return that computing was timed while ranks waited for each other's processors."""
     if not schedule.crowd:
         return []
-    said = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting for one"
-    return [Doubt(said, "trace with --processor-time, which leaves that out", 1.0)]
+    text = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting for one"
+    return [Doubt(text, "trace with --processor-time, which leaves that out", 1.0)]
 
 
 def _of_launches(named: NamedMachine) -> list[Doubt]:
     launches = len(named.launches)
     if named.machine.inter.fit is None or launches >= ENOUGH_LAUNCHES:
         return []
-    said = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
-    return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
+    text = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
+    return [Doubt(text, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
 
 
 def _of_busy_machines(named: NamedMachine) -> list[Doubt]:
@@ -147,100 +147,100 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> lis
     what, told = ("command lines", commands) if len(commands) > 1 else ("builds of one program", builds)
     sent = [messages_of(one, machine, MAX_SAMPLED_RANKS) for one in schedules]
     counts = [int(one.count.sum()) for one in sent]
-    said = f"the traces are of {len(told)} {what} ({told[0]!r:.60}, {told[1]!r:.60})"
-    said += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
-    return [Doubt(said, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))]
+    text = f"the traces are of {len(told)} {what} ({told[0]!r:.60}, {told[1]!r:.60})"
+    text += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
+    return [Doubt(text, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))]
 
 
 def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
     if not schedule.opaque_share:
         return []
     share = schedule.opaque_share
-    said = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as "
-    said += "computing, as long as traced on every path"
-    return [Doubt(said, "measure the program itself on each path", share)]
+    text = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as "
+    text += "computing, as long as traced on every path"
+    return [Doubt(text, "measure the program itself on each path", share)]
 
 
 def _of_rounding(schedule: Schedule) -> list[Doubt]:
     if not (share := schedule.rounded_share):
         return []
-    said = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because the "
-    said += "program makes too many distinct calls"
-    return [Doubt(said, "trace fewer steps of the program", share)]
+    text = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because the "
+    text += "program makes too many distinct calls"
+    return [Doubt(text, "trace fewer steps of the program", share)]
 
 
 def _of_threads(schedule: Schedule) -> list[Doubt]:
     """Return that threads which wait for messages at the same time wait one after the other in a replay."""
     if schedule.calling_threads < 2:
         return []
-    said = f"{schedule.calling_threads} threads of a rank call MPI: a replay runs their calls one after another, in "
-    said += "the order in which they ended when traced"
-    return [Doubt(said, "measure the program itself on each path", 1.0)]
+    text = f"{schedule.calling_threads} threads of a rank call MPI: a replay runs their calls one after another, in "
+    text += "the order in which they ended when traced"
+    return [Doubt(text, "measure the program itself on each path", 1.0)]
 
 
 def _of_any_source(schedule: Schedule) -> list[Doubt]:
     """Return that who comes first decides what a program does next, where a receive takes messages of several ranks."""
     if (share := share_of_any_source(schedule)) < FEW:
         return []
-    said = f"{share:.0%} of receives take the message of whichever rank comes first: what the program does next is "
-    said += "replayed as traced, although on another path other ranks may come first (as workers that ask for work do)"
-    return [Doubt(said, "compare it with launches of the program: --validate RUN", share)]
+    text = f"{share:.0%} of receives take the message of whichever rank comes first: what the program does next is "
+    text += "replayed as traced, although on another path other ranks may come first (as workers that ask for work do)"
+    return [Doubt(text, "compare it with launches of the program: --validate RUN", share)]
 
 
 def _of_grid(schedule: Schedule) -> list[Doubt]:
     if not schedule.given_dims:
         return []
     grids = ["x".join(map(str, dims)) for dims in (schedule.given_dims, schedule.programs[0].dims)]
-    said = f"the pattern's grid of {grids[0]} does not have {schedule.ranks} ranks: a grid of {grids[1]} is used"
-    return [Doubt(said, f"write ranks = {schedule.ranks} and dims into the pattern", 1.0)]
+    text = f"the pattern's grid of {grids[0]} does not have {schedule.ranks} ranks: a grid of {grids[1]} is used"
+    return [Doubt(text, f"write ranks = {schedule.ranks} and dims into the pattern", 1.0)]
 
 
 def _of_scaling(schedule: Schedule) -> list[Doubt]:
     if not schedule.traced_ranks:
         return []
     if schedule.traced_before:
-        said = f"the traces have {schedule.traced_before} and {schedule.traced_ranks} ranks, not {schedule.ranks}: "
-        said += "sizes of messages and computing are assumed to change on as they do between those"
-        said += f" (computing: {schedule.compute_scale:.2f} times that on {schedule.traced_ranks} ranks)"
-        return [Doubt(said, f"trace the program on {schedule.ranks} ranks", 1.0)]
-    said = f"the trace has {schedule.traced_ranks} ranks, not {schedule.ranks}: the program is assumed to make as many "
-    said += "iterations, with messages of the same sizes"
-    return [Doubt(said, f"trace the program on {schedule.ranks} ranks", 1.0)]
+        text = f"the traces have {schedule.traced_before} and {schedule.traced_ranks} ranks, not {schedule.ranks}: "
+        text += "sizes of messages and computing are assumed to change on as they do between those"
+        text += f" (computing: {schedule.compute_scale:.2f} times that on {schedule.traced_ranks} ranks)"
+        return [Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)]
+    text = f"the trace has {schedule.traced_ranks} ranks, not {schedule.ranks}: the program is assumed to make as many "
+    text += "iterations, with messages of the same sizes"
+    return [Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)]
 
 
 def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
     cores, ranks = named.machine.cores, ranks_of_a_computer(named, placement)
     if cores is not None and ranks > cores.count:
-        said = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
-        said += (
+        text = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
+        text += (
             "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted in "
         )
-        said += "the lab, and 13 % less to 76 % more in namespaces"
-        return [Doubt(said, "compare it with launches of a program of yours: --validate RUN", 1.0)]
+        text += "the lab, and 13 % less to 76 % more in namespaces"
+        return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)]
     if cores is not None or not named.host or ranks == 1:
         return []
-    said = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
-    return [Doubt(said, "give the processors of each host with --cores", 0.0)]
+    text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
+    return [Doubt(text, "give the processors of each host with --cores", 0.0)]
 
 
 def _of_guests(named: NamedMachine) -> list[Doubt]:
     if named.kind not in GUEST_KINDS:
         return []
-    said = "no validated case has guests: "
+    text = "no validated case has guests: "
     if named.machine.inter.works() or named.machine.inter.copy_fs_per_byte:
-        said += "six programs held out in the lab since took 10 % less to 3 % more than predicted"
-        return [Doubt(said, "compare it with launches of a program of yours: --validate RUN", 1.0)]
-    said += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 to "
-    said += "24 % longer than predicted"
-    return [Doubt(said, "measure `bibw` too: it shows what messages take of guests that compute", 1.0)]
+        text += "six programs held out in the lab since took 10 % less to 3 % more than predicted"
+        return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)]
+    text += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 to "
+    text += "24 % longer than predicted"
+    return [Doubt(text, "measure `bibw` too: it shows what messages take of guests that compute", 1.0)]
 
 
 def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
     told = named.machine.cores is not None and named.machine.cores.shared_by_node
     if not named.virtual or named.host in VIRTUAL_ANYWAY or told:
         return []
-    said = "the nodes are virtual machines, which cannot see whether they share processors: assumed to share none"
-    return [Doubt(said, "give the number of guests per host with --vms-per-host", 0.0)]
+    text = "the nodes are virtual machines, which cannot see whether they share processors: assumed to share none"
+    return [Doubt(text, "give the number of guests per host with --vms-per-host", 0.0)]
 
 
 def same_condition(one: str, other: str) -> bool:

@@ -42,16 +42,16 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         return float(sent.count[chosen].sum()) / total
 
     if machine.intra is None and own.any():
-        said = f"{share(own):.0%} of messages go from a rank to itself: assumed to take as long as a copy in memory"
-        found.append(Doubt(said, "measure the path `shm` in the same run", share(own)))
+        text = f"{share(own):.0%} of messages go from a rank to itself: assumed to take as long as a copy in memory"
+        found.append(Doubt(text, "measure the path `shm` in the same run", share(own)))
     cores = machine.cores.count if machine.cores else 0
     if machine.intra is not None and machine.intra.one_processor and cores != 1 and same.any():
-        said = f"{share(same):.0%} of messages stay inside a node of {cores or 'more'} processors, but were measured "
-        said += "between ranks that shared one: their times include waiting for it"
-        found.append(Doubt(said, "measure `shm` on nodes with as many processors", share(same)))
+        text = f"{share(same):.0%} of messages stay inside a node of {cores or 'more'} processors, but were measured "
+        text += "between ranks that shared one: their times include waiting for it"
+        found.append(Doubt(text, "measure `shm` on nodes with as many processors", share(same)))
     if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
-        said = f"{share(apart):.0%} of messages go between nodes, but {named.path} was measured inside one"
-        found.append(Doubt(said, "name the paths between nodes with --path", share(apart), refuse=True))
+        text = f"{share(apart):.0%} of messages go between nodes, but {named.path} was measured inside one"
+        found.append(Doubt(text, "name the paths between nodes with --path", share(apart), refuse=True))
     if machine.host is None and beside.any():
         where, hint = "between guests of one host", "measure a path between two guests of one host"
         if named.bare:
@@ -85,17 +85,17 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
 def _of_the_rule(share: float) -> list[Doubt]:
     if not share:
         return []
-    said = "interrupt moderation is simulated by a rule, not measured: for two held-out programs predictions were 4 % "
-    said += "too fast to 20 % too slow"
-    return [Doubt(said, "compare it with launches of a program of yours: --validate RUN", share)]
+    text = "interrupt moderation is simulated by a rule, not measured: for two held-out programs predictions were 4 % "
+    text += "too fast to 20 % too slow"
+    return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", share)]
 
 
 def _of_many_packets(share: float) -> list[Doubt]:
     if not share:
         return []
-    said = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for interrupts, "
-    said += "which moderation delays. The interrupt stage does not model that: such ping-pongs were off by up to 60 %"
-    return [Doubt(said, "measure the setting itself at these sizes", share)]
+    text = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for interrupts, "
+    text += "which moderation delays. The interrupt stage does not model that: such ping-pongs were off by up to 60 %"
+    return [Doubt(text, "measure the setting itself at these sizes", share)]
 
 
 def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
@@ -105,10 +105,10 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     """
     if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
         return []
-    said = f"{share:.0%} of messages between nodes follow another one before an answer. In the run's streams TCP held "
-    said += "such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because of it"
+    text = f"{share:.0%} of messages between nodes follow another one before an answer. In the run's streams TCP held "
+    text += "such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because of it"
     hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
-    return [Doubt(said, hint, share)]
+    return [Doubt(text, hint, share)]
 
 
 def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
@@ -125,11 +125,11 @@ def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) ->
             met.append((int(counts[segment_of == at].sum()), size))
     if not met:
         return []
-    said = f"a tenth of the messages of {format_size(max(met)[1])} took less than half the usual time: the others met "
-    said += "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
+    text = f"a tenth of the messages of {format_size(max(met)[1])} took less than half the usual time: the others met "
+    text += "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
     hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
     hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
-    return [Doubt(said, hint, sum(count for count, _ in met) / total)]
+    return [Doubt(text, hint, sum(count for count, _ in met) / total)]
 
 
 def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
@@ -143,21 +143,21 @@ def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, t
     if not chosen.any():
         return []
     share, size = float(counts[chosen].sum()) / total, int(nearest[chosen][counts[chosen].argmax()])
-    said = (
+    text = (
         f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a launch "
     )
-    said += f"or more: of {format_size(size)}, {names[size]}"
-    return [Doubt(said, "measure the path so that no timer decides it: a processor of its own for each rank", share)]
+    text += f"or more: of {format_size(size)}, {names[size]}"
+    return [Doubt(text, "measure the path so that no timer decides it: a processor of its own for each rank", share)]
 
 
 def _of_streaming(where: str, path: PathModel, share: float) -> list[Doubt]:
     """Return a doubt where messages take no processor time and no gap because none were sent in a row."""
     if path.fit is None or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
         return []
-    said = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor time "
-    said += "there, and messages in a row to follow each other at once"
+    text = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor time "
+    text += "there, and messages in a row to follow each other at once"
     hint = f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too"
-    return [Doubt(said, hint, share)]
+    return [Doubt(text, hint, share)]
 
 
 def _of_sizes(
@@ -167,8 +167,8 @@ def _of_sizes(
     if measured.size == 0:
         if path.fit is None:
             return []
-        said = "the model file does not say which sizes were measured"
-        return [Doubt(said, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
+        text = "the model file does not say which sizes were measured"
+        return [Doubt(text, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
     volume = np.maximum(sizes, 1) * counts
 
     def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
@@ -176,9 +176,9 @@ def _of_sizes(
 
     def told(chosen: NDArray[np.bool_], what: str, *, refuse: bool = False) -> Doubt:
         of_messages, of_bytes = shares(chosen)
-        said = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
+        text = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
         hint = f"measure {_sizes_to_measure(measured, sizes)}"
-        return Doubt(said, hint, max(of_messages, of_bytes), refuse=refuse)
+        return Doubt(text, hint, max(of_messages, of_bytes), refuse=refuse)
 
     found: list[Doubt] = []
     least, largest = int(measured[0]), int(measured[-1])
@@ -224,9 +224,9 @@ def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, co
     if path.fit is None or path.eager_up_to_bytes != UNBOUNDED or share < FEW:
         return []
     mpi = named.mpi or "the run's MPI"
-    said = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
-    said += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
-    return [Doubt(said, "give the MPI's eager limit, such as --eager '64 KiB'", share)]
+    text = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
+    text += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
+    return [Doubt(text, "give the MPI's eager limit, such as --eager '64 KiB'", share)]
 
 
 def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[Doubt]:
@@ -234,7 +234,7 @@ def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[D
     most = int(np.bincount(placement.host_of).max())
     if not 0 < named.pairs < most or not named.machine.port_fs_per_byte or not share:
         return []
-    said = f"up to {most} ranks of a node share its port, but only {named.pairs} at once did when it was measured: "
-    said += "all together are assumed to be no faster than those"
+    text = f"up to {most} ranks of a node share its port, but only {named.pairs} at once did when it was measured: "
+    text += "all together are assumed to be no faster than those"
     hint = f"measure `message_rate` with placement = [{', '.join('0' * most + '1' * most)}]"
-    return [Doubt(said, hint, share)]
+    return [Doubt(text, hint, share)]

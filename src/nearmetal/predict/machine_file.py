@@ -99,27 +99,27 @@ class Changes:
         found: list[Doubt] = []
         cores = named.machine.cores
         if (self.vms_per_host or self.cores) and cores and cores.one_computer:
-            said = f"the paths were measured on nodes that share {counted(cores.count, 'processor')} of one computer"
-            said += ": their times include waiting for a processor, which may not occur on the target machine"
-            found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
+            text = f"the paths were measured on nodes that share {counted(cores.count, 'processor')} of one computer"
+            text += ": their times include waiting for a processor, which may not occur on the target machine"
+            found.append(Doubt(text, "measure on nodes with processors of their own", 1.0))
         if not self.cores and cores and (guests := self._guests_measured(named)) > 1:
-            said = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
-            said += f"not known: taken as {guests * cores.count} for {guests} guests"
-            found.append(Doubt(said, "give the processors of each host: --cores", 1.0))
+            text = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
+            text += f"not known: taken as {guests * cores.count} for {guests} guests"
+            found.append(Doubt(text, "give the processors of each host: --cores", 1.0))
         if self.stands_for:
-            said = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
-            found.append(Doubt(said, "compare it with launches under it: --validate RUN", 1.0))
+            text = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
+            found.append(Doubt(text, "compare it with launches under it: --validate RUN", 1.0))
         unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
         if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
-            said = "the interrupt stage is added to the interrupts that the samples already contain"
-            found.append(Doubt(said, "measure a setting without moderation, and predict on that", 1.0))
+            text = "the interrupt stage is added to the interrupts that the samples already contain"
+            found.append(Doubt(text, "measure a setting without moderation, and predict on that", 1.0))
         if self.interrupts and "emulated" not in self.interrupts and self._stage(named).moderation.emulated:
-            said = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
-            said += ", and that is replayed"
-            found.append(Doubt(said, "add emulated=0 to the rule for hardware", 1.0))
+            text = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
+            text += ", and that is replayed"
+            found.append(Doubt(text, "add emulated=0 to the rule for hardware", 1.0))
         if self.interrupts and not self._stage(named).packet_gap_ps:
-            said = "all packets of a message are assumed to arrive at once, because the run lacks the rate of the path"
-            found.append(Doubt(said, "measure the operation `bw` too", 1.0))
+            text = "all packets of a message are assumed to arrive at once, because the run lacks the rate of the path"
+            found.append(Doubt(text, "measure the operation `bw` too", 1.0))
         return found
 
     def _changed(self, machine: Machine, named: NamedMachine) -> Machine:

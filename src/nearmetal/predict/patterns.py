@@ -65,11 +65,11 @@ class Pattern:
 
     def __post_init__(self) -> None:
         if self.dims and math.prod(self.dims) != self.ranks:
-            said = f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}"
-            raise BadInputError(said, hint="leave dims out for a grid as cubic as the ranks allow")
+            text = f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}"
+            raise BadInputError(text, hint="leave dims out for a grid as cubic as the ranks allow")
         if self.kind != "halo" and (self.dims or not self.periodic):
-            said = f"{'dims' if self.dims else 'periodic'} belongs to a halo, but the pattern is {self.kind}"
-            raise BadInputError(said, hint=f"leave it out: {_HINT}")
+            text = f"{'dims' if self.dims else 'periodic'} belongs to a halo, but the pattern is {self.kind}"
+            raise BadInputError(text, hint=f"leave it out: {_HINT}")
         if self.kind == "cg" and self.ranks & (self.ranks - 1):
             raise BadInputError(f"ranks is {self.ranks}; cg needs a power of two", hint=_HINT)
         try:

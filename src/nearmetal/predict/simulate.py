@@ -61,8 +61,6 @@ class Prediction:
     messages: int
     inter_messages: int
     message_bytes: int
-    inter_bytes: int
-    interrupts: int
     compute_ns: int
     rank_compute_ns: float
     rank_overhead_ns: float
@@ -182,8 +180,6 @@ def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool)
         messages=first.messages,
         inter_messages=first.inter_messages,
         message_bytes=first.bytes,
-        inter_bytes=first.inter_bytes,
-        interrupts=first.interrupts,
         compute_ns=first.compute_ps // 1000,
         collectives_as_measured=first.collectives_as_measured,
         rank_compute_ns=float(np.mean([result.compute_ps for result in results])) / 1000 / ranks,

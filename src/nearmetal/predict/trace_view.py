@@ -119,11 +119,6 @@ class TraceView:
         """Return the bytes of all point-to-point messages."""
         return sum(pair.total_bytes for pair in self.pairs)
 
-    @property
-    def collectives(self) -> tuple[CallRow, ...]:
-        """Return the collective operations, longest first."""
-        return tuple(row for row in self.calls if row.is_collective)
-
 
 def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
     """Return the view of a trace; crossings are for the nodes it ran on, then for `placements`."""

@@ -117,8 +117,8 @@ def mpi_of(launch: LaunchLine) -> Mpi:
 
 def _flavour_of_launcher(launcher: Path) -> str:
     finished = process.run([str(launcher), "--version"], timeout_s=_VERSION_TIMEOUT_S)
-    said = (finished.stdout + finished.stderr).decode(errors="replace")
-    return next((name for name, flavour in FLAVOURS.items() if flavour.launcher_version.search(said)), "")
+    text = (finished.stdout + finished.stderr).decode(errors="replace")
+    return next((name for name, flavour in FLAVOURS.items() if flavour.launcher_version.search(text)), "")
 
 
 def traced_command(launch: LaunchLine, mpi: Mpi, variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -188,20 +188,20 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
         truth = alike.get(how, model)
         if not same_condition(model, truth):
             on = "on" if how == PROCESSOR else how
-            said = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
-            found.append(Doubt(said, "compare predictions with launches under the conditions of the run", 1.0))
+            text = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
+            found.append(Doubt(text, "compare predictions with launches under the conditions of the run", 1.0))
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
         traced = (PROGRAM, *traced[1:])  # a build has its own name
     shorter = min(len(traced), len(ordered))
     if traced[:shorter] != ordered[:shorter]:
-        said = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
-        found.append(Doubt(said, "name the launched program with --workload, or trace that", 1.0))
+        text = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
+        found.append(Doubt(text, "name the launched program with --workload, or trace that", 1.0))
     if launches.wall:
-        said = (
+        text = (
             "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does not"
         )
-        found.append(Doubt(said, "let the study read the seconds that the program prints: figure = 'regex'", 1.0))
+        found.append(Doubt(text, "let the study read the seconds that the program prints: figure = 'regex'", 1.0))
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.predict.models import UNBOUNDED, Segment
+from nearmetal.study.facts import wire_of
 from nearmetal.study.order import Scalar
 
 Floats = NDArray[np.float64]
@@ -36,10 +37,8 @@ class KnownWire:
     @classmethod
     def of(cls, facts: Mapping[str, Scalar]) -> KnownWire | None:
         """Return the wire of a trial."""
-        delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
-        if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float) or rate_mbit <= 0:
-            return None
-        return cls(delay_us, rate_mbit)
+        known = wire_of(facts)
+        return cls(*known) if known and known[1] > 0 else None
 
     def ns(self, message_bytes: float) -> float:
         """Return how long a message is on it, with the headers of its packets."""

@@ -146,7 +146,12 @@ def _card(view: View, one: PathVerdict) -> Markup:
         element("h3", charts.swatch(entry), words.judged(view, one)),
         element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
         element(
-            "p", " ".join(f"{said[:1].upper()}{said[1:]}." for said in (words.times(view, one), one.reason) if said)
+            "p",
+            " ".join(
+                f"{sentences[:1].upper()}{sentences[1:]}."
+                for sentences in (words.times(view, one), one.reason)
+                if sentences
+            ),
         ),
         *worst,
         class_=f"card is-{slug(one.verdict)}",

@@ -81,12 +81,12 @@ def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[in
     worst = aggregated(times, side)
     read = worst > 0 if side <= _MOST_READ else worst >= fabric_text.STEPS[0]
 
-    def said(row: int, column: int) -> str:
+    def tip(row: int, column: int) -> str:
         figure = f"{figures[row, column]:,.4g} {metric.unit}, " if side == len(names) else ""
         return f"{shown[row]} to {shown[column]}: {figure}{worst[row, column]:.3g} times the median"
 
     squares = [
-        (row, column, _opacity(float(worst[row, column])), said(row, column))
+        (row, column, _opacity(float(worst[row, column])), tip(row, column))
         for row, column in np.argwhere(read).tolist()
     ]
     label = f"Heat map of {metric.name} between {len(names)} nodes"

@@ -18,7 +18,6 @@ from nearmetal.report.markup import Markup, element
 from nearmetal.results.records import Cell, GroupId, PathCell, View
 from nearmetal.results.series import CellId
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.units import format_size
 
 COST = "cost"
 KINDS = (COST, *(str(metric) for metric in Metric))
@@ -214,7 +213,7 @@ def as_tex(of: ChartKind, rows: Sequence[DataPoint], width_in: float) -> str:
 
 
 def _tex_point(row: DataPoint) -> str:
-    size = format_size(row.message_bytes) if row.message_bytes else words.NOTHING
+    size = words.size_of(row.message_bytes)
     if row.low is None or row.high is None:
         return f"({size},{row.value:.6g})"
     return f"({size},{row.value:.6g}) += (0,{row.high - row.value:.6g}) -= (0,{row.value - row.low:.6g})"

@@ -102,8 +102,8 @@ def _reading(one: PathCell, level: Level, cell: Cell, metric: Metric) -> str:
     span = f" [{words.level_span(level)}]" if level.interval else ""
     centres = mode_centres(one, cell, metric)
     modes = " and ".join(f"{words.figure(at)} ({share:.0%})" for at, share in centres)
-    said = f", modes {modes}" if modes else ""
-    return f"{words.short(one.path)} {words.level(level)}{span}{said}"
+    text = f", modes {modes}" if modes else ""
+    return f"{words.short(one.path)} {words.level(level)}{span}{text}"
 
 
 def _in_rows(view: View, cell: Cell, metric: Metric) -> Markup:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
-from nearmetal.report.axes import PlotArea, Scale, ratios, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, placed, ratios, x_axis, y_axis
 from nearmetal.report.charts import (
     FRAME,
     ROOM_FOR_NAMES,
@@ -26,7 +26,7 @@ from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
-from nearmetal.units import by_key, format_size
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     from nearmetal.results.gated import Gate, GateCell
@@ -111,7 +111,7 @@ def picture(
     title_below = "message size" if len(set(settings)) == 1 else ""
     parts = [
         _ground(frame, y, view.criteria.margin, view.baseline),
-        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), title_below),
+        _slanted(names, xs, frame) if several else x_axis(frame, placed(zip(xs, names, strict=True)), title_below),
         *(_beside(settings, xs, frame) if len(set(settings)) > 1 else []),
     ]
     last: dict[str, tuple[PathEntry, float]] = {}
@@ -141,10 +141,6 @@ def _ground(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
         y_axis(frame, y, f"cost, times {words.short(base, 20)} (log scale, stretched within the margin)"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
     )
-
-
-def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
-    return Scale(0.0, 1e4, 0.0, 1e4, float, tuple(zip(xs, names, strict=True)))
 
 
 def _beside(settings: Sequence[str], xs: Sequence[float], frame: PlotArea) -> Iterator[Markup]:
@@ -289,7 +285,7 @@ def _paths_by_size(
     sizes = sorted({one.cell.message_bytes for one in cells})
     xs, step = columns(len(sizes), frame)
     gap = min(26.0, 0.85 * step / len(entries))
-    yield x_axis(frame, _named([format_size(size) if size else words.NOTHING for size in sizes], xs), "message size")
+    yield x_axis(frame, placed(zip(xs, map(words.size_of, sizes), strict=True)), "message size")
     last: dict[str, tuple[PathEntry, float]] = {}
     for one in cells:
         assert one.found
@@ -298,8 +294,8 @@ def _paths_by_size(
         low, high = _spread(one)
         at = 1.0 / one.found.ratio if one.shown.rate else one.found.ratio
         middle = y(at)
-        said = f"{one.cell}: {words.ratio(at)} [{words.ratio_ends(low, high)}], {one.standing}"
+        text = f"{one.cell}: {words.ratio(at)} [{words.ratio_ends(low, high)}], {one.standing}"
         yield whisker(entry, x, y(low), y(high))
-        yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=said)
+        yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=text)
         last[entry.label] = (entry, middle)
     yield labels_at_right(list(last.values()), frame)

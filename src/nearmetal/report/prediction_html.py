@@ -38,7 +38,7 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
         element("h2", "Run times"),
         table_region(figures("Every machine, fastest first", of.rows, whole=True)),
         element("h2", "Assumptions that were not measured"),
-        listed(f"{said}: {hint}" for said, hint in doubts) or element("p", "None that are known."),
+        listed(f"{sentence}: {hint}" for sentence, hint in doubts) or element("p", "None that are known."),
         *_depends(of.rows),
     ]
     return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, frame)

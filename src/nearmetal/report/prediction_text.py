@@ -126,22 +126,22 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
     as_measured = max(row.found.collectives_as_measured for row in rows)
-    said = _between_nodes(rows)
-    if not said and not as_measured:
-        said.append("The program sends no messages: it takes the same time on every path.")
+    sentences = _between_nodes(rows)
+    if not sentences and not as_measured:
+        sentences.append("The program sends no messages: it takes the same time on every path.")
     if as_measured:
-        said.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
+        sentences.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
             cases = counted(len(errors.logs), "validated case")
-            said.append(f"Only {cases} ({errors.of}): an interval needs {LEAST_CASES}; those that ship make one.")
+            sentences.append(f"Only {cases} ({errors.of}): an interval needs {LEAST_CASES}; those that ship make one.")
             continue
-        said.append(
+        sentences.append(
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
             f"{LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
-    said += dict.fromkeys(
+    sentences += dict.fromkeys(
         f"Ratios: {LEVEL:.0%} of validated pairs of paths ({row.errors.of}) were {low / row.ratio:.2f} to "
         f"{high / row.ratio:.2f} times the predicted ratio."
         for row in rows
@@ -151,15 +151,17 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
         span = errors.span()
         if span is None:
-            said.append(f"p99 of iterations: too few were validated for an interval, {len(errors.logs)} ({errors.of}).")
+            sentences.append(
+                f"p99 of iterations: too few were validated for an interval, {len(errors.logs)} ({errors.of})."
+            )
         else:
-            said.append(
+            sentences.append(
                 f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} that were validated ({errors.of}) took "
                 f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
             )
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
-    said += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
-    return said
+    sentences += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
+    return sentences
 
 
 def _between_nodes(rows: Sequence[AnswerRow]) -> list[str]:
@@ -194,7 +196,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     known = [case.oracle for case in cases if not isnan(case.oracle)]
     launches = min(case.launches.ns.size for case in cases)
     oracle = _share(median(known)) if known else "not known, for fewer than 4 launches"
-    said = [
+    sentences = [
         "n: measured launches.",
         f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {counted(len(cases), 'case')}.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
@@ -203,8 +205,8 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
         f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
     ]
     if launches < ENOUGH_LAUNCHES:
-        said.append(f"A case has {launches} launches; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
-    return found, said
+        sentences.append(f"A case has {launches} launches; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
+    return found, sentences
 
 
 def _share(value: float, digits: int = 1) -> str:

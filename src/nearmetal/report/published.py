@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from nearmetal.report import words
 from nearmetal.report.as_csv import table
 from nearmetal.report.tables import Table
+from nearmetal.report.words import size_of
 from nearmetal.results.published import (
     MISSING,
     OPEN,
@@ -30,16 +31,12 @@ def tables(found: TableShape) -> list[Table]:
     return [_figure_table(found), _effect_table(found), _order_table(found), _crossover_table(found)]
 
 
-def _size(size_bytes: int) -> str:
-    return format_size(size_bytes) if size_bytes else words.NOTHING
-
-
 def _figure_table(found: TableShape) -> Table:
     names = [column.name for column in found.figures.table.columns]
     sizes = sorted({size for name in names for size in found.figures.values[name]})
     rows = [
         (
-            _size(size),
+            size_of(size),
             *(f"{_of(found.figures.values[name], size)} | {_of(found.ours.get(name, {}), size)}" for name in names),
         )
         for size in sizes
@@ -61,7 +58,7 @@ def _effect_table(found: TableShape) -> Table:
     rows = [
         (
             f"{one.column} / {one.reference}",
-            _size(one.size_bytes),
+            size_of(one.size_bytes),
             f"{one.bound} {words.ratio(one.published)}".strip(),
             words.ratio(one.ours.ratio) if one.ours else words.NOTHING,
             words.ratio_span(one.ours.interval) if one.ours else words.NOTHING,
@@ -71,7 +68,7 @@ def _effect_table(found: TableShape) -> Table:
         if one.ours
     ]
     tally = {name: sum(one.agrees == name for one in found.effects) for name in (SAME, OTHER, OPEN, MISSING)}
-    said = ", ".join(f"{name} in {count}" for name, count in tally.items() if count)
+    text = ", ".join(f"{name} in {count}" for name, count in tally.items() if count)
     table = found.figures.table
     heading, note = "Effects", ""
     if table.rows == "stated":  # no table of figures stands above that says where they are from
@@ -80,7 +77,7 @@ def _effect_table(found: TableShape) -> Table:
         f"{heading}: ratio published and ours, and whether the direction is the same",
         ("effect", "size", "published", "ours", "95 % interval", "direction"),
         tuple(rows),
-        f"Direction: {said} of {len(found.effects)}{note}.{_taken(found)}",
+        f"Direction: {text} of {len(found.effects)}{note}.{_taken(found)}",
         left=1,
     )
 
@@ -92,7 +89,9 @@ def _taken(found: TableShape) -> str:
 
 
 def _order_table(found: TableShape) -> Table:
-    rows = [(_size(size), " < ".join(theirs), " < ".join(ours), agrees) for size, theirs, ours, agrees in found.orders]
+    rows = [
+        (size_of(size), " < ".join(theirs), " < ".join(ours), agrees) for size, theirs, ours, agrees in found.orders
+    ]
     same = sum(agrees == SAME for *_, agrees in found.orders)
     return Table(
         "Order of the configurations, smallest figure first",
@@ -130,7 +129,7 @@ def _significance_table(found: TableShape) -> Table:
         agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER
         shown = words.NOTHING if ours is None else f"{ours:.3g}"
         theirs = "< 0.001" if published <= _LEAST_PRINTED_P else f"{published:.3g}"
-        rows.append((column, _size(size), theirs, shown, agrees))
+        rows.append((column, size_of(size), theirs, shown, agrees))
     return Table(
         f"{found.figures.table.source}: is there a difference?",
         ("column", "size", "published p", "our p", "answer at 0.05"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from nearmetal.results.gated import ConditionChange, GatedRun, Remeasured
-from nearmetal.results.records import Failure, GroupId
+from nearmetal.results.records import AttemptId, Failure, GroupId
 from nearmetal.results.series import CellId
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
@@ -306,15 +306,9 @@ class ReportJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptJson:
-    """One attempt at one trial."""
+class AttemptJson(AttemptId):
+    """One attempt at one trial, and what came of it."""
 
-    trial: int
-    attempt: int
-    block: int
-    path: str
-    workload: str
-    setting: str
     status: Literal["valid", "failed"]
     reason: str
     elapsed_ns: int

@@ -47,25 +47,25 @@ def as_text(view: TraceView) -> str:
 
 def warnings(view: TraceView) -> list[str]:
     """Return what a reader of the figures must know, one sentence each."""
-    said = []
+    sentences = []
     if view.unsupported_calls:
-        said.append(
+        sentences.append(
             f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)}): "
             "their messages are not in the figures, and their time counts as compute"
         )
     if view.intercommunicator_messages:
-        said.append(
+        sentences.append(
             f"{counted(view.intercommunicator_messages, 'message')} over inter-communicators not in the sizes and the "
             "matrix: the trace does not hold the ranks of the other group"
         )
     if view.rounded_calls:
-        said.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
+        sentences.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
     if view.crowd:
-        said.append(
+        sentences.append(
             f"{view.crowd} ranks of a node had fewer processors: compute contains waiting for one; --processor-time "
             "leaves that out"
         )
-    return said
+    return sentences
 
 
 def _drawn(table: Table) -> str:

@@ -33,18 +33,18 @@ def render(console: Console, space: Space, objective: Objective, found: SearchRe
 
 def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[str]:
     """Return the answer, the winner's knobs and the proof, a line each."""
-    said = [proof.reason, *(f"  {knob} = {value}" for knob, value in space.setting(found.winner).items())]
+    lines = [proof.reason, *(f"  {knob} = {value}" for knob, value in space.setting(found.winner).items())]
     if proof.ratio is not None and proof.interval is not None:
-        said.append(
+        lines.append(
             f"cost against present: {proof.ratio:.3f} ({proof.interval.low:.3f} to {proof.interval.high:.3f}, "
             f"{proof.interval.level:.0%}), {proof.blocks} fresh blocks"
         )
     if proof.to_native:
         before, after = proof.to_native
-        said.append(f"ratio to native: {_words(before)} before, {_words(after)} after")
+        lines.append(f"ratio to native: {_words(before)} before, {_words(after)} after")
     failed = {note.point: note.reason for note in found.notes if note.cost is None}
-    said += listed([f"{named(space, point)} left the search: {first_line(reason)}" for point, reason in failed.items()])
-    return said
+    left = [f"{named(space, point)} left the search: {first_line(reason)}" for point, reason in failed.items()]
+    return lines + listed(left)
 
 
 def tables(space: Space, objective: Objective, found: SearchResult, proof: Confirmation) -> list[Table]:

@@ -129,12 +129,12 @@ def _lane(notes: Sequence[TrialNote], at: tuple[PlotArea, float, float], last: i
     drawn = [element("path", class_=f"series {look} thin", d=joined([(start, y), (stop, y)]))]
     for note in notes:
         if note.cost is None:
-            said = f"block {note.block + 1}: {note.reason.splitlines()[0] if note.reason else 'failed'}"
+            text = f"block {note.block + 1}: {note.reason.splitlines()[0] if note.reason else 'failed'}"
         else:
-            said = f"block {note.block + 1}: {'at least ' if note.cut else ''}{_percent(note.cost)}"
+            text = f"block {note.block + 1}: {'at least ' if note.cut else ''}{_percent(note.cost)}"
         hollow = " hollow" if note.cost is None or note.cut else ""
         x = frame.left + step * (note.block + 0.5)
-        drawn.append(element("circle", element("title", said), class_=f"series {look} mark{hollow}", cx=x, cy=y, r=4.3))
+        drawn.append(element("circle", element("title", text), class_=f"series {look} mark{hollow}", cx=x, cy=y, r=4.3))
     return drawn
 
 

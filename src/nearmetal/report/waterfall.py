@@ -67,14 +67,14 @@ def _lanes(found: list[Waterfall], baseline: str) -> list[Lane]:
 
 def sentences(lanes: Sequence[Lane]) -> list[str]:
     """Return the answer, a sentence a lane, and what a reader must know of the figures."""
-    said = [_answer(lane) for lane in lanes if lane.base]
-    if not said:
+    lines = [_answer(lane) for lane in lanes if lane.base]
+    if not lines:
         worst = max(lanes, key=lambda lane: lane.of.mean_ns)
         part = max(worst.of.parts_ns, key=lambda name: worst.of.parts_ns[name])
-        said = [f"Most of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%}, is {part}."]
+        lines = [f"Most of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%}, is {part}."]
     off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
-    said += [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
-    return said
+    lines += [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
+    return lines
 
 
 def _answer(lane: Lane) -> str:

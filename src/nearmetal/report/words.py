@@ -111,7 +111,12 @@ def percentile_name(probability: float) -> str:
 
 def size(cell: Cell) -> str:
     """Return a cell's message size, a dash for operations without one."""
-    return format_size(cell.message_bytes) if cell.message_bytes else NOTHING
+    return size_of(cell.message_bytes)
+
+
+def size_of(message_bytes: int) -> str:
+    """Return a message size, a dash for none."""
+    return format_size(message_bytes) if message_bytes else NOTHING
 
 
 def group_title(view: View, group: GroupId) -> str:
@@ -324,14 +329,14 @@ def alone(view: View) -> list[str]:
 
 
 def _sizes(cells: Sequence[Cell]) -> str:
-    said = []
+    sentences = []
     for cell in cells:
         median, mean = (cell.paths[0].levels[metric] for metric in (Metric.MEDIAN, HEADLINE))
         of, value = ("median", median.value) if median.value is not None else ("mean", mean.value)
         if value is not None:
             where = f"{size(cell)}: " if cell.message_bytes else ""
-            said.append(f"{where}{figure(value)} {cell.shown.unit} ({of})")
-    return f"{cells[0].shown.name}: {'; '.join(said) or 'no valid trial'}"
+            sentences.append(f"{where}{figure(value)} {cell.shown.unit} ({of})")
+    return f"{cells[0].shown.name}: {'; '.join(sentences) or 'no valid trial'}"
 
 
 def short(name: str, most: int = 12) -> str:

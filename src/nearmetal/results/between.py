@@ -287,8 +287,8 @@ def _why_nothing(pair: RunPair, run: RunSeries, cell: CellId) -> str:
         failed = [r for r in run.run.trials() if not r.valid and _measures(r, cell)]
         if not failed:
             return "the run did not measure it"
-        said = failed[-1].outcome.reason.partition("\n")[0]
-        return f"no valid trial in the run: {len(failed)} failed, the last one with: {said}"
+        text = failed[-1].outcome.reason.partition("\n")[0]
+        return f"no valid trial in the run: {len(failed)} failed, the last one with: {text}"
     refused = ours.refused or base.refused
     if refused:
         return f"no figure: {refused}"

@@ -25,7 +25,7 @@ from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import NS_PER_US, format_size
+from nearmetal.units import NS_PER_US, format_size, three_digits
 
 _Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
 
@@ -66,16 +66,11 @@ class LaunchModes:
     def told(self, shown: DisplayScale) -> str:
         """Return how many there are, and what they take."""
         near, far = (
-            " to ".join(dict.fromkeys(_figure(shown.value(end)) for end in (of.min(), of.max())))
+            " to ".join(dict.fromkeys(three_digits(shown.value(end)) for end in (of.min(), of.max())))
             for of in (self.others, self.apart)
         )
         launches = self.apart.size + self.others.size
         return f"{self.apart.size} of {launches} launches have means of {far} {shown.unit}, the others of {near}"
-
-
-def _figure(value: float) -> str:
-    """Return a figure with three digits, from 1000 on to the whole: no exponent of a rate."""
-    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def launch_modes(cell: Cell, path: str) -> LaunchModes | None:
@@ -105,7 +100,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
         why = _followed(one, mine)
         return f"{where}: {why}" if why else ""
     typical = one.multimodal[len(one.multimodal) // 2].modes
-    ends = " and ".join(_figure(cell.shown.value(typical[at].centre_ns)) for at in (0, -1))
+    ends = " and ".join(three_digits(cell.shown.value(typical[at].centre_ns)) for at in (0, -1))
     evidence = _moderation(cell, one, cells, known)
     why = f"interrupt moderation sets the pace: {'; '.join(evidence)}" if evidence else "no counter shows whose"
     return (

@@ -141,8 +141,8 @@ def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputErro
     if not records:
         resume = command_line("run", "--resume", run.root)
         return BadInputError(f"{run.root} holds no finished trial yet", hint=f"measure on: {resume}")
-    said = f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
-    return BadInputError(said, hint=f"all reasons: {command_line('show', run.root)}")
+    text = f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
+    return BadInputError(text, hint=f"all reasons: {command_line('show', run.root)}")
 
 
 def _paths(study: Study) -> tuple[PathEntry, ...]:
@@ -379,22 +379,19 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
     The second name of the baseline is no separate path: counted as one it would only raise the correction.
     """
     first = method.study.setting[0].name
-    reference = {
-        (cell.group.workload, cell.group.operation, cell.message_bytes): cell
-        for cell in cells
-        if cell.group.setting == first
-    }
+    reference = {(cell.group, cell.message_bytes): cell for cell in cells if cell.group.setting == first}
     raw: list[SettingContrast] = []
     for cell in cells:
-        other = reference.get((cell.group.workload, cell.group.operation, cell.message_bytes))
-        if other is None or cell.group.setting == first:
+        group, size = cell.group, cell.message_bytes
+        other = reference.get((replace(group, setting=first), size))
+        if other is None or group.setting == first:
             continue
         for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
             theirs = other.of(one.path)
             found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else ""
             if isinstance(found, CellComparison):
-                where = (cell.group.workload, cell.group.operation, cell.message_bytes)
-                raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
+                where = (group.workload, group.operation, group.setting, size, one.path)
+                raw.append(SettingContrast(*where, first, found))
     corrected = correct_family([one.comparison for one in raw], alpha=ALPHA)
     return tuple(replace(one, comparison=found) for one, found in zip(raw, corrected, strict=True))
 
@@ -429,8 +426,8 @@ def _verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVerdict
 def _of_parts(path: str, parts: Sequence[Cell]) -> str:
     """Return in words the verdicts on parts, empty where there are none."""
     tally = [one.comparison.verdict for cell in parts if (one := cell.of(path)) and one.comparison is not None]
-    said = ", ".join(f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally)
-    return f"; of parts: {said} of {len(parts)}" if said else ""
+    text = ", ".join(f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally)
+    return f"; of parts: {text} of {len(parts)}" if text else ""
 
 
 def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nearmetal.results.series import is_part
+from nearmetal.results.series import CellId, is_part
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison, NoiseFloor
@@ -116,15 +116,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingContrast:
-    """One path under one setting against the same path under the study's first setting."""
+class SettingContrast(CellId):
+    """One path under one setting against the same path under the study's first setting, the `reference`."""
 
-    path: str
-    setting: str
     reference: str
-    workload: str
-    operation: str
-    message_bytes: int
     comparison: CellComparison
 
 
@@ -158,8 +153,8 @@ class FactRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A trial that failed; `mended` says that its second attempt was valid."""
+class AttemptId:
+    """One attempt at one trial, by what `TrialRecord.keys` says of it."""
 
     trial: int
     attempt: int
@@ -167,6 +162,12 @@ class Failure:
     path: str
     workload: str
     setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(AttemptId):
+    """A trial that failed; `mended` says that its second attempt was valid."""
+
     reason: str
     hint: str
     mended: bool

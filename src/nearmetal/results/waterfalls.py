@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.order import TRACE_OPTION, Scalar
+from nearmetal.study.facts import wire_of
+from nearmetal.study.order import TRACE_OPTION
+from nearmetal.units import NS_PER_US
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
 
@@ -81,32 +84,28 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     """
     refuse_fabric(run)
     records = [record for record in run.trials() if record.valid]
-    trips: dict[_Key, list[RoundTrip]] = {}
-    kept: dict[_Key, list[RoundTrip]] = {}
-    trials: dict[_Key, int] = {}
+    traced: dict[_Key, list[list[RoundTrip]]] = {}
     measured: dict[_Key, _MeasuredCell] = {}
     for record in records:
         if not record.order.workload.options.get(TRACE_OPTION):
             continue
         for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
             key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
-            trips.setdefault(key, []).extend(found)
-            kept.setdefault(key, []).extend(trimmed(found))
-            trials[key] = trials.get(key, 0) + 1
+            traced.setdefault(key, []).append(found)
             measured[key] = _measured(record, operation)
-    wanted = {(path, setting, measured[key], size) for key in trips for path, setting, _, size in [key]}
+    wanted = {(path, setting, measured[key], size) for key in traced for path, setting, _, size in [key]}
     untraced = _untraced_means(run, records, wanted)
     return [
         Waterfall(
             *key,
-            trials[key],
-            tuple(found),
-            tuple(kept[key]),
-            nearest_rank(found, 0.99),
+            len(launches),
+            tuple(trips),
+            tuple(chain(*map(trimmed, launches))),
+            nearest_rank(trips, 0.99),
             untraced.get((key[0], key[1], measured[key], key[3])),
         )
-        for key, found in trips.items()
-        if found
+        for key, launches in traced.items()
+        if (trips := list(chain(*launches)))
     ]
 
 
@@ -117,7 +116,8 @@ def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple
     samples = read_sample_file(files[SAMPLES])
     _check(samples, record)
     shaped = bool(WIRE_OPTIONS & record.order.path.options.keys())
-    wire = _wire(record.outcome.facts)
+    known = wire_of(record.outcome.facts)
+    wire = Wire(round(known[0] * NS_PER_US), round(known[1])) if known else None
     for cell in samples.cells:
         size, shaped_wire = cell.size_bytes, shaped and wire is None
         found = round_trips(events, windows_of(cell), message_bytes=size, shaped_wire=shaped_wire, wire=wire)
@@ -134,14 +134,6 @@ def trimmed(trips: list[RoundTrip]) -> list[RoundTrip]:
     """Return a launch's round trips without as many at each end as `trimmed_mean` leaves out."""
     cut = int(len(trips) * TRIM)
     return sorted(trips, key=lambda trip: trip.measured_ns)[cut : len(trips) - cut]
-
-
-def _wire(facts: Mapping[str, Scalar]) -> Wire | None:
-    """Return what lies between a cluster's machines, None where one machine holds all nodes."""
-    delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
-    if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float):
-        return None
-    return Wire(round(delay_us * 1000), round(rate_mbit))
 
 
 def _check(samples: SampleFile, record: TrialRecord) -> None:

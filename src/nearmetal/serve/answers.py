@@ -318,9 +318,9 @@ def _check_glance(root: Path) -> None:
 def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
     """Raise ForeignFileError for a run that is too large, before any sample is read."""
     if run.of_fabric and (most_bytes := max(map(run.fabric_bytes, run.trials()), default=0)) > MAX_FABRIC_BYTES:
-        said = f"{run.root} holds a file of {most_bytes} bytes, at most {MAX_FABRIC_BYTES} are served"
-        raise ForeignFileError(said, hint=command_line("fabric", run.root, "--html", "page.html"))
+        text = f"{run.root} holds a file of {most_bytes} bytes, at most {MAX_FABRIC_BYTES} are served"
+        raise ForeignFileError(text, hint=command_line("fabric", run.root, "--html", "page.html"))
     samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in run.trials() for cell in record.cells)
     if samples > most:
-        said = f"{run.root} holds {samples} samples, at most {most} are served"
-        raise ForeignFileError(said, hint=command_line("report", run.root))
+        text = f"{run.root} holds {samples} samples, at most {most} are served"
+        raise ForeignFileError(text, hint=command_line("report", run.root))

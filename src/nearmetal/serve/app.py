@@ -191,8 +191,8 @@ def _query(request: Request, **known: str) -> Mapping[str, str]:
     given = request.query_params.multi_items()
     for name, _ in given:
         if name not in known:
-            said = f"{name!r} is not a parameter of this page"
-            raise BadQueryError(said, hint=f"known: {', '.join(known) or 'none'}")
+            text = f"{name!r} is not a parameter of this page"
+            raise BadQueryError(text, hint=f"known: {', '.join(known) or 'none'}")
     return {**known, **dict(given)}
 
 

@@ -41,8 +41,8 @@ class PublicAddress:
         plain = all(letter.isascii() and (letter.isalnum() or letter in "/._~-") for letter in path)
         bare = name and not parts.query and not parts.fragment
         if parts.scheme not in ("http", "https") or not bare or not plain or "//" in path:
-            said = f"{url!r} is not the address of a server"
-            raise BadInputError(said, hint="such as https://cluster.example.org/nearmetal")
+            text = f"{url!r} is not the address of a server"
+            raise BadInputError(text, hint="such as https://cluster.example.org/nearmetal")
         return cls(url.rstrip("/"), name.lower(), path, parts.scheme == "https")
 
 

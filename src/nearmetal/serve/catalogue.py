@@ -150,8 +150,8 @@ def state_beside(one: SavedResult) -> str:
         raise ForeignFileError(f"{one.place} holds more than {MAX_FILES} files")
     checked = [(path, _check_file(path, text=one.kind is not SavedResultKind.TRACE)) for path in paths]
     if sum(size for _, (size, _, _) in checked) > MAX_TRACE_BYTES:
-        said = f"{one.place} has more than {MAX_TRACE_BYTES} bytes"
-        raise ForeignFileError(said, hint=command_line("trace", "show", one.place))
+        message = f"{one.place} has more than {MAX_TRACE_BYTES} bytes"
+        raise ForeignFileError(message, hint=command_line("trace", "show", one.place))
     return _digest([_line(path, *known) for path, known in checked])
 
 

@@ -312,7 +312,7 @@ def _heat(gates: Sequence[Gate]) -> Markup:
             element("th", _pair_link(gate), scope="row"),
             element("td", gate.run.created_utc.removesuffix("+00:00").replace("T", " "), class_="words"),
             element("td", element("span", gate.verdict, class_=f"verdict {_COLOURS[gate.verdict]}"), class_="words"),
-            *(element("td", one.text, title=one.said, class_=one.standing and _COLOURS[one.standing]) for one in row),
+            *(element("td", one.text, title=one.tip, class_=one.standing and _COLOURS[one.standing]) for one in row),
         )
         for gate, row in zip(gates, fields, strict=True)
     ]

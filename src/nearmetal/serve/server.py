@@ -70,8 +70,8 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        said = f"{address!r} is not an address of this machine: {error.strerror}"
-        raise BadInputError(said, hint=_OWN) from error
+        text = f"{address!r} is not an address of this machine: {error.strerror}"
+        raise BadInputError(text, hint=_OWN) from error
     family, kind, protocol, _, where = found
     # asyncio sends small answers at once (TCP_NODELAY) only where the socket itself says that it is TCP.
     listening = socket.socket(family, kind, protocol)
@@ -81,9 +81,9 @@ def listen(address: str, port: int, public: PublicAddress | None = None) -> List
         listening.listen(MAX_READERS)  # before the address is printed: a user who opens it at once only waits
     except OSError as error:
         listening.close()
-        said = f"cannot listen on {address} port {port}: {error.strerror}"
+        text = f"cannot listen on {address} port {port}: {error.strerror}"
         elsewhere = error.errno == errno.EADDRNOTAVAIL
-        raise UnavailableError(said, hint=_OWN if elsewhere else "leave --port out to take a free one") from error
+        raise UnavailableError(text, hint=_OWN if elsewhere else "leave --port out to take a free one") from error
     host, bound = listening.getsockname()[:2]
     beyond = not ipaddress.ip_address(host).is_loopback
     names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})
@@ -108,8 +108,8 @@ def listen_on_socket(path: Path, public: PublicAddress | None = None) -> Listeni
         listening.listen(MAX_READERS)
     except OSError as error:
         listening.close()
-        said = f"cannot listen on {path}: {error.strerror or error}"
-        raise UnavailableError(said, hint="name a path that is free, of at most 107 bytes") from error
+        text = f"cannot listen on {path}: {error.strerror or error}"
+        raise UnavailableError(text, hint="name a path that is free, of at most 107 bytes") from error
     return Listening(
         listening, AccessPolicy(0, frozenset({"localhost", *([public.name] if public else [])}), public=public)
     )

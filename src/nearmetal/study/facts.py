@@ -8,6 +8,7 @@ of one workload.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 TICK = "kernel.tick_ns"
@@ -26,6 +27,8 @@ VIRTUAL_TIME = "lab.virtual_time"
 
 OTHERS = "others."
 """Begins the counter of each of the busiest other programs of a launch, in ticks, of all machines together."""
+
+_WIRE_DELAY_US, _WIRE_RATE_MBIT = "lab.wire_delay_us", "lab.wire_rate_mbit"
 
 _MACHINE = ("cpu.model", "kernel.release", "kernel.version")
 _GUEST = "guest."
@@ -60,6 +63,14 @@ def scope_of(name: str) -> FactScope:
 def describes_machine(name: str) -> bool:
     """Return whether a fact is of the machine that measured: its processors, its kernel."""
     return name.startswith(("cpu.", "kernel."))
+
+
+def wire_of(facts: Mapping[str, object]) -> tuple[float, float] | None:
+    """Return delay (us) and rate (Mbit/s) of the wires between a cluster's machines; None where one holds all nodes."""
+    delay_us, rate_mbit = facts.get(_WIRE_DELAY_US), facts.get(_WIRE_RATE_MBIT)
+    if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float):
+        return None
+    return delay_us, rate_mbit
 
 
 def of_any_interface(name: str) -> str:

@@ -213,6 +213,6 @@ def _object(text: str, what: str, version: int) -> dict[str, Any]:
     except ValueError as error:
         raise ForeignFileError(f"this is not an {what}: {error}") from error
     if not isinstance(raw, dict) or raw.pop("order_format", None) != version:
-        said = f"this is not an {what} of format {version}"
-        raise ForeignFileError(said, hint="both sides must run the same version of nearmetal")
+        message = f"this is not an {what} of format {version}"
+        raise ForeignFileError(message, hint="both sides must run the same version of nearmetal")
     return raw

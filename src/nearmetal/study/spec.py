@@ -321,17 +321,17 @@ def parse_study(text: str, source: str) -> Study:
     try:
         raw = parse_toml(text)
     except ValueError as error:
-        said = f"{source} is not TOML: {error}"
+        message = f"{source} is not TOML: {error}"
         hint = "docs/reference/study.md shows what a study looks like"
         if "duplicate key" in str(error):
             hint = f"tables of which there may be several have two brackets on each side, as [[path]]; {hint}"
-        raise BadInputError(said, hint=hint) from error
+        raise BadInputError(message, hint=hint) from error
     try:
         return Study.model_validate(raw, context={"left": MOST})
     except ValidationError as error:
         count = counted(error.error_count(), "error")
-        said = f"{source} has {count}:\n  {_lines(error)}"
-        raise BadInputError(said, hint="docs/reference/study.md describes every key") from error
+        message = f"{source} has {count}:\n  {_lines(error)}"
+        raise BadInputError(message, hint="docs/reference/study.md describes every key") from error
 
 
 class _HostsFile(_Model):

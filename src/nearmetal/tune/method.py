@@ -221,8 +221,8 @@ def _optuna() -> ModuleType:
     try:
         import optuna  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        said = "Optuna is not installed"
-        raise UnavailableError(said, hint="pip install 'nearmetal[tune]', or use --method race") from error
+        text = "Optuna is not installed"
+        raise UnavailableError(text, hint="pip install 'nearmetal[tune]', or use --method race") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     module: ModuleType = optuna
     return module

@@ -41,8 +41,8 @@ def look_around(study: Study, tune: TuneSpec, launches: Launches) -> dict[str, S
     launched = launches.launch(replace(order, look={knob: list(taken) for knob, taken in values.items()}))
     outcome = launched.outcome
     if outcome.status is not TrialStatus.VALID:
-        said = f"the present setting cannot be measured: {order.workload.label}: {outcome.reason}"
-        raise TrialError(said, hint=outcome.hint or "run the study without tuning first")
+        text = f"the present setting cannot be measured: {order.workload.label}: {outcome.reason}"
+        raise TrialError(text, hint=outcome.hint or "run the study without tuning first")
     return outcome.facts
 
 

@@ -68,8 +68,8 @@ class Objective:
         weights = {cell: self.weight(cell) for cell in log_costs}
         total = sum(weights.values())
         if total <= 0.0:
-            said = f"no cell has a weight; cells are {', '.join(log_costs)}"
-            raise BadInputError(said, hint="let one pattern of the objective match")
+            text = f"no cell has a weight; cells are {', '.join(log_costs)}"
+            raise BadInputError(text, hint="let one pattern of the objective match")
         return sum(weights[cell] * value for cell, value in log_costs.items()) / total
 
     def broken(self, log_costs: Mapping[str, float]) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ class Profile:
         if not _NAME.fullmatch(self.name) or ".." in self.name:
             raise BadInputError(f"{self.name[:80]!r} cannot name a profile", hint="use letters, digits and . _ + -")
         if not _CLASS.fullmatch(self.workload_class):
-            said = f"{self.workload_class[:80]!r} cannot name a class of workloads"
-            raise BadInputError(said, hint="use letters, digits, - and _")
+            message = f"{self.workload_class[:80]!r} cannot name a class of workloads"
+            raise BadInputError(message, hint="use letters, digits, - and _")
         if self.mpi_flavour not in (*mpi.FLAVOURS, "openmpi"):
             raise BadInputError(f"{self.mpi_flavour[:80]!r} is not an MPI", hint=f"one of {', '.join(mpi.FLAVOURS)}")
         for interface in self.interfaces:
@@ -92,8 +92,8 @@ class Profile:
                 raise BadInputError(f"{knob[:80]} = {value[:80]!r} is not a knob value")
         label = self.evidence.label if self.evidence else ""
         if not label.isprintable() or len(label) > MOST_LABEL:
-            said = f"the evidence's label {label[:80]!r} is not one line of text"
-            raise BadInputError(said, hint="the profile was not made by tune")
+            message = f"the evidence's label {label[:80]!r} is not one line of text"
+            raise BadInputError(message, hint="the profile was not made by tune")
 
     def to_json(self) -> str:
         """Return the file's text."""

@@ -99,8 +99,8 @@ def recall(kept: SearchDir) -> RecalledSearch:
     with contextlib.suppress(NotLaunchedError):  # it ended, or is, before its first block
         made = narrowed(tune, look_around(spec, tune, launches))
         if len(made.space.points) > MAX_POINTS:
-            said = f"{kept.root} searches {len(made.space.points)} settings, but at most {MAX_POINTS} can be shown"
-            raise BadInputError(said, hint=f"nearmetal tune --resume {kept.root} prints what was found")
+            text = f"{kept.root} searches {len(made.space.points)} settings, but at most {MAX_POINTS} can be shown"
+            raise BadInputError(text, hint=f"nearmetal tune --resume {kept.root} prints what was found")
         for kind in tune.searches:
             classes.append(_recalled_class(search_of(spec, tune, kind, launches, made.space), kind, tune.max_trials))
             if classes[-1].proof is None:

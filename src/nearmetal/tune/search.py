@@ -145,8 +145,8 @@ class Laboratory:
             tried = self._trial(number, self.space.present, hopeless_above)
         present = dict(tried.figures)
         if not self._weighs(present):
-            said = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
-            raise TrialError(said, hint="nothing can be compared without it; run the study without tuning first")
+            text = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
+            raise TrialError(text, hint="nothing can be compared without it; run the study without tuning first")
         self._reference = present
         known = {cell: value for cell, value in native.items() if cell in present}
         distance = self.objective.log_costs(present, known)
@@ -214,8 +214,8 @@ def search(
             watch(SearchStep(blocks, laboratory.trials, tuple(told), method.recommend(), method.standing()))
     found = SearchResult(method.recommend(), tuple(notes), laboratory.trials, blocks)
     if notes and found.failures == len(notes):
-        said = f"every setting that was tried failed, so none was compared with the present one: {notes[-1].reason}"
-        raise TrialError(said, hint="mend that, then start a new search")
+        text = f"every setting that was tried failed, so none was compared with the present one: {notes[-1].reason}"
+        raise TrialError(text, hint="mend that, then start a new search")
     return found
 
 

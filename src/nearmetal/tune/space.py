@@ -34,8 +34,8 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.values or len(set(self.values)) != len(self.values):
-            said = f"{self.knob} has values {list(self.values)}"
-            raise BadInputError(said, hint="give different values, at least one")
+            text = f"{self.knob} has values {list(self.values)}"
+            raise BadInputError(text, hint="give different values, at least one")
 
     @property
     def ordered(self) -> bool:
@@ -66,8 +66,8 @@ class Space:
             raise BadInputError("there is no knob to tune", hint="name knobs and values in the study's [tune] table")
         size = math.prod(len(axis.values) for axis in axes)
         if size > MAX_POINTS:
-            said = f"the space has {size} settings, at most {MAX_POINTS} can be searched"
-            raise BadInputError(said, hint="give fewer values")
+            text = f"the space has {size} settings, at most {MAX_POINTS} can be searched"
+            raise BadInputError(text, hint="give fewer values")
         everything: Iterator[Point] = itertools.product(*(range(len(axis.values)) for axis in axes))
         points = tuple(p for p in everything if not any(p) or allowed(_named(axes, p)))
         return Space(tuple(axes), points)
