@@ -116,12 +116,12 @@ def _case(row: dict[str, str]) -> ValidatedCase:
 
 def run_errors() -> dict[str, tuple[float, ...]]:
     """Return the errors of run times by class, sorted: what a model file keeps."""
-    return _by_class((case.case_class, case.run_error) for case in validated_cases())
+    return by_class((case.case_class, case.run_error) for case in validated_cases())
 
 
 def p99_errors() -> dict[str, tuple[float, ...]]:
     """Return the errors of the 99th percentile of iterations by class, sorted: what a model file keeps with those."""
-    return _by_class((case.case_class, case.p99_error) for case in validated_cases())
+    return by_class((case.case_class, case.p99_error) for case in validated_cases())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,11 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
     for job in jobs:
         base = min(job, key=lambda case: (case.key != bare, case.key[0] != bare[0]))
         found += [(case.case_class, case.error - base.error) for case in job if case is not base]
-    return _by_class(found)
+    return by_class(found)
 
 
-def _by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
+def by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
+    """Return errors by class, sorted."""
     return {case_class: tuple(sorted(errors)) for case_class, errors in by_key(found).items()}
 
 

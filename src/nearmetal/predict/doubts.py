@@ -13,7 +13,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.trace import named_calls
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 
 PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
@@ -127,9 +127,7 @@ def _of_busy_machines(named: NamedMachine) -> list[Doubt]:
 
 def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> list[Doubt]:
     """Return in what trials differ that are taken together, as in a run that was continued later."""
-    found: dict[str, list[str]] = {}
-    for how, words in conditions:
-        found.setdefault("on" if how == PROCESSOR else how, []).append(words or "as found")
+    found = by_key(("on" if how == PROCESSOR else how, words or "as found") for how, words in conditions)
     hint = "measure the study again, on the machine as it is now"
     return [
         Doubt(f"{what} ran {how} {' and '.join(words)}: their times are mixed", hint, 1.0)

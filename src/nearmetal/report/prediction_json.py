@@ -19,6 +19,7 @@ from typing_extensions import TypedDict  # that of `typing` lacks what pydantic 
 import nearmetal
 from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.calibration import by_class
 from nearmetal.reading import read_bytes
 from nearmetal.report.schema import as_json, made
 from nearmetal.store.disk import Disk
@@ -219,13 +220,14 @@ Errors = dict[str, tuple[float, ...]]
 
 def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
     """Return log(measured / predicted) by class, sorted: of the run times of cases, and of the p99 of each launch."""
-    run: dict[str, list[float]] = {}
-    p99: dict[str, list[float]] = {}
-    for case in (case for file in files for case in file.cases):
-        run.setdefault(case.case_class, []).append(case.error)
-        if case.predicted_p99_ns:
-            p99.setdefault(case.case_class, []).extend(math.log(one / case.predicted_p99_ns) for one in case.p99_ns)
-    return tuple({name: tuple(sorted(logs)) for name, logs in found.items()} for found in (run, p99))  # type: ignore[return-value]
+    cases = [case for file in files for case in file.cases]
+    p99 = (
+        (case.case_class, math.log(one / case.predicted_p99_ns))
+        for case in cases
+        if case.predicted_p99_ns
+        for one in case.p99_ns
+    )
+    return by_class((case.case_class, case.error) for case in cases), by_class(p99)
 
 
 def predicted(

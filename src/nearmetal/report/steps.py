@@ -141,12 +141,11 @@ def next_steps(view: View) -> list[str]:
 
 def open_cells(view: View) -> Table:
     """Return every path with undecided cells: how many, why, and what would decide them."""
-    grouped: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in view.cells:
-        for one in cell.paths:
-            step = next_step(view, cell, one)
-            if step and one.comparison is not None:
-                grouped.setdefault((one.path, one.comparison.conclusion.reason, step), []).append(cell)
+    grouped = by_key(
+        ((one.path, comparison.conclusion.reason, step), cell)
+        for cell, one, comparison in view.compared()
+        if (step := next_step(view, cell, one))
+    )
     rows = [(path, cell_title(view, *cells), f"{why}; next: {step}") for (path, why, step), cells in grouped.items()]
     return Table(
         "Undecided cells, and the cheapest next step", ("path", "cell", "why, and next step"), tuple(rows), left=3

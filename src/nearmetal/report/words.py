@@ -133,17 +133,16 @@ def measured(workload: str, operation: str, setting: str) -> str:
 
 def cell_title(view: View, *cells: Cell) -> str:
     """Return each group's title with its sizes, which are counted where there are many."""
-    sizes: dict[GroupId, list[str]] = {}
-    for cell in cells:
-        sizes.setdefault(cell.group, []).extend([size(cell)] if cell.message_bytes else [])
-    titles = [", ".join((group_title(view, group), *_together(own))) for group, own in sizes.items()]
+    grouped = by_key((cell.group, cell) for cell in cells)
+    titles = [", ".join((group_title(view, group), *_sizes_of(own))) for group, own in grouped.items()]
     left_out = len(titles) - _MOST_NAMED
     more = [counted(left_out, "more operation")] if left_out > 0 else []
     return "; ".join(titles[:_MOST_NAMED] + more)
 
 
-def _together(sizes: list[str]) -> list[str]:
-    """Return sizes as one phrase, none where there is none."""
+def _sizes_of(cells: Sequence[Cell]) -> list[str]:
+    """Return the sizes of cells as one phrase, none where they have none."""
+    sizes = [size(cell) for cell in cells if cell.message_bytes]
     if len(sizes) > _MOST_NAMED:
         return [f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"]
     return [" and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))] if sizes else []
