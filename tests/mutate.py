@@ -127,7 +127,7 @@ SURVIVE = {
     ("stats.between", "1000"): "whether 1,001 blocks are named or called too many",
     (
         "stats.conclude",
-        "special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-09)",
+        "special.bdtr(slow, n, self.rarest_mode) > ALPHA * (1.0 + 1e-09)",
     ): "equal to no probability",
     ("stats.modes", "statistic * math.sqrt(x.size) > _CRITICAL"): "equal to no statistic",
     ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",

@@ -244,8 +244,8 @@ def test_a_slow_launch_calls_for_more_launches() -> None:
     for slow, launches in ((0, 14), (1, 22), (2, 30)):
         assert reference.binom.cdf(slow, launches, 0.2) <= 0.05 < reference.binom.cdf(slow, launches - 1, 0.2)
         assert Criteria().least_with(slow) == launches
-        assert reference.binom.cdf(slow, launches, rarest_excluded(launches, 0.05, slow)) == pytest.approx(0.05)
-    assert rarest_excluded(5, 0.05, slow=5) == 1.0, "if all were slow, nothing is excluded"
+        assert reference.binom.cdf(slow, launches, rarest_excluded(launches, slow)) == pytest.approx(0.05)
+    assert rarest_excluded(5, slow=5) == 1.0, "if all were slow, nothing is excluded"
 
 
 def test_outlying_launches_are_counted() -> None:

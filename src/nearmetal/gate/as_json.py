@@ -9,6 +9,7 @@ from nearmetal.report import schema
 from nearmetal.report.schema import finite, made
 from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Difference
+from nearmetal.stats.equivalence import ALPHA
 
 
 def render(gate: Gate) -> str:
@@ -17,6 +18,7 @@ def render(gate: Gate) -> str:
         schema.GateJson,
         gate,
         gate_format=2,
+        alpha=ALPHA,
         exit_code=int(gate.exit_code),
         says=words.verdict(gate),
         noise_floor_between_runs=gate.floor,

@@ -75,7 +75,7 @@ def build_history(
         cells = [(run_id, cell) for run_id, cell in source.cells(one) if path in {"", cell.cell.path}]
         by_metric[one] = _grouped(runs, [pair for pair in cells if workload in {"", pair[1].cell.workload}])
     plain = [_series(key, members, every_interval=every_interval) for key, members in sorted(by_metric[metric].items())]
-    changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain], alpha=ALPHA)
+    changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain])
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
     known = {(one.study_name, one.host_kind, one.cell) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
@@ -98,7 +98,7 @@ def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
         np.array([_level(cell, members[-1][1].shown, interval=False).value for _, cell in members])
         for members in grouped.values()
     ]
-    return {key for key, found in zip(grouped, find_changes(levels, alpha=ALPHA), strict=True) if found}
+    return {key for key, found in zip(grouped, find_changes(levels), strict=True) if found}
 
 
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:

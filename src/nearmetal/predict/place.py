@@ -29,6 +29,8 @@ Hosts = NDArray[np.uint32]
 
 SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""
+_SWAP_ROUNDS, _MOST_SWAPPED = 4, 20_000
+"""How often all ranks are looked at for a better cut, and how many at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +182,13 @@ def _exact(graph: sparse.csr_array, host_of: Hosts, sizes: NDArray[np.int64]) ->
     return host_of
 
 
-def _swap_pass(
-    graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator, rounds: int = 4, tries: int = 20_000
-) -> Hosts:
+def _swap_pass(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator) -> Hosts:
     """Swap pairs that lessen the cut: each rank looks at the hosts of its neighbours."""
     host_of = host_of.copy()
     hosts = int(host_of.max()) + 1
-    for _ in range(rounds):
+    for _ in range(_SWAP_ROUNDS):
         swapped = 0
-        for rank in rng.permutation(graph.shape[0])[:tries]:
+        for rank in rng.permutation(graph.shape[0])[:_MOST_SWAPPED]:
             swapped += _best_swap(graph, host_of, int(rank), hosts)
         if swapped == 0:
             break

@@ -9,6 +9,7 @@ from nearmetal.report.schema import finite, made
 from nearmetal.report.steps import next_step
 from nearmetal.results.records import Cell, FactRow, PathCell, PathVerdict, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
+from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.paired import Significance
 from nearmetal.stats.summary import Metric, Summary
 
@@ -24,7 +25,7 @@ def report(view: View) -> schema.ReportJson:
         schema.ReportJson,
         view,
         report_format=2,
-        study=made(schema.StudyJson, view, view.criteria, view.repeat, sha256=view.repeat.study_sha256),
+        study=made(schema.StudyJson, view, view.criteria, view.repeat, sha256=view.repeat.study_sha256, alpha=ALPHA),
         host=schema.HostJson(kind=view.host_kind, label=view.host_label),
         paths=[made(schema.PathJson, one, path=one.label) for one in view.paths],
         verdicts=[_verdict(one) for one in view.verdicts],

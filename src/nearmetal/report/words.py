@@ -10,7 +10,7 @@ from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.conclude import rarest_excluded
-from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.order import Scalar
@@ -225,7 +225,7 @@ def noise_sentence(view: View) -> str:
     if alarms:
         text += (
             f" In {len(alarms)} of them the two differ by up to {percent(math.expm1(max(alarms)))}, more than the "
-            f"spread over blocks explains (expected by chance in {view.criteria.alpha:.0%} of cells): drift, or an "
+            f"spread over blocks explains (expected by chance in {ALPHA:.0%} of cells): drift, or an "
             "effect of the order. The intervals there are widened by as much."
         )
     if (parts := view.noise_of_parts) is not None:
@@ -250,11 +250,8 @@ def launches_sentence(view: View) -> str:
     """Return which rare modes the launches behind the verdicts cannot exclude, empty where nothing is decided."""
     decided = [found for _, _, found in view.compared() if found.verdict is not Verdict.UNDECIDED]
     near = [found for found in decided if found.verdict is Verdict.NEAR_METAL]
-    alpha = view.criteria.alpha
     if near:
-        rare, least, slow = max(
-            (rarest_excluded(one.launches, alpha, one.slow), one.launches, one.slow) for one in near
-        )
+        rare, least, slow = max((rarest_excluded(one.launches, one.slow), one.launches, one.slow) for one in near)
         apart = f", {slow} of them slower than the rest," if slow else ""
         where = "near-metal" if len({(one.launches, one.slow) for one in near}) == 1 else "The weakest near-metal cell"
         return (
@@ -264,7 +261,7 @@ def launches_sentence(view: View) -> str:
     if not decided:
         return ""
     least = min(one.launches for one in decided)
-    unseen = percent(round(rarest_excluded(least, alpha), 2))
+    unseen = percent(round(rarest_excluded(least), 2))
     fewest = f"{least}" if all(one.launches == least for one in decided) else f"at least {least}"
     return f" Ratios rest on {fewest} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 

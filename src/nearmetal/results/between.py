@@ -13,7 +13,7 @@ from nearmetal.errors import BadInputError, command_line
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
 from nearmetal.results.series import CellId, RunSeries, read_series
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
-from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
+from nearmetal.stats.equivalence import TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, LEAST_SPREAD, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -157,7 +157,6 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
         metric=pair.metric,
         margin=pair.question.margin,
         tail_margin=pair.question.figures.get(Metric.P99, pair.question.tail_margin),
-        alpha=ALPHA,
         cells=_judged(pair, fresh[pair.metric] if fresh else None, suspects),
         others=tuple(others),
         changes=tuple(_changes(pair)),
@@ -224,7 +223,6 @@ def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None
         base.values(),
         better=base.shown.better,
         margin=pair.question.figures[pair.metric],
-        alpha=ALPHA,
         floor=floor,
         measured=(Measured(ours.blocks, ours.occasions), Measured(base.blocks, base.occasions)),
         contexts=(ours.context, base.context),

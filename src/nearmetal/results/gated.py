@@ -93,7 +93,6 @@ class Gate:
     metric: Metric
     margin: float
     tail_margin: float
-    alpha: float
     cells: tuple[GateCell, ...]
     others: tuple[GateCell, ...]
     changes: tuple[ConditionChange, ...]

@@ -42,7 +42,7 @@ from nearmetal.stats.compare import (
     noise_floor,
     pair_launches,
 )
-from nearmetal.stats.equivalence import ALPHA, Verdict
+from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
@@ -307,7 +307,7 @@ def _with_comparisons(cells: Sequence[Cell], method: _Method) -> tuple[Cell, ...
     corrected: dict[tuple[int, str], CellComparison] = {}
     for path in {path for _, path in raw}:
         family = [key for key in raw if key[1] == path]
-        corrected |= zip(family, correct_family([raw[key] for key in family], alpha=ALPHA), strict=True)
+        corrected |= zip(family, correct_family([raw[key] for key in family]), strict=True)
     return tuple(
         replace(
             cell,
@@ -370,7 +370,7 @@ def _noise(cell: Cell, method: _Method) -> NoiseFloor | None:
     figures, _ = _paired(second, [first], cell.shown, method)
     if HEADLINE not in figures:
         return None
-    return noise_floor(figures[HEADLINE], rng=method.rng(), margin=method.study.margin, alpha=ALPHA, plan=method.plan)
+    return noise_floor(figures[HEADLINE], rng=method.rng(), margin=method.study.margin, plan=method.plan)
 
 
 def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingContrast, ...]:
@@ -392,7 +392,7 @@ def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingC
             if isinstance(found, CellComparison):
                 where = (group.workload, group.operation, group.setting, size, one.path)
                 raw.append(SettingContrast(*where, first, found))
-    corrected = correct_family([one.comparison for one in raw], alpha=ALPHA)
+    corrected = correct_family([one.comparison for one in raw])
     return tuple(replace(one, comparison=found) for one, found in zip(raw, corrected, strict=True))
 
 

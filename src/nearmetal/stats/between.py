@@ -133,7 +133,6 @@ def difference(
     *,
     better: Better = Better.SMALLER,
     margin: float = MARGIN,
-    alpha: float = ALPHA,
     floor: float | None = None,
     measured: tuple[Measured, Measured] | None = None,
     contexts: tuple[BlockContext, BlockContext] = (ALONE, ALONE),
@@ -152,10 +151,10 @@ def difference(
     ours, theirs = sides
     gap = ours.of.mean - theirs.of.mean
     error, df = _welch([one.of for one in sides])
-    reach = float(special.stdtrit(df, 1.0 - alpha / 2.0)) * error
+    reach = float(special.stdtrit(df, 1.0 - ALPHA / 2.0)) * error
     plain_error, plain_df = _welch([one.plain for one in sides])
     log_cost = for_skewness(
-        Interval(gap - reach, gap + reach, 1.0 - alpha), ours.third - theirs.third, plain_error**2, plain_df
+        Interval(gap - reach, gap + reach, 1.0 - ALPHA), ours.third - theirs.third, plain_error**2, plain_df
     )
     bound = max(margin_log(margin), math.log1p(floor or 0.0))
     found = Difference(
@@ -172,7 +171,7 @@ def difference(
         standing=Standing.UNDECIDED,
         reason="",
     )
-    return _judged(found, found.p_worse, alpha)
+    return _judged(found, found.p_worse)
 
 
 def _welch(of: Sequence[PairedMoments]) -> tuple[float, float]:
@@ -191,7 +190,7 @@ def _p_above(gap: float, bound: float, error: float, df: float) -> float:
     return float(special.stdtr(df, (bound - gap) / error))
 
 
-def judge_family(cells: Sequence[Difference | None], *, alpha: float = ALPHA) -> tuple[Difference | None, ...]:
+def judge_family(cells: Sequence[Difference | None]) -> tuple[Difference | None, ...]:
     """Return the cells in the order given, judged together; None stays None but counts as a member.
 
     Claims of `worse` are corrected by Holm over the family, so that the chance of any false one is at most alpha / 2.
@@ -200,17 +199,15 @@ def judge_family(cells: Sequence[Difference | None], *, alpha: float = ALPHA) ->
     (1982), "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24(4)).
     """
     corrected = holm([1.0 if one is None else one.p_worse for one in cells])
-    return tuple(
-        None if one is None else _judged(one, float(p), alpha) for one, p in zip(cells, corrected, strict=True)
-    )
+    return tuple(None if one is None else _judged(one, float(p)) for one, p in zip(cells, corrected, strict=True))
 
 
-def _judged(one: Difference, p_worse: float, alpha: float) -> Difference:
-    standing, reason = _standing(one, p_worse, alpha)
+def _judged(one: Difference, p_worse: float) -> Difference:
+    standing, reason = _standing(one, p_worse)
     return replace(one, p_worse=p_worse, standing=standing, reason=reason)
 
 
-def _standing(one: Difference, p_worse: float, alpha: float) -> tuple[Standing, str]:
+def _standing(one: Difference, p_worse: float) -> tuple[Standing, str]:
     edge, floor = margin_log(one.margin), math.log1p(one.floor or 0.0)
     if one.log_cost.high < -edge:
         return Standing.BETTER, "the interval lies beyond the margin on the good side"
@@ -220,7 +217,7 @@ def _standing(one: Difference, p_worse: float, alpha: float) -> tuple[Standing, 
         return Standing.UNDECIDED, "; ".join(("the interval contains the margin", _what_settles(one), *_wider(one)))
     if one.log_cost.low <= floor:
         return Standing.UNDECIDED, "beyond the margin, but not beyond the difference between runs of one state"
-    if p_worse <= alpha / 2.0:
+    if p_worse <= ALPHA / 2.0:
         return Standing.WORSE, "the interval lies beyond the margin"
     return Standing.UNDECIDED, "beyond the margin by itself, but not after correction for the number of cells"
 

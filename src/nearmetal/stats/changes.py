@@ -116,7 +116,7 @@ def _null(ranks: tuple[float, ...]) -> FloatArray:
     return np.sort(np.concatenate(found))
 
 
-def find_changes(series: Sequence[FloatArray], *, alpha: float = ALPHA) -> tuple[tuple[Change, ...], ...]:
+def find_changes(series: Sequence[FloatArray]) -> tuple[tuple[Change, ...], ...]:
     """Return the changes of each series, ascending; `series` are positive levels in the order of the runs.
 
     Splits within a series that has one are sought at the level that the correction left for its first, alpha times the
@@ -125,8 +125,8 @@ def find_changes(series: Sequence[FloatArray], *, alpha: float = ALPHA) -> tuple
     logs = [np.log(one) for one in series]
     first = [best_split(one) for one in logs]
     adjusted = benjamini_hochberg([1.0 if one is None else one.p_value for one in first])
-    marked = [one is not None and bool(p <= alpha) for one, p in zip(first, adjusted, strict=True)]
-    level = alpha * sum(marked) / max(1, len(marked))
+    marked = [one is not None and bool(p <= ALPHA) for one, p in zip(first, adjusted, strict=True)]
+    level = ALPHA * sum(marked) / max(1, len(marked))
     return tuple(_changes(one, level) if is_marked else () for one, is_marked in zip(logs, marked, strict=True))
 
 

@@ -176,7 +176,6 @@ def compare(
             rng=rng,
             better=better,
             margin=criteria.bound(metric),
-            alpha=criteria.alpha,
             plan=replace(plan, margin=criteria.bound(metric)) if plan else None,
         )
         for metric, one in figures.items()
@@ -274,12 +273,11 @@ def estimate_ratio(
     rng: np.random.Generator,
     better: Better = Better.SMALLER,
     margin: float = MARGIN,
-    alpha: float = ALPHA,
     plan: StoppingPlan | None = None,
 ) -> RatioEstimate:
     """Compare one figure (see `compare`); with a `plan` its alpha and margin count."""
     log_costs = better.sign * figures.log_ratios
-    used, method, evidence = _evidence(log_costs, figures.context, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
+    used, method, evidence = _evidence(log_costs, figures.context, plan, rng=rng, bound=margin_log(margin))
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
     few = Judgement(Finding.UNDECIDED, f"{_counted(used, figures)} not enough for an interval", None, None, None)
     of = tests.moments(kept.log_ratios) if used > 1 else None
@@ -295,7 +293,7 @@ def estimate_ratio(
         hedges_gz=tests.hedges_gz(of) if of else None,
         rank_biserial=tests.rank_biserial(kept.log_ratios) if of else None,
         evidence=evidence,
-        judgement=judge(evidence, alpha=alpha) if evidence else few,
+        judgement=judge(evidence) if evidence else few,
         launches=figures.launches,
     )
 
@@ -335,7 +333,6 @@ def _evidence(
     *,
     rng: np.random.Generator,
     bound: float,
-    alpha: float,
 ) -> tuple[int, IntervalMethod, Evidence | None]:
     """Return the number of blocks used, the method and the evidence."""
     if plan is not None:
@@ -346,39 +343,35 @@ def _evidence(
     plain = tests.moments(log_costs)
     if context.occasions:
         of_another = evidence_of(
-            log_costs, context, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
+            log_costs, context, bound=bound, alpha=ALPHA, interval=lambda of, alpha: of.interval(1.0 - alpha)
         )
         return log_costs.size, IntervalMethod.ANOTHER, of_another
-    method, made = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
-    intervals = dict(zip((alpha, 2.0 * alpha), made, strict=True))
+    method, made = mean_intervals(log_costs, (1.0 - ALPHA, 1.0 - 2.0 * ALPHA), rng)
+    intervals = dict(zip((ALPHA, 2.0 * ALPHA), made, strict=True))
 
     def interval(of: tests.PairedMoments, alpha: float) -> Interval:
         one = intervals[alpha]
         return one.scaled(of.reach(one.level) / plain.reach(one.level)) if of is not plain and plain.sd else one
 
-    return log_costs.size, method, evidence_of(log_costs, context, bound=bound, alpha=alpha, interval=interval)
+    return log_costs.size, method, evidence_of(log_costs, context, bound=bound, alpha=ALPHA, interval=interval)
 
 
-def correct_family(comparisons: Sequence[CellComparison], *, alpha: float = ALPHA) -> tuple[CellComparison, ...]:
+def correct_family(comparisons: Sequence[CellComparison]) -> tuple[CellComparison, ...]:
     """Return the comparisons of one path, in the order given, with findings corrected for their number.
 
     Holm's step-down is applied over all its sizes and operations, to families of claims apart: difference, equivalence
     and gaps beyond the margin, of each figure. In each the chance of any false claim is at most alpha.
     """
     corrected = {
-        metric: iter(_correct([c.estimates[metric] for c in comparisons if metric in c.estimates], alpha))
-        for metric in Metric
+        metric: iter(_correct([c.estimates[metric] for c in comparisons if metric in c.estimates])) for metric in Metric
     }
     return tuple(replace(c, estimates={metric: next(corrected[metric]) for metric in c.estimates}) for c in comparisons)
 
 
-def _correct(estimates: list[RatioEstimate], alpha: float) -> list[RatioEstimate]:
+def _correct(estimates: list[RatioEstimate]) -> list[RatioEstimate]:
     families = zip(*(e.evidence.p_values for e in estimates if e.evidence), strict=True)
     corrected = zip(*(holm(family).tolist() for family in families), strict=True)
-    return [
-        replace(e, judgement=judge(e.evidence.corrected(*next(corrected)), alpha=alpha)) if e.evidence else e
-        for e in estimates
-    ]
+    return [replace(e, judgement=judge(e.evidence.corrected(*next(corrected)))) if e.evidence else e for e in estimates]
 
 
 # ---- the noise floor
@@ -410,7 +403,6 @@ def noise_floor(
     *,
     rng: np.random.Generator,
     margin: float = MARGIN,
-    alpha: float = ALPHA,
     plan: StoppingPlan | None = None,
 ) -> NoiseFloor:
     """Return the noise floor from the baseline's figures: `path` is its second run, `baseline` its first, by block.
@@ -418,12 +410,12 @@ def noise_floor(
     floor = exp(max(|log low|, |log high|)) - 1 over the interval that `estimate_ratio` gives for the two.
     """
     baseline = replace(baseline, context=baseline.context.of_twins())
-    estimate = estimate_ratio(baseline, rng=rng, margin=margin, alpha=alpha, plan=plan)
+    estimate = estimate_ratio(baseline, rng=rng, margin=margin, plan=plan)
     if estimate.evidence is None:
         return NoiseFloor(estimate, None, None, false_alarm=False, hides_margin=True)
     floor = _floor(estimate.evidence.difference)
     spread = math.expm1(tests.moments(baseline.log_ratios[: estimate.n]).sd)
-    outside = estimate.n >= LEAST_BLOCKS and estimate.evidence.p_difference <= alpha
+    outside = estimate.n >= LEAST_BLOCKS and estimate.evidence.p_difference <= ALPHA
     margin = plan.margin if plan else margin
     return NoiseFloor(estimate, floor, spread, false_alarm=outside, hides_margin=floor >= margin)
 

@@ -34,7 +34,6 @@ class Criteria:
     margin: float = MARGIN
     tail_margin: float = TAIL_MARGIN
     rarest_mode: float = RAREST_MODE
-    alpha: float = ALPHA
 
     def __post_init__(self) -> None:
         margin_log(self.margin)
@@ -54,14 +53,14 @@ class Criteria:
     def least_with(self, slow: int) -> int:
         """Return how many launches `near-metal` needs where so many of them were slow."""
         n = slow + 1
-        while special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-9):
+        while special.bdtr(slow, n, self.rarest_mode) > ALPHA * (1.0 + 1e-9):
             n += 1
         return n
 
 
-def rarest_excluded(launches: int, alpha: float = ALPHA, slow: int = 0) -> float:
+def rarest_excluded(launches: int, slow: int = 0) -> float:
     """Return the share below which n launches, of which so many were slow, cannot exclude a slow mode."""
-    return float(special.bdtri(slow, launches, alpha)) if slow < launches else 1.0
+    return float(special.bdtri(slow, launches, ALPHA)) if slow < launches else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def _of_launches(found: Conclusion, launches: int, slow: int, criteria: Criteria
     missing = criteria.least_with(slow) - launches
     if missing <= 0:
         return found
-    rare = rarest_excluded(launches, criteria.alpha, slow)
+    rare = rarest_excluded(launches, slow)
     apart = f", {slow} of them slower than the rest by more than the margin" if slow else ""
     reason = f"near-metal in {launches} launches{apart}, which cannot exclude a mode rarer than {rare:.0%}"
     return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)

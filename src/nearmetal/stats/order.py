@@ -214,22 +214,22 @@ class Curve:
     fraction: FloatArray
 
 
-def ecdf(of: CountedSamples, points: int = CURVE_POINTS) -> Curve:
+def ecdf(of: CountedSamples) -> Curve:
     """Return the empirical distribution F(x) = #{x_i <= x} / n at ranks evenly spread over 1..n.
 
     Every point is an observed sample; ties keep the highest rank.
     """
     n = int(of.upto[-1])
-    return _curve(of, np.linspace(1, n, min(points, n)).round().astype(np.int64))
+    return _curve(of, np.linspace(1, n, min(CURVE_POINTS, n)).round().astype(np.int64))
 
 
-def tail_curve(of: CountedSamples, points: int = CURVE_POINTS) -> Curve:
+def tail_curve(of: CountedSamples) -> Curve:
     """Return the percentile curve for a log-tail axis: ranks evenly spread in -log10(1 - rank / n).
 
     That is the axis of HdrHistogram plots: 90 %, 99 %, 99.9 % at equal distances, out to the maximum.
     """
     n = int(of.upto[-1])
-    beyond = np.logspace(np.log10(n), 0.0, min(points, n) - 1) if n > 2 else np.ones(n - 1)
+    beyond = np.logspace(np.log10(n), 0.0, min(CURVE_POINTS, n) - 1) if n > 2 else np.ones(n - 1)
     return _curve(of, np.concatenate(([1], np.round(n - beyond + 1.0), [n])).astype(np.int64).clip(1, n))
 
 

@@ -105,14 +105,17 @@ class Method(ABC):
 # The full grid, and one knob at a time.
 
 
+_GRID_WIDTH = 8
+"""Settings of a block."""
+
+
 class Grid(Method):
     """Every setting once a pass, as many passes as blocks are asked for; order is random within a pass."""
 
     name = "grid"
 
-    def __init__(self, space: Space, *, blocks: int, seed: int, width: int = 8) -> None:
+    def __init__(self, space: Space, *, blocks: int, seed: int) -> None:
         super().__init__(space)
-        self._width = width
         rng = random.Random(seed)
         others = [point for point in space.points if point != space.present]
         self._queue = [point for _ in range(blocks) for point in rng.sample(others, len(others))]
@@ -120,7 +123,7 @@ class Grid(Method):
     def ask(self) -> tuple[Point, ...]:
         """Return the next few settings; a block never holds a setting twice."""
         while self._queue:
-            batch = dict.fromkeys(self._queue[: self._width])
+            batch = dict.fromkeys(self._queue[:_GRID_WIDTH])
             del self._queue[: len(batch)]
             if asked := tuple(point for point in batch if point not in self._tally.failed):
                 return asked
