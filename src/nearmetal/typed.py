@@ -5,15 +5,24 @@ pydantic looks at every field, strictly: a text is no number, a number is no tru
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PlainSerializer, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from nearmetal.reading import check_numbers
 
 _T = TypeVar("_T")
+
+
+def _in_json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+JsonFloat = Annotated[float, PlainSerializer(_in_json, return_type=float | None, when_used="json")]
+"""A float that is null in JSON where it is infinite or no number, for which JSON has none."""
 
 _HOLDS = ("list", "tuple", "set", "frozenset", "dict")
 

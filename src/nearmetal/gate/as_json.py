@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from nearmetal.gate import words
 from nearmetal.report import schema
-from nearmetal.report.schema import finite, made
+from nearmetal.report.schema import made
 from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Difference
 from nearmetal.stats.equivalence import ALPHA
@@ -51,4 +51,4 @@ def _difference(one: Difference | None) -> schema.DifferenceJson | None:
         for side, of in (("run", one.run), ("base", one.base))
         for name, count in asdict(of).items()
     }
-    return made(schema.DifferenceJson, one, resolution=finite(one.resolution), stands=one.standing, **counts)
+    return made(schema.DifferenceJson, one, stands=one.standing, **counts)

@@ -9,6 +9,7 @@ from nearmetal.history.records import History, Point, RunEntry, Series
 from nearmetal.report import schema
 from nearmetal.report.schema import made
 from nearmetal.results.series import CellId
+from nearmetal.typed import JsonFloat
 
 HISTORY_JSON_FORMAT: Literal[1] = 1
 
@@ -27,8 +28,8 @@ class HistoryPointJson:
 
     run: int
     level: float
-    low: float | None
-    high: float | None
+    low: JsonFloat | None
+    high: JsonFloat | None
     blocks: int
     occasions: int
 
@@ -99,5 +100,5 @@ def _series(one: Series) -> HistorySeriesJson:
 
 def _point(point: Point) -> HistoryPointJson:
     interval = point.level.interval
-    low, high = (schema.finite(interval.low), schema.finite(interval.high)) if interval else (None, None)
+    low, high = (interval.low, interval.high) if interval else (None, None)
     return made(HistoryPointJson, point, level=point.level.value, low=low, high=high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nearmetal.report import schema
-from nearmetal.report.schema import finite, made
+from nearmetal.report.schema import made
 from nearmetal.report.steps import next_step
 from nearmetal.results.records import Cell, FactRow, PathCell, PathVerdict, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
@@ -65,7 +65,7 @@ def _path(one: PathCell, step: str) -> schema.PathCellJson:
     return made(
         schema.PathCellJson,
         one,
-        **{str(metric): made(schema.LevelJson, one.levels[metric]) for metric in Metric},
+        **{str(metric): one.levels[metric] for metric in Metric},
         comparison=schema.ComparisonJson(**_comparison(one.comparison)) if one.comparison else None,
         next_step=step,
         trials=[made(schema.TrialJson, trial, trial.summary, **_of_samples(trial.summary)) for trial in one.trials],
@@ -106,7 +106,7 @@ def _estimate(one: RatioEstimate) -> schema.EstimateJson:
 
 
 def _test(one: Significance | None) -> schema.TestJson | None:
-    return schema.TestJson(statistic=finite(one.statistic), p=one.p_value, n=one.n) if one else None
+    return schema.TestJson(statistic=one.statistic, p=one.p_value, n=one.n) if one else None
 
 
 def _rows(view: View, rows: tuple[FactRow, ...]) -> list[schema.RowJson]:

@@ -8,18 +8,17 @@ null.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from nearmetal.results.gated import ConditionChange, GatedRun, Remeasured
-from nearmetal.results.records import AttemptId, Failure, GroupId
+from nearmetal.results.records import AttemptId, Failure, GroupId, Level
 from nearmetal.results.series import CellId
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
 from nearmetal.study.order import Scalar
-from nearmetal.typed import adapter
+from nearmetal.typed import JsonFloat, adapter
 
 _T = TypeVar("_T")
 
@@ -28,20 +27,6 @@ def as_json(one: object, indent: int | None = 1) -> str:
     """Return a record as one JSON object, on one line without `indent`."""
     kind: Any = type(one)
     return json.dumps(adapter(kind).dump_python(one, mode="json"), indent=indent, allow_nan=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalJson:
-    """Two ends, and the level at which they hold."""
-
-    low: float | None
-    high: float | None
-    level: float
-
-
-def interval(one: Interval | None) -> IntervalJson | None:
-    """Return an interval."""
-    return IntervalJson(low=finite(one.low), high=finite(one.high), level=one.level) if one else None
 
 
 def made(kind: type[_T], /, *sources: object, **given: Any) -> _T:
@@ -54,13 +39,7 @@ def made(kind: type[_T], /, *sources: object, **given: Any) -> _T:
 
 
 def _taken(sources: tuple[object, ...], name: str) -> object:
-    value = getattr(next((one for one in sources if hasattr(one, name)), sources[0]), name)
-    return interval(value) if isinstance(value, Interval) else value
-
-
-def finite(value: float) -> float | None:
-    """Return a number that JSON has, None for one that it has not."""
-    return value if math.isfinite(value) else None
+    return getattr(next((one for one in sources if hasattr(one, name)), sources[0]), name)
 
 
 # ---- one launch
@@ -72,7 +51,7 @@ class PercentileJson:
 
     probability: float
     value_ns: float | None
-    interval_ns: IntervalJson | None
+    interval_ns: Interval | None
     refused: str
 
 
@@ -93,7 +72,7 @@ class SummaryJson:
     trimmed_mean_ns: float
     sd_ns: float | None
     median_ns: float
-    median_interval_ns: IntervalJson | None
+    median_interval_ns: Interval | None
     mad_ns: float
     min_ns: int
     max_ns: int
@@ -120,7 +99,7 @@ class TrialJson(SummaryJson):
 class TestJson:
     """A test's statistic, its p-value without correction, and of how many pairs."""
 
-    statistic: float | None
+    statistic: JsonFloat
     p: float
     n: int
 
@@ -132,8 +111,8 @@ class EstimateJson:
     blocks: int
     occasions: int
     ratio: float
-    interval: IntervalJson | None
-    equivalence_interval: IntervalJson | None
+    interval: Interval | None
+    equivalence_interval: Interval | None
     method: str
     finding: str
     reason: str
@@ -171,26 +150,14 @@ class ContrastJson(ComparisonJson):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LevelJson:
-    """One figure over blocks, or why there is none."""
-
-    blocks: int
-    occasions: int
-    value: float | None
-    interval: IntervalJson | None
-    method: str
-    refused: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PathCellJson:
     """One path's part of a cell."""
 
     path: str
     iterations: int
-    mean: LevelJson
-    median: LevelJson
-    p99: LevelJson
+    mean: Level
+    median: Level
+    p99: Level
     comparison: ComparisonJson | None
     next_step: str
     uncompared: str
@@ -383,7 +350,7 @@ class DifferenceJson:
     """
 
     ratio: float
-    interval: IntervalJson | None
+    interval: Interval | None
     run_blocks: int
     base_blocks: int
     run_occasions: int
@@ -393,7 +360,7 @@ class DifferenceJson:
     run_wider: str
     base_wider: str
     p_worse: float
-    resolution: float | None
+    resolution: JsonFloat
     floor: float | None
     stands: str
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from nearmetal.report.schema import IntervalJson, finite, made
+from nearmetal.report.schema import made
+from nearmetal.stats.interval import Interval
+from nearmetal.typed import JsonFloat
 
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
@@ -18,7 +20,7 @@ class SearchTrialJson:
     """One trial of a setting: its log cost against the present one of its block, null where it failed."""
 
     setting: dict[str, str]
-    cost: float | None
+    cost: JsonFloat | None
     cut: bool
     reason: str
 
@@ -42,7 +44,7 @@ class ProofJson:
     reason: str
     blocks: int
     ratio: float | None
-    interval: IntervalJson | None
+    interval: Interval | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,6 @@ def _block(space: Space, step: SearchStep, leader: Point) -> SearchBlockJson:
                 SearchTrialJson,
                 note,
                 setting=space.setting(note.point),
-                cost=None if note.cost is None else finite(note.cost),
             )
             for note in step.notes
         ],

@@ -273,14 +273,14 @@ def _supported(n: int) -> float:
 
 def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Method) -> Level:
     if not ns:
-        return Level(0, None, None, IntervalMethod.NONE, refused)
+        return Level(0, 1, None, None, IntervalMethod.NONE, refused)
     blocks = len(ns)
     context = BlockContext(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
     if method.occasion is not None:
         ns, context = by_occasion(ns, method.occasion), OCCASIONS
     alone = estimate_level([shown.value(value) for value in ns.values()], context=context)
     occasions = alone.n if method.occasion is not None else 1
-    return Level(blocks, alone.value, alone.interval, alone.method, occasions=occasions)
+    return Level(blocks, occasions, alone.value, alone.interval, alone.method)
 
 
 # ---- comparisons

@@ -53,11 +53,11 @@ class Level:
     """
 
     blocks: int
+    occasions: int
     value: float | None
     interval: Interval | None
     method: IntervalMethod
     refused: str = ""
-    occasions: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nearmetal.typed import JsonFloat
+
 IntArray = npt.NDArray[np.integer]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -17,8 +19,8 @@ BoolArray = npt.NDArray[np.bool_]
 class Interval:
     """Two ends and the level at which they hold (0.95 means 95 %); unit as in the name of the field that holds it."""
 
-    low: float
-    high: float
+    low: JsonFloat
+    high: JsonFloat
     level: float
 
     def __post_init__(self) -> None:
