@@ -91,7 +91,7 @@ def test_the_output_of_a_run_matches_the_golden_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("nearmetal.cli.progress._WORTH_SAYING_S", math.inf)  # on a slow machine a block takes long
+    monkeypatch.setattr("nearmetal.cli.progress._LEAST_SHOWN_S", math.inf)  # on a slow machine a block takes long
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.toml").write_text(STUDY)
     assert nearmetal(["run", "s.toml", "--out", "r"]) == 0

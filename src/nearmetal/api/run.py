@@ -60,9 +60,9 @@ def run_study(
     `say` is called with one line per block and per failed trial (pass `print`). Interrupting keeps every finished
     trial. Raise BadInputError for a study that cannot run, UnavailableError if something is missing on this machine.
     """
-    talk = say or (lambda _: None)
-    with begin(Path(study), Path(out) if out is not None else None, talk) as (spec, run, host):
-        schedule.run_study(spec, host, run, _LineWatcher(talk))
+    report = say or (lambda _: None)
+    with begin(Path(study), Path(out) if out is not None else None, report) as (spec, run, host):
+        schedule.run_study(spec, host, run, _LineWatcher(report))
     return open_run(run.root)
 
 

@@ -106,7 +106,7 @@ def command(
     ):
         expire(folder)
         settle(shell, host, folder, held)
-        _look_for(shell, probe)
+        _check_probe(shell, probe)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:
             click.echo(f"warning: {rival}", err=True)
@@ -115,7 +115,7 @@ def command(
             session.apply()
             for name, value in session.facts().items():
                 click.echo(f"{name.removeprefix('knob.')} = {value}")
-            _say_what_is_known(session, peer)
+            _warn_of_side_effects(session, peer)
             with call.open() as called:
                 kept = _confirmed(session, called, confirm_s, wanted.name, _accepting(profile, host))
                 if kept:
@@ -146,7 +146,7 @@ def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[d
     return knobs, [Target("", interface) for interface in interfaces] or [Target("")]
 
 
-def _look_for(shell: Shell, probe: str) -> None:
+def _check_probe(shell: Shell, probe: str) -> None:
     """Raise BadInputError for an address that does not answer before the first write: that would be no sign of one."""
     if not probe:
         return
@@ -172,7 +172,7 @@ def _no_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _say_what_is_known(session: Session, peer: str) -> None:
+def _warn_of_side_effects(session: Session, peer: str) -> None:
     """Warn of side effects of the writes and of read-backs that prove nothing; verify moderation where possible."""
     for what, how in session.disturbed().items():
         click.echo(f"warning: {what} changed as well: {how}", err=True)
@@ -218,13 +218,13 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
     return False
 
 
-def _name_left(undone: RollbackResult) -> None:
+def _print_unrestored(undone: RollbackResult) -> None:
     for sentence in undone.unproven:
         click.echo(f"left: {sentence}")
 
 
 def _restore(session: Session) -> int:
-    undone, report = session.restore(_name_left)
+    undone, report = session.restore(_print_unrestored)
     if undone.unproven:
         click.echo("NOT RESTORED: the settings listed above are not back to their old values; all others are", err=True)
         return ExitCode.FAILED

@@ -96,7 +96,7 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit; data goes to stdout, everything else to stderr."""
-    _end_in_order()
+    _handle_signals()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
@@ -104,7 +104,7 @@ class EndedError(KeyboardInterrupt):
     """A scheduler, a service manager or a closed terminal ends this process: handled like Ctrl-C, and named."""
 
 
-def _end_in_order() -> None:
+def _handle_signals() -> None:
     """Let SIGTERM and SIGHUP end what runs, undo what was set and say how to go on; `nohup` keeps its meaning."""
     numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
 

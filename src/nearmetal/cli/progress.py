@@ -22,7 +22,7 @@ from nearmetal.units import NS_PER_S, format_duration, format_wait
 if TYPE_CHECKING:
     from nearmetal.run.schedule import Watcher
 
-_WORTH_SAYING_S = 60.0
+_LEAST_SHOWN_S = 60.0
 _BAR_COLUMNS = 10
 _QUIET_AGAIN = 3
 """Quiet launches in a row that end a busy time."""
@@ -101,7 +101,7 @@ class _RemainingTime:
         last = block + to_come
         place = f"block {block + 1} of " + (f"{last} (max {self._most})" if last < self._most else f"at most {last}")
         left_s = (now_s - since_s) / (number - begun) * to_come if number > begun else 0.0
-        left = f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
+        left = f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _LEAST_SHOWN_S else ""
         return f"occasion {occasion + 1}, {place}{left}" if occasion else f"{place}{left}"
 
 

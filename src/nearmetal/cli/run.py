@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-import nearmetal
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import COUNT, PATH, format_option
+from nearmetal.cli.values import COUNT, PATH, format_option, refuse_other_version
 from nearmetal.errors import BadInputError, ExitCode, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
@@ -137,12 +136,9 @@ def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
 def _continued(root: Path, *, allow_mixed: bool) -> Iterator[tuple[Study, RunDir, Host]]:
     known = RunDir.open(root)
     refuse_fabric(known)
-    if (begun_by := known.info.nearmetal_version) != nearmetal.__version__ and not allow_mixed:
-        raise BadInputError(
-            f"{root} was begun by nearmetal {begun_by}, this is {nearmetal.__version__}: "
-            "what it would measure now cannot be compared with what it has",
-            hint=f"use nearmetal {begun_by} or begin a new run; --allow-mixed continues and compares anyway",
-        )
+    if not allow_mixed:
+        otherwise = "begin a new run; --allow-mixed continues and compares anyway"
+        refuse_other_version(root, known.info.nearmetal_version, otherwise)
     with RunDir.open_for_writing(root) as run:
         if run.lost:
             which = f"{counted(len(run.lost), 'finished trial')} of {root} ({', '.join(listed(run.lost))})"

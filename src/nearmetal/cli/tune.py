@@ -12,10 +12,9 @@ from textwrap import shorten
 
 import click
 
-import nearmetal
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import PATH
+from nearmetal.cli.values import PATH, refuse_other_version
 from nearmetal.errors import BadInputError, ExitCode, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
@@ -58,15 +57,15 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
         text = "name a study, or use --resume DIR to continue a search"
         raise BadInputError(text, hint="nearmetal tune studies/tune-namespaces.toml")
     offer_rollback()
-    talk = Console(stderr=True)
+    progress = Console(stderr=True)
     with ExitStack() as opened:
         spec, tune, host, kept = (
             _continued(resume, out, opened) if resume else _started(study or Path(), out, root, opened)
         )
         try:
-            _searches(spec, tune, host, kept, talk)
+            _searches(spec, tune, host, kept, progress)
         except KeyboardInterrupt:
-            talk.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
+            progress.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
             raise
     return ExitCode.OK
 
@@ -85,12 +84,7 @@ def _started(
 
 
 def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, TuneSpec, Host, SearchDir]:
-    if (begun_by := SearchDir.open(root).info.nearmetal_version) != nearmetal.__version__:
-        raise BadInputError(
-            f"{root} was begun by nearmetal {begun_by}, this is {nearmetal.__version__}: "
-            "what it would measure now cannot be compared with what it has",
-            hint=f"use nearmetal {begun_by} or start a new search",
-        )
+    refuse_other_version(root, SearchDir.open(root).info.nearmetal_version, "start a new search")
     kept = opened.enter_context(SearchDir.open_for_writing(root))
     spec = kept.study()
     if kept.lost:
@@ -123,13 +117,15 @@ def _checked(spec: Study, source: str) -> TuneSpec:
     return spec.tune
 
 
-def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, talk: Console) -> None:
+def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress: Console) -> None:
     """Search for each class, and write a profile for each that has a better setting."""
     place = kept.kept_out()
     launches = Launches(host, kept)
-    talk.print(f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True)
+    progress.print(
+        f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True
+    )
     if launches.recalled:
-        talk.print(f"{launches.recalled} launches were kept from before")
+        progress.print(f"{launches.recalled} launches were kept from before")
     else:
         paths = [path for path in spec.path if path.name in {spec.baseline, tuned_path(spec, tune).name}]
         tried = [order for path in paths for order in orders(spec, path, {}, 0)]
@@ -137,11 +133,11 @@ def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, talk: Co
     facts = look_around(spec, tune, launches)
     made = narrowed(tune, facts)
     for line in made.left_out:
-        talk.print(f"left out: {line}", soft_wrap=True)
-    talk.print(f"{len(made.space.points)} settings of path {tuned_path(spec, tune).name}, method {tune.method}")
+        progress.print(f"left out: {line}", soft_wrap=True)
+    progress.print(f"{len(made.space.points)} settings of path {tuned_path(spec, tune).name}, method {tune.method}")
     task = _Task(spec, tune, launches, made.space, host.label, facts)
     for kind in tune.searches:
-        profile = _tune(task, kind, talk)
+        profile = _tune(task, kind, progress)
         if profile is not None:
             file = place / f"{profile.name}.profile.json" if place.is_dir() else place
             Disk().put_bytes(file, profile.to_json().encode())
@@ -160,7 +156,7 @@ class _Task:
     facts: Mapping[str, Scalar]
 
 
-def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
+def _tune(task: _Task, kind: TuneClass, progress: Console) -> Profile | None:
     """Search for one class, print what was found, and return the profile when there is a better setting."""
     spec, tune, space, facts = task.spec, task.tune, task.space, task.facts
     one = search_of(spec, tune, kind, task.launches, space)
@@ -168,16 +164,16 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
         one.laboratory,
         one.method,
         max_trials=tune.max_trials,
-        watch=lambda step: talk.print(step_line(space, step), soft_wrap=True),
+        watch=lambda step: progress.print(step_line(space, step), soft_wrap=True),
     )
-    talk.print(f"{found.trials} trials in {found.blocks} blocks; measuring the winner on fresh blocks")
+    progress.print(f"{found.trials} trials in {found.blocks} blocks; measuring the winner on fresh blocks")
     proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
     console = Console()
     console.print(kind.name, style="bold")
     console.print(f"Figures from {task.label}.")
     render(console, space, one.objective, found, proof)
     for line in one.trials.warnings():
-        talk.print(f"warning: {line}", soft_wrap=True)
+        progress.print(f"warning: {line}", soft_wrap=True)
     if not proof.recommended:
         return None
     setting = space.setting(found.winner)

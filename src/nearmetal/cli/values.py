@@ -1,4 +1,4 @@
-"""What arguments and options of several verbs hold: paths, counts, message sizes as OSU users write them."""
+"""What several verbs share: their arguments and options, files that users name, and what may be continued."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import click
 
-from nearmetal.errors import StoreError, os_errors_as
+import nearmetal
+from nearmetal.errors import BadInputError, StoreError, os_errors_as
 from nearmetal.units import parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -20,6 +21,16 @@ COUNT = click.IntRange(min=1)
 def format_option(*formats: str) -> Callable[[_F], _F]:
     """Return the option `--format`, by default the first of these."""
     return click.option("--format", "form", type=click.Choice(formats), default=formats[0], help="Output format.")
+
+
+def refuse_other_version(root: Path, begun_by: str, otherwise: str) -> None:
+    """Raise BadInputError where another version began what is continued; `otherwise` is what can be done instead."""
+    if begun_by != nearmetal.__version__:
+        raise BadInputError(
+            f"{root} was begun by nearmetal {begun_by}, this is {nearmetal.__version__}: "
+            "what it would measure now cannot be compared with what it has",
+            hint=f"use nearmetal {begun_by} or {otherwise}",
+        )
 
 
 def write_file(path: Path, text: str, *, parents: bool = False) -> None:

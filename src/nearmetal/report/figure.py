@@ -63,10 +63,12 @@ def choose(view: View, kind: str, wanted: GroupId) -> ChartKind:
         return ChartKind(view, fitting[0], kind)
     meant = ", ".join(f"{key} {name!r}" for key, name in named.items())
     found = f"{len(fitting)} charts fit" if fitting else f"nothing was measured of {meant}"
-    raise BadInputError(found, hint=f"choose one of: {'; '.join(listed(_told_apart(fitting or view.groups)))}")
+    raise BadInputError(
+        found, hint=f"choose one of: {'; '.join(listed(_distinguishing_options(fitting or view.groups)))}"
+    )
 
 
-def _told_apart(groups: Sequence[GroupId]) -> list[str]:
+def _distinguishing_options(groups: Sequence[GroupId]) -> list[str]:
     """Return the options that name each group, as few as distinguish them."""
     keys = [key for key in ("workload", "setting", "operation") if len({getattr(one, key) for one in groups}) > 1]
     if len({tuple(getattr(one, key) for key in keys[:-1]) for one in groups}) == len(groups):

@@ -90,12 +90,12 @@ def _race(space: Space, one: RecalledClass) -> Markup:
     parts = [x_axis(frame, placed((x, str(block)) for block, x in enumerate(xs, 1)), "block of the search")]
     for number, point in enumerate(shown):
         y = frame.top + 12 + _LANE * number
-        fate = "chosen" if point == winner else _fate(by_point[point], last[point], blocks)
+        ending = "chosen" if point == winner else _ending(by_point[point], last[point], blocks)
         parts += _lane(by_point[point], (frame, step, y), last[point], look="base" if point == winner else "c0")
         name = words.short(named(space, point), 44)
         parts.append(element("text", element("title", named(space, point)), name, class_="name figures",
                              x=frame.left - 8, y=y + 4, text_anchor="end"))  # fmt: skip
-        text = f"{_percent(_mean(by_point[point]))}, {fate}"
+        text = f"{_percent(_mean(by_point[point]))}, {ending}"
         parts.append(element("text", text, class_="name figures", x=frame.right + 8, y=y + 4))
     more = len(order) - len(shown)
     if more:
@@ -114,7 +114,7 @@ def _percent(cost: float) -> str:
     return f"{math.expm1(cost):+.1%}" if math.isfinite(cost) else "failed"
 
 
-def _fate(notes: Sequence[TrialNote], last: int, blocks: int) -> str:
+def _ending(notes: Sequence[TrialNote], last: int, blocks: int) -> str:
     """Return what became of a setting that was not chosen."""
     reason = next((note.reason.splitlines()[0] for note in notes if note.cost is None), "")
     if reason:

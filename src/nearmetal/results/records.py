@@ -261,12 +261,12 @@ class View:
     @property
     def noise_floor(self) -> float | None:
         """Return the largest noise floor of any cell but parts of programs, None when none could be stated."""
-        return _loudest(self.wholes)
+        return _largest_floor(self.wholes)
 
     @property
     def noise_of_parts(self) -> float | None:
         """Return the largest noise floor of parts of programs, such as their communication."""
-        return _loudest(wholes_and_parts(self.cells)[1])
+        return _largest_floor(wholes_and_parts(self.cells)[1])
 
     @property
     def wholes(self) -> tuple[Cell, ...]:
@@ -283,5 +283,5 @@ def wholes_and_parts(cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], tuple[Cel
     )
 
 
-def _loudest(cells: Iterable[Cell]) -> float | None:
+def _largest_floor(cells: Iterable[Cell]) -> float | None:
     return max((cell.noise.floor for cell in cells if cell.noise and cell.noise.floor is not None), default=None)

@@ -69,8 +69,8 @@ class CellSeries:
 
     def values(self, shown: DisplayScale | None = None) -> FloatArray:
         """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
-        as_ = shown or self.shown
-        return np.array([as_.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
+        scale = shown or self.shown
+        return np.array([scale.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
 
     @property
     def context(self) -> BlockContext:

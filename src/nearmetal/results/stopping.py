@@ -55,7 +55,7 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     """
     found = launches(run, records)
     open_, boots, plan = set[Combination](), variants(records), stopping_plan(study)
-    loud = _loud(study, found, boots, plan)
+    noisy = _noisy(study, found, boots, plan)
     baseline = (study.baseline, study.baseline + AGAIN)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     cells = Counter(cell.path for cell in compared)
@@ -66,17 +66,17 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
         of_path = replace(plan, comparisons=max(plan.comparisons, cells[cell.path]))
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), of_path):
             open_.add(cell.combination)
-    return {one for cell in compared or found if (one := cell.combination)[1:] not in loud} - open_
+    return {one for cell in compared or found if (one := cell.combination)[1:] not in noisy} - open_
 
 
-def _loud(
+def _noisy(
     study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], plan: StoppingPlan
 ) -> set[tuple[str, str]]:
     """Return the workloads and settings in which the baseline differs from itself by more than the study allows.
 
     Parts of a program are not considered: how long its ranks wait for each other has its own floor.
     """
-    loud: set[tuple[str, str]] = set()
+    noisy: set[tuple[str, str]] = set()
     if (allowed := study.trials.floor) is not None:
         measured = {(one.workload, one.operation) for one in found}
         wholes = (one for one in found if not is_part(one.workload, one.operation, measured))
@@ -84,5 +84,5 @@ def _loud(
             again = found.get(replace(cell, path=study.baseline + AGAIN), {})
             figures, _ = pair_launches(again, [found[cell]], margin=study.margin, variants=boots)
             if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, plan):
-                loud.add((cell.workload, cell.setting))
-    return loud
+                noisy.add((cell.workload, cell.setting))
+    return noisy

@@ -134,7 +134,7 @@ class Guard:
             return refused
         given = next((value for name, value in _query(scope) if name == "token"), None)
         if given is not None and _same(given, self._access.token):
-            return self._welcome(scope)
+            return self._exchange_token(scope)
         if given is None and self._access.admits(headers):
             return None
         refused = self._refuse(
@@ -143,7 +143,7 @@ class Guard:
         refused.headers["WWW-Authenticate"] = 'Bearer realm="nearmetal"'
         return refused
 
-    def _welcome(self, scope: Scope) -> Response:
+    def _exchange_token(self, scope: Scope) -> Response:
         """Exchange the token for the cookie, and take the token out of the address bar."""
         rest = [pair for pair in _query(scope) if pair[0] != "token"]
         # One slash exactly: two would name another host.

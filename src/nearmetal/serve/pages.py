@@ -292,7 +292,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         f"Where these figures come from: {'; '.join(labels)}.",
         together(),
         element("p", *stand, ".", class_="lead"),
-        scrolling(_heat(ranked), f"Runs against {base_name}, path by path"),
+        scrolling(_standings_table(ranked), f"Runs against {base_name}, path by path"),
         element("p", many.NOTE, " Point at a field to read it; a run's name leads to all of its cells.", class_="note"),
         *(element("p", f"{name} is left out: {why}.", class_="honest warn") for name, why in left_out.items()),
         element("p", _TWO_RUNS, class_="note"),
@@ -301,7 +301,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
     )
 
 
-def _heat(gates: Sequence[Gate]) -> Markup:
+def _standings_table(gates: Sequence[Gate]) -> Markup:
     """Return a table of runs and paths, every field in the colour of its standing."""
     titles, fields = many.matrix(gates)
     head = [element("th", title, scope="col", class_="words") for title in ("run", "created (UTC)", "verdict")]

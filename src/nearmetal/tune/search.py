@@ -263,7 +263,7 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
             break
     return Confirmation(
         _better(seen) and not broken and not unproven,
-        _why(seen, broken, unproven) + _but(seen, cells) + _without(lacking) + failed,
+        _why(seen, broken, unproven) + _worse_figures(seen, cells) + _without(lacking) + failed,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
@@ -329,7 +329,7 @@ def _better(seen: Look) -> bool:
     return seen.finding is Finding.FASTER or (seen.finding is Finding.DIFFERS and below)
 
 
-def _but(seen: Look, cells: Mapping[str, Ratio]) -> str:
+def _worse_figures(seen: Look, cells: Mapping[str, Ratio]) -> str:
     """Return in which figures a better setting is shown to be worse, whether or not they are weighed."""
     metrics = {str(metric) for metric in Metric}
     worse = {

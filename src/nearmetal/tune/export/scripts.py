@@ -104,7 +104,7 @@ def udev(profile: Profile) -> Exported:
             missed[name] = "it does not belong to an interface; use the tuned or ansible export"
             continue
         match = f'ACTION=="add|move", SUBSYSTEM=="net", KERNEL=="{interface}"'
-        rules.append(f"{match}, {_deed(step, interface)}\n")
+        rules.append(f"{match}, {_assignment(step, interface)}\n")
     where = (
         "/etc/udev/rules.d; then `udevadm control --reload` and `udevadm trigger --subsystem-match=net --action=move`"
     )
@@ -115,7 +115,7 @@ def udev(profile: Profile) -> Exported:
     )
 
 
-def _deed(step: Step, interface: str) -> str:
+def _assignment(step: Step, interface: str) -> str:
     prefix = f"/sys/class/net/{interface}/"
     if step.access.path.startswith(prefix):
         return f'ATTR{{{step.access.path.removeprefix(prefix)}}}="{step.value}"'
