@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from nearmetal.report.schema import AttemptJson, made
+from nearmetal.report.as_json import attempt
 from nearmetal.stats.summary import PERCENTILES, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -33,7 +33,7 @@ TRIAL_COLUMNS: dict[str, pa.DataType] = {
 
 def trial_row(record: TrialRecord) -> dict[str, object]:
     """Return a trial as a row of `TRIAL_COLUMNS`."""
-    return asdict(made(AttemptJson, record.outcome, record, **record.keys))
+    return asdict(attempt(record))
 
 
 @dataclass(frozen=True, slots=True)

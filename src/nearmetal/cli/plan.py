@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
-from typing import Literal
 
 import click
 from rich.table import Table
 
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.report import words
-from nearmetal.report.schema import as_json, made
 from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import SettingSpec, Study, TrialsSpec
+from nearmetal.study.spec import Study, TrialsSpec
 from nearmetal.units import counted, format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
@@ -38,7 +37,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     spec, _ = read_study(study)
     check_study(spec)
     if form == "json":
-        click.echo(as_json(plan_json(spec)))
+        click.echo(json.dumps(plan_json(spec), indent=1, allow_nan=False))
         return
     console = Console()
     per_block = len(combinations(spec))
@@ -107,99 +106,34 @@ def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:
     return f"{least} to {most} blocks, stopping as soon as every comparison is decided{quiet}: {took}"
 
 
-# ---- the plan as JSON; docs/reference/report-json.md says what each key means
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStudyJson:
-    """The study that would run."""
-
-    name: str
-    title: str
-    baseline: str
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedHostJson:
-    """Where it would run."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeastMostJson:
-    """Two ends of what may come."""
-
-    least: int
-    most: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedWorkloadJson:
-    """One workload; entry r of `nodes_of_ranks` is the node of rank r."""
-
-    name: str
-    kind: str
-    operation: str
-    sizes: list[int]
-    iterations: int
-    warmup: int
-    progress: str
-    nodes_of_ranks: tuple[int, ...]
-    longest_pause_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTrialJson:
-    """One trial of the first block."""
-
-    trial: int
-    path: str
-    workload: str
-    setting: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanJson:
-    """What a study would run, for how long, and what it can resolve."""
-
-    plan_format: Literal[1]
-    study: PlannedStudyJson
-    host: PlannedHostJson
-    blocks: LeastMostJson
-    trials_a_block: int
-    about_ns: LeastMostJson
-    workloads: list[PlannedWorkloadJson]
-    settings: list[SettingSpec]
-    resolves: Resolution
-    first_block: list[PlannedTrialJson]
-
-
-def plan_json(spec: Study) -> PlanJson:
-    """Return the plan as a record; docs/reference/report-json.md says what each key means."""
+def plan_json(spec: Study) -> dict[str, object]:
+    """Return the plan for programs; docs/reference/report-json.md says what each key means."""
     shortest, longest = estimate(spec)
-    return PlanJson(
-        plan_format=1,
-        study=made(PlannedStudyJson, spec),
-        host=made(PlannedHostJson, spec.host),
-        blocks=LeastMostJson(least=spec.trials.min_blocks, most=spec.trials.max_blocks),
-        trials_a_block=len(combinations(spec)),
-        about_ns=LeastMostJson(least=shortest, most=longest),
-        workloads=[
-            made(
-                PlannedWorkloadJson,
-                one,
-                operation=one.operation or one.name,
-                nodes_of_ranks=one.placed,
-                longest_pause_ns=longest_pause_ns(spec, one),
-            )
+    return {
+        "plan_format": 1,
+        "study": {"name": spec.name, "title": spec.title, "baseline": spec.baseline, "seed": spec.seed},
+        "host": {"kind": spec.host.kind},
+        "blocks": {"least": spec.trials.min_blocks, "most": spec.trials.max_blocks},
+        "trials_a_block": len(combinations(spec)),
+        "about_ns": {"least": shortest, "most": longest},
+        "workloads": [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "operation": one.operation or one.name,
+                "sizes": one.sizes,
+                "iterations": one.iterations,
+                "warmup": one.warmup,
+                "progress": one.progress,
+                "nodes_of_ranks": one.placed,
+                "longest_pause_ns": longest_pause_ns(spec, one),
+            }
             for one in spec.workload
         ],
-        settings=spec.setting,
-        resolves=resolution(spec),
-        first_block=[
-            PlannedTrialJson(trial=one.trial, path=one.path.label, workload=one.workload.label, setting=one.setting)
+        "settings": [one.model_dump() for one in spec.setting],
+        "resolves": asdict(resolution(spec)),
+        "first_block": [
+            {"trial": one.trial, "path": one.path.label, "workload": one.workload.label, "setting": one.setting}
             for one in block(spec, 0)
         ],
-    )
+    }

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
 
 import click
 import pyarrow.csv
@@ -16,8 +15,8 @@ from rich.table import Column, Table
 
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, command_line
-from nearmetal.report import as_json, as_osu, schema, words
-from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
+from nearmetal.report import as_json, as_osu, words
+from nearmetal.report.schema import SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
 from nearmetal.results.series import summary_of, typical_ns
@@ -25,52 +24,8 @@ from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord, open_either
 from nearmetal.store.samples import StoredCell
+from nearmetal.typed import adapter
 from nearmetal.units import counted, format_duration, format_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptBriefJson(AttemptJson):
-    """One attempt at a trial in a few keys."""
-
-    hint: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCellJson(SummaryJson):
-    """A launch's part of a cell."""
-
-    operation: str
-    message_bytes: int
-    warmup: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyCellJson:
-    """A cell without one good sample."""
-
-    operation: str
-    message_bytes: int
-    warmup: int
-    n: Literal[0] = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptWholeJson(AttemptBriefJson):
-    """All that is known of an attempt but its raw samples."""
-
-    cells: list[ShownCellJson | EmptyCellJson]
-    order: dict[str, Any]
-    outcome: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowJson:
-    """The trials of a run, or the attempts at one: docs/reference/report-json.md."""
-
-    show_format: Literal[1]
-    study: str
-    host: HostJson
-    trials: list[AttemptWholeJson] | list[AttemptBriefJson]
 
 
 @click.command(name="show")
@@ -93,10 +48,7 @@ def command(run: Path, trial: int | None, form: str | None, written: str, *, sam
     elif samples:
         _samples(opened, _attempts(opened, trial)[-1])
     elif written == "json":
-        host = HostJson(kind=opened.info.host_kind, label=opened.info.host_label)
-        whole = [_whole(opened, one) for one in _attempts(opened, trial)] if trial is not None else None
-        trials = [_brief(one) for one in opened.trials()] if whole is None else whole
-        click.echo(schema.as_json(ShowJson(show_format=1, study=opened.info.study_name, host=host, trials=trials)))
+        click.echo(json.dumps(_for_programs(opened, trial), indent=1, allow_nan=False))
     elif trial is None:
         _list(opened, opened.trials())
     else:
@@ -158,26 +110,34 @@ def _one(run: RunDir, record: TrialRecord) -> None:
         click.echo(f"said:\n{outcome.said}")
 
 
-def _brief(record: TrialRecord) -> AttemptBriefJson:
-    outcome = record.outcome
-    return schema.made(AttemptBriefJson, outcome, record, **record.keys)
+def _for_programs(run: RunDir, trial: int | None) -> dict[str, object]:
+    """Return the trials of a run, or all of one but its samples: docs/reference/report-json.md."""
+    brief = [_brief(one) for one in run.trials()] if trial is None else []
+    whole = [_whole(run, one) for one in _attempts(run, trial)] if trial is not None else []
+    host = {"kind": run.info.host_kind, "label": run.info.host_label}
+    return {"show_format": 1, "study": run.info.study_name, "host": host, "trials": brief or whole}
 
 
-def _whole(run: RunDir, record: TrialRecord) -> AttemptWholeJson:
-    return schema.made(
-        AttemptWholeJson,
-        _brief(record),
-        cells=[_shown(run, record, cell) for cell in record.cells],
-        order=json.loads(record.order.to_json()),
-        outcome=json.loads(record.outcome.to_json()),
-    )
+def _brief(record: TrialRecord) -> dict[str, object]:
+    return {**asdict(as_json.attempt(record)), "hint": record.outcome.hint}
 
 
-def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson | EmptyCellJson:
+def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
+    return {
+        **_brief(record),
+        "cells": [_shown(run, record, cell) for cell in record.cells],
+        "order": json.loads(record.order.to_json()),
+        "outcome": json.loads(record.outcome.to_json()),
+    }
+
+
+def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> dict[str, object]:
+    """Return a launch's part of a cell; `n` alone of its summary where no sample is good."""
+    where = {"operation": cell.operation, "message_bytes": cell.message_bytes, "warmup": cell.warmup}
     summary = summary_of(run, record, cell)
     if summary is None:
-        return EmptyCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup)
-    return schema.made(ShownCellJson, as_json.summary(summary), cell)
+        return {**where, "n": 0}
+    return {**adapter(SummaryJson).dump_python(as_json.summary(summary), mode="json"), **where}
 
 
 def _cell(run: RunDir, record: TrialRecord, cell: StoredCell, shown: DisplayScale) -> str:

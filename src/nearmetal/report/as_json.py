@@ -12,6 +12,7 @@ from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.paired import Significance
 from nearmetal.stats.summary import Metric, Summary
+from nearmetal.store.record import TrialRecord
 
 
 def render(view: View) -> str:
@@ -70,6 +71,11 @@ def _path(one: PathCell, step: str) -> schema.PathCellJson:
         next_step=step,
         trials=[made(schema.TrialJson, trial, trial.summary, **_of_samples(trial.summary)) for trial in one.trials],
     )
+
+
+def attempt(record: TrialRecord) -> schema.AttemptJson:
+    """Return one attempt at a trial, and what came of it."""
+    return made(schema.AttemptJson, record.outcome, record, **record.keys)
 
 
 def summary(own: Summary) -> schema.SummaryJson:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 
-from nearmetal.fabric.against import Against, NodeRatio
+from nearmetal.fabric.against import Against
 from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import Survey, sentence
 from nearmetal.report import schema
@@ -57,32 +58,6 @@ class FabricJson:
     bisection_mb_per_s: dict[str, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstMetricJson:
-    """How two fabrics differ in one metric; `ratio` is ours / base."""
-
-    metric: str
-    unit: str
-    ratio: float
-    interval: list[float] | None
-    method: str
-    verdict: str
-    nodes: tuple[NodeRatio, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstJson:
-    """One fabric against another as `nearmetal fabric --against --format json` prints it."""
-
-    fabric_against_format: Literal[1]
-    path: str
-    base_path: str
-    host: str
-    base_host: str
-    margin: float
-    metrics: list[AgainstMetricJson]
-
-
 def as_json(of: Survey) -> str:
     """Return a survey as one JSON object on one line."""
     found = made(
@@ -124,26 +99,27 @@ def _rows(table: FloatArray) -> list[list[float | None]]:
 
 def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
     """Return a comparison of two surveys as one JSON object on one line."""
-    found = AgainstJson(
-        fabric_against_format=1,
-        path=ours.path,
-        base_path=base.path,
-        host=ours.info.host_label,
-        base_host=base.info.host_label,
-        margin=ours.margin,
-        metrics=[_against(one) for one in compared],
-    )
-    return schema.as_json(found, indent=None)
+    whole = {
+        "fabric_against_format": 1,
+        "path": ours.path,
+        "base_path": base.path,
+        "host": ours.info.host_label,
+        "base_host": base.info.host_label,
+        "margin": ours.margin,
+        "metrics": [_against(one) for one in compared],
+    }
+    return json.dumps(whole, allow_nan=False)
 
 
-def _against(one: Against) -> AgainstMetricJson:
-    interval = one.estimate.interval
-    return made(
-        AgainstMetricJson,
-        one,
-        one.metric,
-        one.estimate,
-        metric=one.metric.key,
-        interval=[interval.low, interval.high] if interval else None,
-        verdict=one.estimate.finding,
-    )
+def _against(one: Against) -> dict[str, object]:
+    """Return how two fabrics differ in one metric; `ratio` is ours / base."""
+    found = one.estimate
+    return {
+        "metric": one.metric.key,
+        "unit": one.metric.unit,
+        "ratio": found.ratio,
+        "interval": [found.interval.low, found.interval.high] if found.interval else None,
+        "method": found.method,
+        "verdict": found.finding,
+        "nodes": [asdict(node) for node in one.nodes],
+    }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
 
 from nearmetal.facts.waterfall import PARTS
-from nearmetal.report import schema, words
+from nearmetal.report import words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table, aligned
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
@@ -203,46 +203,24 @@ def _columns(of: Table, first: int, end: int) -> Table:
     return replace(of, head=head, rows=tuple(rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneJson:
-    """One path under one setting: ns of one message, a part of its way each in `parts_ns`."""
-
-    path: str
-    setting: str
-    workload: str
-    message_bytes: int
-    trials: int
-    round_trips: int
-    mean_ns: float
-    median_ns: float
-    p99_ns: float
-    untraced_mean_ns: float | None
-    residue: float
-    parts_ns: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaterfallsJson:
-    """Every waterfall of a run, the parts in the order of a message's way: docs/reference/report-json.md."""
-
-    format: Literal[1]
-    baseline: str
-    figures_from: str
-    parts: dict[str, str]
-    lanes: list[LaneJson]
-
-
 def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
-    """Return every waterfall as JSON."""
+    """Return every waterfall as JSON, the parts in the order of a message's way: docs/reference/report-json.md."""
     lanes = [
-        schema.made(
-            LaneJson,
-            one,
-            round_trips=len(one.trips),
-            p99_ns=one.p99.measured_ns / 2,
-            untraced_mean_ns=one.untraced_ns,
-        )
+        {
+            "path": one.path,
+            "setting": one.setting,
+            "workload": one.workload,
+            "message_bytes": one.message_bytes,
+            "trials": one.trials,
+            "round_trips": len(one.trips),
+            "mean_ns": one.mean_ns,
+            "median_ns": one.median_ns,
+            "p99_ns": one.p99.measured_ns / 2,
+            "untraced_mean_ns": one.untraced_ns,
+            "residue": one.residue,
+            "parts_ns": one.parts_ns,
+        }
         for one in found
     ]
-    whole = WaterfallsJson(format=1, baseline=baseline, figures_from=host_label, parts=PARTS, lanes=lanes)
-    return schema.as_json(whole) + "\n"
+    whole = {"format": 1, "baseline": baseline, "figures_from": host_label, "parts": PARTS, "lanes": lanes}
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

@@ -247,7 +247,7 @@ def progress_json(one: Entry, run: RunDir) -> str:
     """Return how far a run has come as JSON."""
     refuse_fabric(run)
     so_far = progress(run, run.trials())
-    last = [schema.made(schema.AttemptJson, each.outcome, each, **each.keys) for each in so_far.last]
+    last = [as_json.attempt(each) for each in so_far.last]
     return schema.as_json(schema.made(schema.ProgressJson, one, so_far, last=last)) + "\n"
 
 
