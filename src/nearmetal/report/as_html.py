@@ -46,8 +46,9 @@ def render(view: View, traced: Sequence[Waterfall] = (), frame: PageFrame | None
         _failures(view),
         _repeat(view),
     )
-    body = (charts.shapes(), _header(view), main, _footer(view))
-    return page(view.title, *body, version=view.nearmetal_version, frame=frame)
+    made_by = f"nearmetal {view.nearmetal_version}. Figures from {view.host_label}."
+    footer = element("footer", element("p", made_by, class_="note"))
+    return page(view.title, charts.shapes(), _header(view), main, footer, version=view.nearmetal_version, frame=frame)
 
 
 def _header(view: View) -> Markup:
@@ -145,14 +146,7 @@ def _card(view: View, one: PathVerdict) -> Markup:
         "li",
         element("h3", charts.swatch(entry), words.judged(view, one)),
         element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
-        element(
-            "p",
-            " ".join(
-                f"{sentences[:1].upper()}{sentences[1:]}."
-                for sentences in (words.times(view, one), one.reason)
-                if sentences
-            ),
-        ),
+        element("p", " ".join(words.as_sentence(text) for text in (words.times(view, one), one.reason) if text)),
         *worst,
         class_=f"card is-{slug(one.verdict)}",
     )
@@ -175,8 +169,7 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
         element("div", *(_level_figure(view, group, metric, href) for metric in _DRAWN), class_="pair"),
         fold(
             "The figures as tables",
-            *(table_region(tables.levels(view, group, metric)) for metric in Metric),
-            table_region(tables.comparisons(view, group)),
+            *map(table_region, tables.of_group(view, group)),
             class_="prints",
         ),
         fold("The tests behind the verdicts", table_region(tables.tests(view, group))),
@@ -351,11 +344,4 @@ def _repeat(view: View) -> Markup:
         fold("The study", element("pre", view.repeat.study_text, tabindex=0)),
         fold("Launch lines", element("pre", "\n".join(lines), tabindex=0)),
         id="repeat",
-    )
-
-
-def _footer(view: View) -> Markup:
-    return element(
-        "footer",
-        element("p", f"nearmetal {view.nearmetal_version}. Figures from {view.host_label}.", class_="note"),
     )

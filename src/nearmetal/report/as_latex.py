@@ -6,7 +6,6 @@ from nearmetal.errors import visible
 from nearmetal.report import tables
 from nearmetal.report.tables import Table
 from nearmetal.results.records import View
-from nearmetal.stats.summary import Metric
 
 _SPECIAL = str.maketrans(
     {c: f"\\{c}" for c in "#$%&_{}"}
@@ -19,7 +18,7 @@ def render(view: View) -> str:
     """Return verdicts, figures and ratios as tables, each with what its figures are in its caption."""
     found = [tables.verdicts(view)]
     for group in view.groups:
-        found += [*(tables.levels(view, group, metric) for metric in Metric), tables.comparisons(view, group)]
+        found += tables.of_group(view, group)
     drawn = [table(one, f"Figures from {view.host_label}") for one in (*found, tables.settings(view))]
     return _PREAMBLE + "\n\n".join(filter(None, drawn)) + "\n"
 

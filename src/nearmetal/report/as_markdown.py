@@ -5,7 +5,6 @@ from __future__ import annotations
 from nearmetal.report import steps, tables, words
 from nearmetal.report.tables import Table
 from nearmetal.results.records import View
-from nearmetal.stats.summary import Metric
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]#|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
@@ -16,11 +15,7 @@ def render(view: View) -> str:
     parts += [f"**Mixed provenance, compared on request:** {_escape(line)}" for line in view.mixed]
     parts += [table(tables.verdicts(view)), table(steps.open_cells(view)), *map(_escape, steps.gains(view))]
     for group in view.groups:
-        parts += [
-            *(table(tables.levels(view, group, metric)) for metric in Metric),
-            table(tables.comparisons(view, group)),
-            table(tables.tests(view, group)),
-        ]
+        parts += map(table, (*tables.of_group(view, group), tables.tests(view, group)))
     others = (tables.settings, tables.modes, tables.noise, tables.counters, tables.facts, tables.failures)
     parts += [table(make(view)) for make in others]
     parts.append(_escape(words.method_sentence(view)))

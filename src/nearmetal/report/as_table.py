@@ -16,7 +16,6 @@ from nearmetal.report.tables import Table
 from nearmetal.results.records import View
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.summary import HEADLINE, Metric
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -42,16 +41,10 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     for line in view.mixed:
         console.print(f"MIXED PROVENANCE, compared on request: {line}")
     for group in view.groups:
-        for metric in [HEADLINE] if brief else Metric:
-            _print(console, tables.levels(view, group, metric))
-        if not brief:
-            _print(console, tables.comparisons(view, group))
+        draw(console, [tables.levels(view, group)] if brief else tables.of_group(view, group))
     if not brief:
-        for table in (tables.settings(view), tables.modes(view), tables.counters(view), tables.facts(view)):
-            _print(console, table)
-    _print(console, tables.failures(view))
-    _print(console, tables.verdicts(view))
-    _print(console, steps.open_cells(view))
+        draw(console, [tables.settings(view), tables.modes(view), tables.counters(view), tables.facts(view)])
+    draw(console, [tables.failures(view), tables.verdicts(view), steps.open_cells(view)])
     for sentence in steps.gains(view):
         console.print(sentence)
     console.print()

@@ -149,12 +149,8 @@ def _bisection(of: Survey) -> Markup:
 # ---- two fabrics
 
 
-def against_sections(compared: Sequence[Against], name: str, base_name: str) -> Markup:
-    """Return two fabrics of the same nodes side by side, a section a metric, the worst node first."""
-    return together(*(_against(one, name, base_name) for one in compared))
-
-
-def _against(one: Against, name: str, base_name: str) -> Markup:
+def against_section(one: Against, name: str, base_name: str) -> Markup:
+    """Return two fabrics of the same nodes side by side in one metric, the worst node first."""
     unit = one.metric.unit
     shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
     rows = tuple(

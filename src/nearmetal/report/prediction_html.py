@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.predict.calibration import LEVEL
-from nearmetal.report import charts
+from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axis
 from nearmetal.report.bars import Bar, Part, stacked
@@ -190,7 +190,7 @@ def _even(of: BreakEvenJson | None) -> list[Markup]:
     about = f"Messages of {of.message_bytes} B, {format_duration(of.compute_ns)} of compute per message."
     return [
         element("h2", f"{of.first} against {of.second}"),
-        element("p", f"{of.said[:1].upper()}{of.said[1:]}. {about}"),
+        element("p", f"{words.as_sentence(of.said)} {about}"),
         element("figure", charts.chart(f"{of.first} and {of.second} over the share of messages between nodes", *drawn)),
     ]
 

@@ -47,6 +47,11 @@ def verdicts(view: View) -> Table:
     )
 
 
+def of_group(view: View, group: GroupId) -> list[Table]:
+    """Return the figures of a group, and each path against the baseline by them."""
+    return [*(levels(view, group, metric) for metric in Metric), comparisons(view, group)]
+
+
 def levels(view: View, group: GroupId, metric: Metric = HEADLINE) -> Table:
     """Return one figure of the launches in the manner of published tables: sizes down, paths across, with intervals."""
     cells = view.cells_of(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nearmetal.predict.trace_view import TraceView, matrix
-from nearmetal.report import trace_text
+from nearmetal.report import trace_text, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.charts import heat_map
@@ -22,7 +22,7 @@ def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
     head = header(
         "nearmetal trace",
         view.command or view.source,
-        *(element("p", f"{one[:1].upper()}{one[1:]}.", class_="honest") for one in trace_text.warnings(view)),
+        *(element("p", words.as_sentence(one), class_="honest") for one in trace_text.warnings(view)),
         meta=f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {sent}. {view.mpi}.",
     )
     ranks = fold("The figures as a table", table_region(trace_text.times(view)), class_="prints")

@@ -335,6 +335,11 @@ def _sizes(cells: Sequence[Cell]) -> str:
     return f"{cells[0].shown.name}: {'; '.join(sentences) or 'no valid trial'}"
 
 
+def as_sentence(text: str) -> str:
+    """Return text as a sentence: with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def short(name: str, most: int = 12) -> str:
     """Return a name that fits next to a chart: names that begin alike often differ at their end."""
     kept = most - 1

@@ -16,7 +16,7 @@ from nearmetal.history import as_html as history_html
 from nearmetal.history import as_json as history_json
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.predict.trace_view import view_trace
-from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema, trace_html
+from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema, trace_html, words
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import progress
 from nearmetal.results.between import judge_runs
@@ -259,7 +259,7 @@ def live_part(one: Entry, run: RunDir) -> str:
     try:
         view = build_view(run, allow_mixed=True, distributions=False)
     except BadInputError as error:
-        nothing_yet = f"{error.message[:1].upper()}{error.message[1:]}."
+        nothing_yet = words.as_sentence(error.message)
     return pages.live_part(so_far, view, nothing_yet, running=one.running)
 
 

@@ -262,7 +262,7 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
         base_name,
         f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
         together(),
-        fabric_html.against_sections(compared, name, base_name),
+        *(fabric_html.against_section(one, name, base_name) for one in compared),
         element("p", fabric_text.AGAINST_NOTE, class_="note"),
     )
 
@@ -335,7 +335,7 @@ def problem_page(status: int, message: str, hint: str, link: tuple[str, str] | N
         "main",
         element("p", f"nearmetal serve, {status}", class_="eyebrow"),
         element("h1", "This cannot be shown"),
-        *(element("p", line, class_="honest warn") for line in f"{message[:1].upper()}{message[1:]}.".splitlines()),
+        *(element("p", line, class_="honest warn") for line in words.as_sentence(message).splitlines()),
         *steps,
         element("p", element("a", "All runs", href="/")),
         id="problem",
