@@ -89,6 +89,12 @@ def parse_size_bytes(text: str) -> int:
     return _parse(text, _SIZE_BYTES, "size", "64 KiB")
 
 
+def parse_share(text: str) -> float:
+    """Read `5%`, `5 %` or `0.05`; raise ValueError for anything else."""
+    number = text.strip()
+    return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
+
+
 def format_size(size_bytes: int) -> str:
     """Return the shortest exact binary form: 65536 -> '64 KiB', 1000 -> '1000 B'."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

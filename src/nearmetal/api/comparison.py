@@ -11,7 +11,7 @@ from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, words
 from nearmetal.report.markup import element, together
 from nearmetal.results.gated import Gate, GateCell
-from nearmetal.results.records import Cell, PathVerdict, View
+from nearmetal.results.records import Cell, PathCell, PathVerdict, View
 from nearmetal.stats.compare import RatioEstimate
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
@@ -51,7 +51,7 @@ def of_paths(view: View) -> Comparison:
         Frame(
             "Cells",
             pa.Table.from_pylist(
-                [_cell(cell, path.label) for cell in view.cells for path in view.shown_paths if cell.of(path.label)]
+                [_cell(cell, one) for cell in view.cells for path in view.shown_paths if (one := cell.of(path.label))]
             ),
         ),
     )
@@ -69,14 +69,12 @@ def _verdict(one: PathVerdict) -> dict[str, object]:
     }
 
 
-def _cell(cell: Cell, path: str) -> dict[str, object]:
-    one = cell.of(path)
-    assert one is not None
+def _cell(cell: Cell, one: PathCell) -> dict[str, object]:
     found = one.comparison
     return {
         **asdict(cell.group),
         "message_bytes": cell.message_bytes,
-        "path": path,
+        "path": one.path,
         "figure": cell.shown.name,
         "unit": cell.shown.unit,
         "better": str(cell.shown.better),

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.progress import warn, watcher
-from nearmetal.cli.values import PATH, format_option, parse_share
+from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
@@ -30,6 +30,7 @@ from nearmetal.run.guests import measuring, open_host
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
+from nearmetal.units import parse_share
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
 

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
-from nearmetal.cli.values import COUNT, PATH, format_option, parse_share
+from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
@@ -48,7 +48,7 @@ from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
-from nearmetal.units import counted
+from nearmetal.units import counted, parse_share
 
 
 @click.command(name="predict")

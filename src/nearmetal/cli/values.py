@@ -52,9 +52,3 @@ def _size(text: str) -> int:
     if plain.isdecimal() and len(plain) < 20:
         return int(plain)
     return parse_size_bytes(f"{plain[:-1]} {plain[-1]}iB" if plain[-1:] in {"K", "M", "G"} else text)
-
-
-def parse_share(text: str) -> float:
-    """Read `5%`, `5 %` or `0.05`; raise ValueError for anything else."""
-    number = text.strip()
-    return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)

@@ -95,7 +95,7 @@ def conclude(
     if mean in {Finding.SLOWER, Finding.FASTER}:
         return Conclusion(Verdict(mean), _also(mean, findings), settled=True)
     if mean is Finding.WITHIN:
-        found = _of_median(findings, refused, launches, criteria)
+        found = _of_median(findings, refused, enough=launches >= criteria.least_launches)
         return _of_launches(found, launches, slow, criteria) if found.verdict is Verdict.NEAR_METAL else found
     if mean is Finding.DIFFERS and launches < LEAST_FOR_DIFFERENCE and not steady:
         why = f"the mean differs, but {launches} blocks cannot tell that from a drift"
@@ -106,27 +106,29 @@ def conclude(
     return Conclusion(Verdict.UNDECIDED, "the mean is undecided", settled=False)
 
 
-def _of_median(
-    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
-) -> Conclusion:
-    """Return the verdict on a cell whose mean is within the margin."""
+def _of_median(findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], *, enough: bool) -> Conclusion:
+    """Return the verdict on a cell whose mean is within the margin.
+
+    A figure that is missing comes from no number of blocks, but until launches are `enough` a rare mode may still come
+    to light.
+    """
     median = findings.get(Metric.MEDIAN, Finding.WITHIN)
     if Metric.MEDIAN in refused:
-        return _refused("mean within the margin; no median", refused[Metric.MEDIAN], launches, criteria)
+        reason = f"mean within the margin; no median: {refused[Metric.MEDIAN]}"
+        return Conclusion(Verdict.UNDECIDED, reason, settled=enough)
     if median in {Finding.SLOWER, Finding.FASTER}:
         return Conclusion(Verdict.DIFFERS, f"the mean is within the margin, the median is {median}", settled=True)
     if median is not Finding.WITHIN:
         return Conclusion(Verdict.UNDECIDED, "the mean is within the margin, the median is undecided", settled=False)
-    return _of_tail(findings, refused, launches, criteria)
+    return _of_tail(findings, refused, enough=enough)
 
 
-def _of_tail(
-    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
-) -> Conclusion:
+def _of_tail(findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], *, enough: bool) -> Conclusion:
     """Return the verdict on a cell whose body is within the margin."""
     tail = findings.get(Metric.P99, Finding.WITHIN)
     if Metric.P99 in refused:
-        return _refused("near-metal in the body; no p99", refused[Metric.P99], launches, criteria)
+        reason = f"near-metal in the body; no p99: {refused[Metric.P99]}"
+        return Conclusion(Verdict.UNDECIDED, reason, settled=enough)
     if tail is Finding.SLOWER:
         return Conclusion(Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail", settled=True)
     if tail not in {Finding.WITHIN, Finding.FASTER}:
@@ -145,11 +147,6 @@ def _of_launches(found: Conclusion, launches: int, slow: int, criteria: Criteria
     apart = f", {slow} of them slower than the rest by more than the margin" if slow else ""
     reason = f"near-metal in {launches} launches{apart}, which cannot exclude a mode rarer than {rare:.0%}"
     return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
-
-
-def _refused(what: str, why: str, launches: int, criteria: Criteria) -> Conclusion:
-    """Return that a figure is missing: no number of blocks gives it, but a rare mode may still come to light."""
-    return Conclusion(Verdict.UNDECIDED, f"{what}: {why}", settled=launches >= criteria.least_launches)
 
 
 def _also(mean: Finding, findings: Mapping[Metric, Finding]) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from nearmetal.errors import BadInputError
 from nearmetal.study.order import Scalar
-from nearmetal.units import parse_duration_ns, parse_size_bytes
+from nearmetal.units import parse_duration_ns, parse_share, parse_size_bytes
 
 AGAIN = "-again"
 """The suffix of the baseline's second name: the A/A pair that states the noise floor."""
@@ -46,10 +46,7 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
 def _share(value: object) -> float:
     """Read '5 %', '5%' or 0.05 as 0.05; raise ValueError for what is no share between 0 and 1."""
     try:
-        if isinstance(value, str) and value.rstrip().endswith("%"):
-            share = float(value.rstrip().removesuffix("%")) / 100
-        else:
-            share = float(value) if isinstance(value, str | int | float) else math.nan
+        share = parse_share(str(value)) if isinstance(value, str | int | float) else math.nan
     except ValueError:
         share = math.nan
     if not 0 < share < 1:
