@@ -395,7 +395,7 @@ def test_progress_counts_blocks_of_each_occasion(tmp_path: Path) -> None:
     so_far = progress(run, run.trials())
     assert (so_far.occasion, so_far.block, so_far.most_trials) == (2, 2, 2 * 8 * 6)
     assert sentence(so_far).startswith("Occasion 2, block 2 (5 to 8 planned): 6 of at most 6 trials; 60 valid in all.")
-    part = pages.live_part(so_far, None, "", running=False)
+    part = pages.live_part(so_far, None, "")
     assert "valid at every look" not in part
     assert "before the last one&#x27;s end they are preliminary" in part
 

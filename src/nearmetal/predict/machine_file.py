@@ -58,22 +58,15 @@ class Changes:
 
     def __post_init__(self) -> None:
         switches = self.topology.partition(":")[0] in {"fat-tree", "dragonfly"}
-        for given, needs, with_it in (
-            (
-                switches,
-                bool(self.hop),
-                "--topology has no effect without --hop, the time of each switch beyond the first",
-            ),
-            (
-                bool(self.hop),
-                switches or self.topology not in {"", "flat"},
-                "--hop has no effect without --topology, such as fat-tree:16:4",
-            ),
-            (bool(self.delivery), bool(self.interrupts), "--delivery has no effect without --interrupts"),
-            (bool(self.stands_for), bool(self.interrupts), "--as has no effect without --interrupts"),
+        no_switches = not switches and self.topology in {"", "flat"}
+        for option, has_no_effect, other in (
+            ("--topology", switches and not self.hop, "--hop, the time of each switch beyond the first"),
+            ("--hop", self.hop and no_switches, "--topology, such as fat-tree:16:4"),
+            ("--delivery", self.delivery and not self.interrupts, "--interrupts"),
+            ("--as", self.stands_for and not self.interrupts, "--interrupts"),
         ):
-            if given and not needs:
-                raise BadInputError(with_it, hint="give both, or neither")
+            if has_no_effect:
+                raise BadInputError(f"{option} has no effect without {other}", hint="give both, or neither")
 
     def placement(self, ranks: int, per_node: int, named: NamedMachine) -> Placement:
         """Return consecutive ranks on each node, and consecutive nodes on each host.

@@ -70,11 +70,7 @@ class _Cursor:
         return self.at == len(self.data)
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        if self.at + layout.size > len(self.data):
-            raise _DamagedError("a section is shorter than its entries")
-        values = layout.unpack_from(self.data, self.at)
-        self.at += layout.size
-        return values
+        return layout.unpack(self.take(layout.size))
 
     def take(self, size: int) -> bytes:
         if self.at + size > len(self.data):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from nearmetal.report.as_json import attempt
+from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
@@ -16,7 +18,7 @@ LAST_TRIALS = 10
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """A run in numbers.
+    """How far a run has come; `running` says that a nearmetal is writing it.
 
     `planned_blocks` is (least, most) at each occasion: a study stops between them when its comparisons are decided.
     `occasion` counts from 1, and so does `block` in it, 0 before the first trial; of its trials `block_done` have ended
@@ -24,6 +26,7 @@ class RunProgress:
     None before the first.
     """
 
+    running: bool
     planned_blocks: tuple[int, int]
     occasion: int
     block: int
@@ -32,7 +35,7 @@ class RunProgress:
     valid: int
     failed: int
     trial_ns: int | None
-    last: tuple[TrialRecord, ...]
+    last: tuple[AttemptJson, ...]
 
     @property
     def most_trials(self) -> int:
@@ -40,7 +43,7 @@ class RunProgress:
         return self.occasion * self.planned_blocks[1] * self.block_most
 
 
-def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
+def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = False) -> RunProgress:
     """Return how far a run has come; `records` are all its trials, valid and failed.
 
     Raises BadInputError and ForeignFileError when its study cannot be read.
@@ -50,6 +53,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
     within = block % study.trials.max_blocks + 1 if records else 0
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(
+        running=running,
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         occasion=plan.occasion_of(study, max(block, 0)) + 1,
         block=within,
@@ -58,7 +62,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
         valid=len({one.order.trial for one in records if one.valid}),
         failed=sum(not one.valid for one in records),
         trial_ns=round(median(one.outcome.elapsed_ns for one in records)) if records else None,
-        last=tuple(newest[:LAST_TRIALS]),
+        last=tuple(map(attempt, newest[:LAST_TRIALS])),
     )
 
 
@@ -81,12 +85,12 @@ def last_trials(so_far: RunProgress) -> Table:
     """Return the last trials, the newest first."""
     rows = [
         (
-            str(one.order.trial),
-            one.order.path.label,
-            one.order.workload.label,
-            one.order.setting,
-            "valid" if one.valid else f"failed: {one.outcome.reason.partition(chr(10))[0]}",
-            format_duration(one.outcome.elapsed_ns),
+            str(one.trial),
+            one.path,
+            one.workload,
+            one.setting,
+            "failed: " + one.reason.partition("\n")[0] if one.status == "failed" else one.status,
+            format_duration(one.elapsed_ns),
             one.started_utc[:19],
         )
         for one in so_far.last

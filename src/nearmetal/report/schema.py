@@ -283,22 +283,6 @@ class AttemptJson(AttemptId):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressJson:
-    """How far a run has come; `planned_blocks` is least and most, `trial_ns` the median time of a trial."""
-
-    running: bool
-    planned_blocks: tuple[int, int]
-    occasion: int
-    block: int
-    block_done: int
-    block_most: int
-    valid: int
-    failed: int
-    trial_ns: int | None
-    last: list[AttemptJson]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorTextJson:
     """What was seen, and the next step; it may be empty."""
 

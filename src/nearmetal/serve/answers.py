@@ -246,21 +246,19 @@ def fabric_as_json(_: Entry, run: RunDir) -> str:
 def progress_json(one: Entry, run: RunDir) -> str:
     """Return how far a run has come as JSON."""
     refuse_fabric(run)
-    so_far = progress(run, run.trials())
-    last = [as_json.attempt(each) for each in so_far.last]
-    return schema.as_json(schema.made(schema.ProgressJson, one, so_far, last=last)) + "\n"
+    return schema.as_json(progress(run, run.trials(), running=one.running)) + "\n"
 
 
 def live_part(one: Entry, run: RunDir) -> str:
     """Return the part of a run's live page that changes; trials of mixed provenance are shown, and marked."""
     refuse_fabric(run)
-    so_far = progress(run, run.trials())
+    so_far = progress(run, run.trials(), running=one.running)
     view, nothing_yet = None, ""
     try:
         view = build_view(run, allow_mixed=True, distributions=False)
     except BadInputError as error:
         nothing_yet = words.as_sentence(error.message)
-    return pages.live_part(so_far, view, nothing_yet, running=one.running)
+    return pages.live_part(so_far, view, nothing_yet)
 
 
 def _profiled(run: RunDir) -> list[TrialRecord]:

@@ -12,6 +12,7 @@ from nearmetal.history.as_json import HistoryJson
 from nearmetal.report import schema
 from nearmetal.report.fabric_json import FabricJson
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
+from nearmetal.report.progress import RunProgress
 from nearmetal.report.trace_text import TraceJson
 from nearmetal.report.tuning_json import SearchJson
 from nearmetal.serve.catalogue import SavedResultKind
@@ -27,7 +28,7 @@ _OUT: Literal["serialization"] = "serialization"
 _ANSWERS = {
     "Error": schema.ErrorJson,
     "Runs": schema.RunsJson,
-    "Progress": schema.ProgressJson,
+    "Progress": RunProgress,
     "Fabric": FabricJson,
     "Gate": schema.GateJson,
     "Report": schema.ReportJson,

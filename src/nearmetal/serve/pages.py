@@ -140,7 +140,7 @@ def live_page(one: Entry, part: str, tag: str) -> str:
     )
 
 
-def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, running: bool) -> str:
+def live_part(so_far: RunProgress, view: View | None, nothing_yet: str) -> str:
     """Return the part that changes: progress, last trials, and what the comparisons say so far.
 
     `view` is None, and `nothing_yet` says why, as long as nothing can be compared.
@@ -155,7 +155,7 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, runni
         groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
         early += [as_html.verdicts(view, distributions=False), *groups]
     return together(
-        element("p", "A nearmetal process on this machine is writing this run." if running else _STILL, class_="meta"),
+        element("p", _RUNNING if so_far.running else _STILL, class_="meta"),
         element("p", sentence(so_far), class_="lead"),
         element(
             "p",
@@ -178,6 +178,7 @@ _EARLY = "This study stops by itself: its intervals and verdicts are valid at ev
 _FIXED = (
     "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."
 )
+_RUNNING = "A nearmetal process on this machine is writing this run."
 _STILL = "No nearmetal process on this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
 
 # ---- two runs
