@@ -27,7 +27,7 @@ from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from support.goals import ended, short_of
 
@@ -138,7 +138,7 @@ def by_nearmetal(case: Case) -> Told:
     latency_ps = round(LATENCY_US * 1e6)
     path = PathModel((Segment(UNBOUNDED, latency_ps, 0, 0, 0, FS_PER_BYTE, FS_PER_BYTE),))
     machine = Machine(intra=path, inter=path, port_fs_per_byte=FS_PER_BYTE)
-    found = simulate(schedule_of(case), machine, Placement.block(case.ranks, 1), threads=1)
+    found = simulate_launches([schedule_of(case)], [machine], Placement.block(case.ranks, 1), threads=1)
     return Told(float(found.makespan_ns[0]) * 1e-9, time.process_time() - begin)
 
 

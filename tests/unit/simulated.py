@@ -5,7 +5,7 @@ from __future__ import annotations
 from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Step
 
 NS = 1000  # picoseconds
@@ -36,7 +36,7 @@ def recv(peer: int, size: int = 1000, **rest: object) -> Op:
 
 
 def run_ns(schedule: Schedule, machine: Machine = MACHINE, per_host: int = 1) -> int:
-    found = simulate(schedule, machine, Placement.block(schedule.ranks, per_host), threads=1)
+    found = simulate_launches([schedule], [machine], Placement.block(schedule.ranks, per_host), threads=1)
     return int(found.makespan_ns[0])
 
 

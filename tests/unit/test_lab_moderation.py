@@ -16,7 +16,7 @@ from nearmetal.predict.machine_file import Changes
 from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.wire import KnownWire
 from nearmetal.store.archive import unarchive
@@ -53,7 +53,7 @@ def ping(rank: int, message_bytes: int = 8) -> Program:
 def round_trips_us(machine: Machine, message_bytes: int) -> NDArray[np.float64]:
     """Return the round trips of a simulated ping-pong."""
     schedule = Schedule(2, (ping(0, message_bytes), ping(1, message_bytes)))
-    found = simulate(schedule, machine, Placement.block(2, 1), keep_marks=True)
+    found = simulate_launches([schedule], [machine], Placement.block(2, 1), keep_marks=True)
     return np.diff(found.marks[0][:, 2]) / 1e6
 
 

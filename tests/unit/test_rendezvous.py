@@ -11,7 +11,7 @@ from nearmetal.predict.fit import RoundTrips, Windows, fit_path
 from nearmetal.predict.models import Cores, Distribution, Machine, PathModel
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 
 from .simulated import MACHINE, NS, US, path, program, recv, run_ns, send
@@ -71,7 +71,7 @@ def late_sender(*, fetched: bool) -> list[int]:
     sender = program(ops, steps, gaps=(0,), slot_sets=((0,),), slots=1)
     intra = replace(path(latency=100, eager=999), fetched=fetched)
     schedule = Schedule(2, (sender, program([recv(0), done])), (Distribution((0.0,), (50 * US,)),))
-    found = simulate(schedule, replace(MACHINE, intra=intra), Placement.block(2, 2), keep_marks=True)
+    found = simulate_launches([schedule], [replace(MACHINE, intra=intra)], Placement.block(2, 2), keep_marks=True)
     return [int(time) // NS for _, _, time in sorted(found.marks[0].tolist())]
 
 

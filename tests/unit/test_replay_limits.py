@@ -13,14 +13,14 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.schedule import Op, OpKind, Peer, Program, Schedule, schedule_from_trace
-from nearmetal.predict.simulate import BudgetError, simulate
+from nearmetal.predict.simulate import BudgetError, simulate, simulate_launches
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Repeat, Trace
 from tests.unit.test_simulate import MACHINE, Placement, path, program, recv, run_ns, send, traced
 
 INTERRUPTED = """
 import signal, sys
 from nearmetal.predict.schedule import Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoGap, Repeat
 from tests.unit.test_simulate import MACHINE, Distribution, Placement, program
 
@@ -28,7 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the backg
 endless = Repeat(1 << 29, (Repeat(1 << 29, (DoGap(0),)),))
 print("replaying", flush=True)
 schedule = Schedule(2, (program([], [endless], gaps=(0,)),), (Distribution((0.0,), (0,)),))
-simulate(schedule, MACHINE, Placement.block(2, 1), replicas=int(sys.argv[1]), threads=2)
+simulate_launches([schedule], [MACHINE], Placement.block(2, 1), replicas=int(sys.argv[1]), threads=2)
 """
 
 
@@ -64,7 +64,7 @@ def test_a_request_freed_in_flight_does_not_complete_its_successor(eager: int) -
     late = Schedule(
         2, (sender, program([recv(0, tag=1), recv(0, tag=2)], steps, gaps=(0,))), (Distribution((0.0,), (10**9,)),)
     )
-    found = simulate(late, machine, Placement.block(2, 1), threads=1, keep_marks=True)
+    found = simulate_launches([late], [machine], Placement.block(2, 1), threads=1, keep_marks=True)
     assert found.messages == 2
     both = [recv(0, tag=tag, nonblocking=True) for tag in (1, 2)]
     receiver = program([*both, Op(OpKind.WAIT, slots=0)], slots=1, slot_sets=((0,),))

@@ -71,7 +71,7 @@ def test_marks_record_when_a_rank_reached_them_and_take_no_time() -> None:
         return program([Op(OpKind.MARK, tag=3), op, Op(OpKind.MARK, tag=4)])
 
     schedule = Schedule(2, (marked(send(1)), marked(recv(0))))
-    found = simulate(schedule, MACHINE, Placement.block(2, 1), replicas=2, keep_marks=True)
+    found = simulate_launches([schedule], [MACHINE], Placement.block(2, 1), replicas=2, keep_marks=True)
     assert int(found.makespan_ns[0]) == run_ns(ping())
     (first, second) = found.marks
     assert first.tolist() == second.tolist()
@@ -279,8 +279,8 @@ def test_a_barrier_of_eight_takes_three_rounds() -> None:
 def test_neighbour_collectives_follow_the_grid() -> None:
     grid = Comm(0, size=4, dims=(2, 2), periods=(0, 1))
     ops = [Op(OpKind.COLLECTIVE, collective=Collective.NEIGHBOR_ALLTOALL, message_bytes=10)]
-    found = simulate(
-        Schedule(4, (Program((DoCall(0),), tuple(ops), (grid,)),)), MACHINE, Placement.block(4, 1), threads=1
+    found = simulate_launches(
+        [Schedule(4, (Program((DoCall(0),), tuple(ops), (grid,)),))], [MACHINE], Placement.block(4, 1), threads=1
     )
     assert found.messages == 4 * (1 + 2)  # one neighbour down the open dimension, two around the other
 
@@ -367,9 +367,9 @@ def halo(ranks: int, steps: int = 5) -> Schedule:
 
 def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads() -> None:
     placement = Placement.block(64, 4)
-    one = simulate(halo(64), TAILED, placement, seed=3, replicas=7, threads=1)
-    four = simulate(halo(64), TAILED, placement, seed=3, replicas=7, threads=4)
-    other = simulate(halo(64), TAILED, placement, seed=4, replicas=7, threads=4)
+    one = simulate_launches([halo(64)], [TAILED], placement, seed=3, replicas=7, threads=1)
+    four = simulate_launches([halo(64)], [TAILED], placement, seed=3, replicas=7, threads=4)
+    other = simulate_launches([halo(64)], [TAILED], placement, seed=4, replicas=7, threads=4)
     assert one.makespan_ns.tolist() == four.makespan_ns.tolist()
     assert one.makespan_ns.tolist() != other.makespan_ns.tolist()
     assert len(set(one.makespan_ns.tolist())) > 1

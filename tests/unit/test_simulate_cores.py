@@ -15,7 +15,7 @@ from nearmetal.predict.models import (
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import (
     DoCall,
     DoGap,
@@ -127,7 +127,7 @@ def test_a_rank_that_polls_because_it_is_behind_sees_a_message_at_once() -> None
     def answered_us(lead_ps: int | None) -> float:
         cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=lead_ps)
         placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
-        found = simulate(schedule, replace(MACHINE, cores=cores), placement, keep_marks=True)
+        found = simulate_launches([schedule], [replace(MACHINE, cores=cores)], placement, keep_marks=True)
         return float(found.marks[0][0, 2]) / US
 
     assert answered_us(1000 * US) == pytest.approx(5000, abs=20)
@@ -170,7 +170,7 @@ def test_a_node_with_few_ranks_leaves_its_spare_share_to_the_others() -> None:
     """On 3 cores a node of one rank has one of its own; the four ranks of the other node share two."""
     machine = shared(3, shared_by_node=True)
     placement = Placement.of_hosts(np.array([0, 1, 1, 1, 1], np.uint32))
-    found = simulate(computing(10, 10, 10, 10, 10), machine, placement, keep_marks=True)
+    found = simulate_launches([computing(10, 10, 10, 10, 10)], [machine], placement, keep_marks=True)
     assert int(found.makespan_ns[0]) == 20_000_000
     alone = simulate(computing(30, 10, 10, 10, 10), machine, placement)
     assert int(alone.makespan_ns[0]) == 30_000_000
@@ -184,11 +184,11 @@ def test_shared_cores_change_the_times_but_not_the_messages(cores: int) -> None:
     schedule = schedule_from_pattern(pattern)
     for path_model in (MACHINE, Machine(intra=path(100, eager=1000), inter=path(eager=1000))):
         machine = replace(path_model, cores=shared(cores).cores)
-        crowded = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=1)
+        crowded = simulate_launches([schedule], [machine], Placement.block(8, 2), replicas=4, threads=1)
         free = simulate(schedule, path_model, Placement.block(8, 2), replicas=4)
         assert (crowded.messages, crowded.message_bytes) == (free.messages, free.message_bytes)
         assert (crowded.makespan_ns > free.makespan_ns).all()
         # No core does more than its share, and none of the work is lost.
         assert crowded.makespan_ns[0] * cores >= crowded.compute_ns
-        again = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=2)
+        again = simulate_launches([schedule], [machine], Placement.block(8, 2), replicas=4, threads=2)
         assert (again.makespan_ns == crowded.makespan_ns).all()

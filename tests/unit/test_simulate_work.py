@@ -12,7 +12,7 @@ from nearmetal.predict.fit import RoundTrips, Windows, fit_work, typical_times
 from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Op, OpKind, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap
 from nearmetal.predict.wire import work_told
 from tests.unit.simulated import MACHINE, NS, path, program, recv, run_ns, send
@@ -36,7 +36,7 @@ def test_work_for_a_message_delays_ranks_that_compute_meanwhile(
     mark = Op(OpKind.MARK, tag=1)
     sends = program([send(1), mark], [DoCall(0), DoGap(0), DoCall(1)], gaps=(0,))
     receives = program([recv(0), mark], [DoGap(0), DoCall(0), DoCall(1)], gaps=(0,))
-    found = simulate(Schedule(2, (sends, receives), gap), busy, Placement.block(2, 1), keep_marks=True)
+    found = simulate_launches([Schedule(2, (sends, receives), gap)], [busy], Placement.block(2, 1), keep_marks=True)
     assert {int(rank): int(time) // NS for rank, _, time in found.marks[0]} == {0: sender, 1: receiver}
 
 

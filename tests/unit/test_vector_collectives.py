@@ -12,7 +12,7 @@ import pytest
 from nearmetal.predict.models import Distribution, MeasuredCollective
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import NONE, Call, CallFlag, CallKind, CommKind, Communicator, DoCall, RankTrace, Trace
 from nearmetal.predict.traffic import messages_of
 from tests.trace_writer import made_rank
@@ -51,7 +51,7 @@ def traced(kind: CallKind, each: int, *, listed: bool = True, dims: tuple[int, .
 
 def sent(schedule: Schedule) -> tuple[int, int]:
     """Return messages and bytes of a replay, which must match the traffic matrix."""
-    found = simulate(schedule, MACHINE, Placement.block(schedule.ranks, 1), threads=1)
+    found = simulate_launches([schedule], [MACHINE], Placement.block(schedule.ranks, 1), threads=1)
     counted = messages_of(schedule, MACHINE)
     assert (int(counted.count.sum()), int((counted.message_bytes * counted.count).sum())) == (
         found.messages,
@@ -123,6 +123,8 @@ def test_a_measured_allgather_does_not_stand_for_different_blocks() -> None:
     took = Distribution((0.0,), (9 * US,))
     measured = MeasuredCollective("allgather", tuple(range(RANKS)), ((1, took), (1 << 20, took)))
     schedule = traced(CallKind.ALLGATHER, 100, listed=False)
-    found = simulate(schedule, replace(MACHINE, measured=(measured,)), Placement.block(RANKS, 1), threads=1)
+    found = simulate_launches(
+        [schedule], [replace(MACHINE, measured=(measured,))], Placement.block(RANKS, 1), threads=1
+    )
     assert (found.collectives_as_measured, found.messages) == (0, 22)
     assert messages_of(schedule, MACHINE, measured=(measured,)).count.sum() == 22

@@ -94,24 +94,14 @@ class Prediction:
 
 
 def simulate(
-    schedule: Schedule,
-    machine: Machine,
-    placement: Placement,
-    *,
-    seed: int = 0,
-    replicas: int = 1,
-    threads: int | None = None,
-    keep_marks: bool = False,
+    schedule: Schedule, machine: Machine, placement: Placement, *, seed: int = 0, replicas: int = 1
 ) -> Prediction:
     """Replay a schedule `replicas` times and return the distribution of its run time.
 
-    The answer depends on the arguments only, not on `threads` (default: the processors this process may use).
     Raise DeadlockError or UnmatchedError with the ranks and calls involved, BudgetError with where it was when it had
     used what a replay may (`nearmetal.limits`).
     """
-    return simulate_launches(
-        [schedule], [machine], placement, seed=seed, replicas=replicas, threads=threads, keep_marks=keep_marks
-    )
+    return simulate_launches([schedule], [machine], placement, seed=seed, replicas=replicas)
 
 
 def simulate_launches(
@@ -127,7 +117,8 @@ def simulate_launches(
     """Replay several traced launches of a program on machines fitted from single launches, all pairs in turn.
 
     Differences between launches (which cores, which cache lines) then show in the distribution, as they do when the
-    program is launched again and again. Everything else is as in `simulate`.
+    program is launched again and again. The answer depends on the arguments only, not on `threads` (default: the
+    processors this process may use). Everything else is as in `simulate`.
     """
     if not 1 <= replicas <= MOST_REPLICAS or not 0 <= seed < 1 << 64:
         raise BadInputError(
