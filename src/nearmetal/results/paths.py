@@ -280,7 +280,7 @@ def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Met
         ns, context = by_occasion(ns, method.occasion), OCCASIONS
     alone = estimate_level([shown.value(value) for value in ns.values()], context=context)
     occasions = alone.n if method.occasion is not None else 1
-    return Level(blocks, occasions, alone.value, alone.interval, alone.method)
+    return Level(blocks, occasions, alone.value, alone.interval, alone.method, refused="")
 
 
 # ---- comparisons

@@ -57,7 +57,7 @@ class Level:
     value: float | None
     interval: Interval | None
     method: IntervalMethod
-    refused: str = ""
+    refused: str
 
 
 @dataclass(frozen=True, slots=True)
