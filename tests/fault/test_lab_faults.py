@@ -23,7 +23,7 @@ import pytest
 import labs
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import image, lab, lives
+from nearmetal.hosts.lab import image, lab, running
 from nearmetal.hosts.lab.machine import MACHINES, Boot
 from nearmetal.hosts.lab.vm import Vm, console_tail
 from nearmetal.process import of_each_process
@@ -137,9 +137,9 @@ def test_an_endless_machine_is_stopped_at_its_time_limit(
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
     if manner == "spins":
-        monkeypatch.setattr("nearmetal.hosts.lab.lives.PATIENCE", 1000.0)
+        monkeypatch.setattr("nearmetal.hosts.lab.running.PATIENCE", 1000.0)
     with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match=limit):
-        list(lives.carry_out([life], timeout_s=0.2))
+        list(running.carry_out([life], timeout_s=0.2))
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_an_endless_boot_is_stopped_at_its_limit_of_processor_time(
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
     if manner == "spins":
-        monkeypatch.setattr("nearmetal.hosts.lab.lives.PATIENCE", 1000.0)
+        monkeypatch.setattr("nearmetal.hosts.lab.running.PATIENCE", 1000.0)
     with (
         Vm(boot(emulator)) as life,
         pytest.raises(NearmetalError, match=f"the lab's boot exceeded its limit of .* {limit}"),
@@ -347,7 +347,7 @@ def test_a_full_temporary_folder_is_reported_while_the_guest_runs(
                 with contextlib.suppress(OSError):
                     Path(small, "fill").write_bytes(bytes(1 << 20))
                 with pytest.raises(UnavailableError, match=r"no room for its files: .*No space left") as caught:
-                    list(lives.carry_out([life], timeout_s=1000))
+                    list(running.carry_out([life], timeout_s=1000))
             assert "nearmetal clean" in caught.value.hint
             with pytest.raises(UnavailableError, match="no room for its files"):
                 Vm(boot(emulator))

@@ -58,9 +58,9 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
 def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
     """Return how nodes share processors: on how many computers they run, and how many processors each may use there.
 
-    A computer is a running kernel, told by its boot id and its name (lives of one snapshot may have one boot id);
-    namespaces and guests run on the one that holds them. The smallest number of processors counts. Virtual machines
-    that are nodes by themselves cannot see what they share.
+    A computer is a running kernel, told by its boot id and its name (machines restored from one snapshot may have one
+    boot id); namespaces and guests run on the one that holds them. The smallest number of processors counts. Virtual
+    machines that are nodes by themselves cannot see what they share.
     """
     held = machines_of(shell) == (HYPERVISOR,)
     boots: set[tuple[bytes, bytes]] = set()

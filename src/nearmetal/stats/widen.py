@@ -5,14 +5,14 @@ than the rest (F test at 10 %), the mean's error is made of those q alone, with 
 cosine estimate of Lazarus, Lewis, Stock and Watson (2018), "HAR inference: recommendations for practice", J. Bus. Econ.
 Stat. 36(4), with their q = 0.4 n^(2/3), rounded up and at least 2. Blocks that alternate make intervals wide by
 themselves. The contenders of a race, eight blocks at most, are not asked: their error is always made so. Nor are blocks
-of which the boot is known, because each of them is a life of its own from a frozen machine: nothing of one block
-reaches the next, and what they share is the boot (below). Of such blocks a bend is chance.
+of which the boot is known, because each of them ran on a machine of its own, restored from a frozen one: nothing of one
+block reaches the next, and what they share is the boot (below). Of such blocks a bend is chance.
 
 Variants: where the blocks ran in k boots of a machine, and those differ more than blocks of one do (F test at 25 %, the
 "sometimes pool" rule of Bozivich, Bancroft and Hartley (1956), Ann. Math. Stat. 27(4)), the boot is a random effect,
 and the mean's error is that between boots, with k - 1 degrees of freedom. Of the baseline against itself it is none:
-both names are lives of one frozen machine, so their true ratio is 1 in every boot, and boots that seem to differ do so
-by chance.
+both names ran on machines restored from one frozen one, so their true ratio is 1 in every boot, and boots that seem to
+differ do so by chance.
 
 Skewness: the far end of the interval on the side of the long tail moves out by g (2 t^2 + 1) / (6 sqrt n) standard
 errors, g the sample skewness: the Edgeworth correction of Hall (1992), "On the removal of skewness by transformation",

@@ -1,4 +1,4 @@
-"""A cluster of the lab: every node is a machine, all of them lives of one snapshot in one virtual time."""
+"""A cluster of the lab: every node is a machine, all of them restored from one snapshot, in one virtual time."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Cluster:
     nodes: int
     wires: Mapping[str, float] = field(default_factory=dict)
     standing_guests: bool = True
-    """Whether machines of which each holds a guest are lives of a snapshot with it."""
+    """Whether machines of which each holds a guest are restored from a snapshot with it."""
 
     def has_guests(self, path: PathOrder) -> bool:
-        """Return whether a life for that path starts with a guest on each machine."""
+        """Return whether machines for that path start with a guest on each."""
         return self.standing_guests and path.kind in STANDING_PATHS and path.options.get("ends", "both") == "both"
 
     def start(
@@ -70,8 +70,8 @@ class Cluster:
         measured = self._link(order)
         for node in range(count):
             plugin = partial(_joined, boot, wire.WirePlace(memory, node, count), seed, measured)
-            life = Vm(boot, order=text, seed=seed + node, restore=True, node_id=NodeId(node, count), plugin=plugin)
-            yield stack.enter_context(life)
+            vm = Vm(boot, order=text, seed=seed + node, restore=True, node_id=NodeId(node, count), plugin=plugin)
+            yield stack.enter_context(vm)
 
     def facts(self, order: Order) -> dict[str, Scalar]:
         """Return what is to be known of a trial's machines and wires."""

@@ -35,15 +35,15 @@ def serve(
     carry_out: Callable[[Sequence[Order], NodeId, Callable[[Order], None]], Iterator[Outcome]],
     stand: Callable[[], None],
 ) -> None:
-    """Freeze; then, in every life that is restored from the snapshot, run its orders and switch off.
+    """Freeze; then, in every machine that is restored from the snapshot, run its orders and switch off.
 
     `carry_out` calls what it is given with each order before it begins. The first launch that fails is the last.
-    On request a life calls `stand` and freezes again, for lives that find its guest.
+    On request a machine calls `stand` and freezes again, for machines that find its guest.
     """
-    text, node_id = _in_a_life()
+    text, node_id = _restored()
     if text == frames.STAND_GUEST:
         stand()
-        text, node_id = _in_a_life()
+        text, node_id = _restored()
     try:
         orders = [Order.from_json(line) for line in text.decode().splitlines()]
         for outcome in carry_out(orders, node_id, lambda order: _deal(order, node_id)):
@@ -58,8 +58,8 @@ def serve(
     switch_off()
 
 
-def _in_a_life() -> tuple[bytes, NodeId]:
-    """Freeze, and return what a life of the snapshot is to do."""
+def _restored() -> tuple[bytes, NodeId]:
+    """Freeze, and return what a machine that is restored from the snapshot is to do."""
     gc.collect()
     gc.freeze()
     freeze()
@@ -79,7 +79,7 @@ def tell(outcome: Outcome) -> None:
 
 
 def freeze() -> None:
-    """Ask the emulator to stop this machine; return when it runs again, possibly in another life."""
+    """Ask the emulator to stop this machine; return when it runs again, possibly as another machine."""
     port = os.open("/dev/port", os.O_WRONLY)
     try:
         os.pwrite(port, b"\x01", FREEZE_PORT)
@@ -106,7 +106,7 @@ def take_order() -> tuple[bytes, NodeId]:
 
 
 def differ(seed: int, node: int = 0) -> None:
-    """Make this life differ from others by its seed alone, as launches on a real machine differ.
+    """Make this machine differ from others by its seed alone, as launches on a real machine differ.
 
     The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed and the node,
     and the moment of the launch within the timer's period from the seed.
@@ -118,7 +118,7 @@ def differ(seed: int, node: int = 0) -> None:
 def limit_virtual_time(limit_s: float) -> None:
     """Fail and switch off when this machine's own clock passes the limit, whatever runs then.
 
-    Nothing is cleaned up first: what hangs may be the kernel, and this life ends anyway.
+    Nothing is cleaned up first: what hangs may be the kernel, and this machine ends anyway.
     """
 
     def over(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
@@ -145,7 +145,7 @@ def answer(files: dict[str, bytes]) -> None:
 
 
 def switch_off() -> None:
-    """Reset this machine at once, which ends its life: a tidy shutdown would wait for drivers, and one may hang."""
+    """Reset this machine at once, which ends it: a tidy shutdown would wait for drivers, and one may hang."""
     Path("/proc/sysrq-trigger").write_text("b")
     while True:
         time.sleep(1)

@@ -254,9 +254,9 @@ def snapshot(
     """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
 
     A snapshot is part of what a figure depends on, so it is kept with its checksum. Each `variant` is a boot of its
-    own: another seed for the kernel's random numbers, and so another layout of its memory. A machine with a guest is a
-    life of the snapshot without, which `lower` returns, frozen again. `known` holds the machine for as long as it
-    boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
+    own: another seed for the kernel's random numbers, and so another layout of its memory. A machine with a guest is
+    restored from the snapshot without, which `lower` returns, and frozen again. `known` holds the machine for as long
+    as it boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
     """
     anywhere = replace(boot, emulator="", kernel=Path("kernel"), initrd=Path("initrd"))
     argv = emulator_argv(anywhere, Path(), seed=variant, restore=False)
@@ -281,7 +281,7 @@ def snapshot(
 
 
 def _started(boot: Boot, below: Path | None, variant: int) -> Vm:
-    """Start a machine that is to be frozen, as a life of the snapshot `below` if there is one."""
+    """Start a machine that is to be frozen, from the snapshot `below` if there is one."""
     if below is None:
         return Vm(boot, seed=variant)
     assert boot.memory is not None

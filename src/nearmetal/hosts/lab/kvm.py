@@ -1,8 +1,8 @@
 """A guest under KVM on a machine of the lab: its command line, and waiting until it serves.
 
 It has the machine's root file system (see `guest_root`), so every program is there. A guest that was started before the
-machine's snapshot stands in every life of it: what is left then is to name it and to plug its measured card in.
-Standard library only: this runs inside the lab.
+machine's snapshot stands in every machine that is restored from it: what is left then is to name it and to plug its
+measured card in. Standard library only: this runs inside the lab.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address:
 
 
 def stand() -> Shell:
-    """Start a guest that stands in every life of this machine's snapshot; return the shell that holds it.
+    """Start a guest that stands in every machine restored from this one's snapshot; return the shell that holds it.
 
     It has its card for management and no other. Raises as `start` and `BootingGuest.wait` do.
     """

@@ -1,4 +1,4 @@
-"""The lab as a host: every trial is a fresh life of one frozen machine, run inside it.
+"""The lab as a host: every trial runs inside a machine that is restored from a frozen one for it.
 
 The order goes in, the machine runs on its own clock with nothing touching it, the outcome comes out. The trial's body
 is the one in the image, which is nearmetal's own code of this very version.
@@ -25,8 +25,8 @@ from nearmetal.hosts.kind import Pace
 from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
-from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import Boot, LabMachine, machine_named
+from nearmetal.hosts.lab.running import carry_out
 from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Order, Outcome, Scalar
@@ -80,7 +80,7 @@ def find_emulator() -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What every life starts from."""
+    """What every machine is restored from."""
 
     boot: Boot
     image_key: str
@@ -113,8 +113,8 @@ class LabHost:
         """Check that an emulator and an image are here; raise UnavailableError otherwise.
 
         Both are verified, and the machine is booted to its snapshot, when the first trial comes. Block k is carried
-        out in snapshot k modulo `variants`. In a `cluster` every node is a life of that one snapshot, which carries out
-        up to so many `launches` of a block on one path, after one that nobody sees where they shall be `warm`.
+        out in snapshot k modulo `variants`. In a `cluster` every node is restored from that one snapshot and carries
+        out up to so many `launches` of a block on one path, after one that nobody sees where they shall be `warm`.
         """
         self._cluster = cluster
         self._launches = launches
@@ -130,7 +130,7 @@ class LabHost:
         self._image: image.Image | None = None
         self._making: dict[_Which, threading.Lock] = {}
         self._ready: dict[_Which, _Ready] = {}
-        self._lives: set[Vm] = set()
+        self._running: set[Vm] = set()
         self._clocks: dict[str, float] = {}
         self._taken: list[int] = []
         self._lock = threading.Lock()
@@ -147,36 +147,36 @@ class LabHost:
         return outcome
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
-        """Return the orders by the lives that carry them out, each of one path and of `launches` at most.
+        """Return the orders by the machines that carry them out, each group of one path and `launches` at most.
 
-        Lives with guests take the longest and come first, so that no core is left alone with one.
+        Groups with guests take the longest and come first, so that no core is left alone with one.
         """
-        lives: list[list[Order]] = []
+        groups: list[list[Order]] = []
         for order in orders:
-            alike = (life for life in lives if (life[0].path, life[0].nodes) == (order.path, order.nodes))
-            life = next((life for life in alike if len(life) < self._launches), None)
-            if life is None:
-                lives.append([order])
+            alike = (group for group in groups if (group[0].path, group[0].nodes) == (order.path, order.nodes))
+            group = next((group for group in alike if len(group) < self._launches), None)
+            if group is None:
+                groups.append([order])
             else:
-                life.append(order)
-        return sorted(lives, key=lambda life: not self._which(life[0])[1])
+                group.append(order)
+        return sorted(groups, key=lambda group: not self._which(group[0])[1])
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
-        """Carry orders out one after another in one life; one that fails ends it, and those after it get another."""
+        """Carry orders out one after another on the same machines; those after one that fails get others."""
         left = list(orders)
         while left:
-            outcomes = self._life(left)
+            outcomes = self._until_failure(left)
             yield from outcomes
             del left[: len(outcomes)]
 
-    def _life(self, orders: Sequence[Order]) -> list[Outcome]:
-        """Return the outcomes of a life's orders: of all, or up to the first that failed, be it the unseen one."""
+    def _until_failure(self, orders: Sequence[Order]) -> list[Outcome]:
+        """Return the outcomes on the same machines: of all, or up to the first that failed, be it the unseen one."""
         ahead = orders[:1] if self._warm else []
         ready = self._prepared(self._which(orders[0]))
         ready = replace(ready, boot=replace(ready.boot, terminal=self.terminal))
         outcomes: list[Outcome] = []
         try:
-            outcomes += map(_outcome, self._live(ready, [*ahead, *orders]))
+            outcomes += map(_outcome, self._answers(ready, [*ahead, *orders]))
         except (TrialError, ForeignFileError) as error:
             outcomes.append(Outcome.of_error(error))
         facts = self._facts(ready, orders[0])
@@ -237,20 +237,20 @@ class LabHost:
                 self._ready[which] = _Ready(boot, built.manifest.key, frozen, digest, variant)
             return self._ready[which]
 
-    def _live(self, ready: _Ready, orders: Sequence[Order]) -> Iterator[dict[str, bytes]]:
+    def _answers(self, ready: _Ready, orders: Sequence[Order]) -> Iterator[dict[str, bytes]]:
         # An order that hangs is given several times its own limit: busy virtual time passes slower than processor time.
         limit_s = sum(_BUSY_ALLOWANCE_S + _BUSY_FACTOR * order.timeout_s for order in orders)
         with contextlib.ExitStack() as stack:
-            lives: list[Vm] = []
+            vms: list[Vm] = []
             for started in self._starts(ready, orders, stack):
                 stack.enter_context(self._known(started))
-                lives.append(started)
-            for life in lives:
-                life.restore(ready.snapshot)
-            yield from carry_out(lives, timeout_s=limit_s)
+                vms.append(started)
+            for vm in vms:
+                vm.restore(ready.snapshot)
+            yield from carry_out(vms, timeout_s=limit_s)
 
     def _starts(self, ready: _Ready, orders: Sequence[Order], stack: contextlib.ExitStack) -> Iterator[Vm]:
-        """Start the machines of a life, which `stack` ends."""
+        """Start machines for orders, which `stack` ends."""
         seed = orders[0].seed & 0xFFFFFFFF
         if self._cluster is None:
             text = "\n".join(order.to_json() for order in orders).encode()
@@ -274,15 +274,15 @@ class LabHost:
                 self._taken.remove(slot)
 
     @contextlib.contextmanager
-    def _known(self, life: Vm) -> Iterator[None]:
+    def _known(self, vm: Vm) -> Iterator[None]:
         """Let `close` end a machine while it runs."""
         with self._lock:
-            self._lives.add(life)
+            self._running.add(vm)
         try:
             yield
         finally:
             with self._lock:
-                self._lives.discard(life)
+                self._running.discard(vm)
 
     @contextlib.contextmanager
     def _watched(self, memory: str) -> Iterator[None]:
@@ -306,16 +306,16 @@ class LabHost:
     def running_pids(self) -> list[int]:
         """The process ids of the machines that run now."""
         with self._lock:
-            return [life.pid for life in self._lives]
+            return [vm.pid for vm in self._running]
 
     def close(self) -> None:
         """End every machine that still runs; calling twice does nothing more."""
         self._closed = True
         with self._lock:
-            lives = list(self._lives)
-        for life in lives:
+            vms = list(self._running)
+        for vm in vms:
             with contextlib.suppress(OSError):
-                life.kill()
+                vm.kill()
 
     def _facts(self, ready: _Ready, order: Order) -> dict[str, Scalar]:
         return {

@@ -49,7 +49,7 @@ class LabMachine:
     take turns that short. `modules` are loaded before the snapshot. For planning, as seen on two 2.6 GHz cores:
     a trial takes `trial_s` of a core, and `slowdown` times the virtual time that its program measures for.
     A machine that is a `node` of a cluster has its two ports on two wires: the measured one and the one for management.
-    One with a `guest` is a life of the one without that started it, without a measured card, and was frozen again.
+    One with a `guest` was restored from the one without, started it without a measured card, and was frozen again.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Boot:
     wire: Path
     """The shared object that mends the emulator, and couples machines."""
     memory: Path | None = None
-    """The snapshot's file with the machine's memory: read, a page when it is needed, by every life.
+    """The snapshot's file with the machine's memory: read, a page when it is needed, by every machine that is restored.
 
     Without it, all memory moves with the snapshot.
     """
@@ -155,7 +155,7 @@ def emulator_argv(boot: Boot, folder: Path, *, seed: int, restore: bool, plugin:
 
 
 def _memory(boot: Boot) -> tuple[str, ...]:
-    """Return what makes a file the machine's memory; a life writes to its own copy of pages."""
+    """Return what makes a file the machine's memory; a restored one writes to its own copy of pages."""
     if boot.memory is None:
         return ()
     mode = "share=on" if boot.lasting else "share=off,readonly=on,rom=off"

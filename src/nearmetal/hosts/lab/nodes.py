@@ -66,7 +66,7 @@ def address_of_guest(node: int) -> str:
 def take(node_id: NodeId) -> None:
     """Make this machine that node, and serve on the management network in a thread.
 
-    All nodes are lives of one snapshot, so name and hardware addresses are dealt here.
+    All nodes are restored from one snapshot, so name and hardware addresses are dealt here.
     """
     Path("/proc/sys/kernel/hostname").write_text(name_of(node_id.node))
     nodes = range(node_id.nodes)

@@ -1,4 +1,4 @@
-"""One life of the emulator: start it, freeze it into a snapshot, or let it carry an order out."""
+"""One run of the emulator: start it, freeze it into a snapshot, or let it carry an order out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pathlib import Path
 from nearmetal import process, scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import frames, lives, wire
+from nearmetal.hosts.lab import frames, running, wire
 from nearmetal.hosts.lab.machine import ANSWER_FILE, CONSOLE_FILE, CONTROL_SOCKET, ORDER_FILE, Boot, emulator_argv
 from nearmetal.hosts.lab.qmp import EmulatorGoneError, Json, Listener, Qmp
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 _LOOK_S = 0.02
-_START_TIMEOUT_S = 20.0 * lives.PATIENCE
-_SNAPSHOT_TIMEOUT_S = 60.0 * lives.PATIENCE
+_START_TIMEOUT_S = 20.0 * running.PATIENCE
+_SNAPSHOT_TIMEOUT_S = 60.0 * running.PATIENCE
 _CONSOLE_LINES = 20
 _PROBE_BYTES = 1 << 16
 _PANIC = "Kernel panic"
@@ -119,7 +119,7 @@ class Vm(Closing):
 
         Raises NearmetalError when it does not come that far within `timeout_s` of processor time.
         """
-        if lives.first_stop([self], "the lab's boot", timeout_s)[1].name == "SHUTDOWN":
+        if running.first_stop([self], "the lab's boot", timeout_s)[1].name == "SHUTDOWN":
             raise NearmetalError(self.told("the lab's guest stopped while booting"))
         self._migrate("migrate", target, "max-bandwidth", 1 << 40)
 
