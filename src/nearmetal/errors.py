@@ -84,6 +84,8 @@ class NearmetalError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # where no `render` shows it: a notebook's traceback
 
     def render(self) -> str:
         """Return the text for stderr: `error:` line, then a `hint:` line when there is one."""

@@ -14,6 +14,8 @@ from bench.support.made_up_fabric import Faults
 
 import nearmetal as nm
 from fake_fabric import MadeUpHost, make_fabric
+from nearmetal.api.comparison import Comparison
+from nearmetal.api.frame import Frame
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.store.query import MixedError
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run

@@ -132,6 +132,6 @@ def test_a_program_whose_connection_drops_is_lost_not_failed(api: KubeApi) -> No
         program = machine.keep(["sh", "-c", "echo begun; exec sleep 600"])
         assert program.first_lines(1, 600) == ["begun"]
         api.hang_up()
-        with pytest.raises(LostError, match=r"(?s)lost mpi-0 while sh ran: .*unexpected EOF$"):
+        with pytest.raises(LostError, match=r"(?sm)lost mpi-0 while sh ran: .*unexpected EOF$"):
             program.wait(600, "mpi-0")
     assert api.running[-1].wait(600) == 0, "its guardian did not end it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from nearmetal import scratch
 from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
-from nearmetal.errors import NearmetalError
+from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict.trace_view import read_placement
 from nearmetal.report.words import moment
 from nearmetal.run.adopt import AdoptedFile
@@ -19,6 +20,7 @@ from nearmetal.store.rundir import RunDir, SearchDir
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.profile import Profile
+from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +155,7 @@ def test_a_table_that_is_given_twice_is_told_its_brackets() -> None:
 
 
 def test_a_placement_that_cannot_be_read_is_said_in_words(tmp_path: Path) -> None:
-    with pytest.raises(NearmetalError, match=r"cannot read the placement .*blok:2: No such file or directory$"):
+    with pytest.raises(NearmetalError, match=r"(?m)cannot read the placement .*blok:2: No such file or directory$"):
         read_placement(tmp_path / "blok:2", 4)
 
 
@@ -192,3 +194,18 @@ def test_what_many_files_lack_is_said_once() -> None:
         ("no MPI", "2 launches, a the first"),
         ("cut short", "c"),
     ]
+
+
+def test_a_traceback_shows_the_hint_as_well() -> None:
+    assert BadInputError("no such run", hint="name another").__notes__ == ["hint: name another"]
+    assert not hasattr(BadInputError("no such run"), "__notes__")
+
+
+def test_show_counts_blocks_as_its_list_does_and_prints_no_empty_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1, fails=lambda *_: True))
+    assert run(["show", str(tmp_path / "run"), "--trial", "0"]) == 0
+    said = capsys.readouterr().out
+    assert re.match(r"trial 0 of block 1, attempt 1, 2026-11-21 \d\d:00:00 UTC: failed\nreason: ", said)
+    assert "hint: \n" not in said

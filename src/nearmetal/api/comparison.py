@@ -15,6 +15,7 @@ from nearmetal.results.records import Cell, PathCell, PathVerdict, View
 from nearmetal.stats.compare import RatioEstimate
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
+from nearmetal.units import counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,7 +31,7 @@ class Comparison:
     cells: Frame
 
     def __repr__(self) -> str:
-        return f"{self.says}\n\n{self.verdicts!r}\n\n{len(self.cells)} cells: see .cells"
+        return f"{self.says}\n\n{self.verdicts!r}\n\n{counted(len(self.cells), 'cell')}: see .cells"
 
     def _repr_html_(self) -> str:
         """Return sentence and tables as HTML, all text escaped; notebooks call this."""

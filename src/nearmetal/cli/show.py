@@ -90,9 +90,10 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
 
 def _one(run: RunDir, record: TrialRecord) -> None:
     outcome = record.outcome
-    click.echo(f"trial {record.order.trial}, attempt {record.attempt}, {record.started_utc[:19]} UTC: {outcome.status}")
+    started, block = words.moment(record.started_utc, seconds=True), record.order.block + 1
+    click.echo(f"trial {record.order.trial} of block {block}, attempt {record.attempt}, {started}: {outcome.status}")
     if outcome.reason:
-        click.echo(f"reason: {outcome.reason}\nhint: {outcome.hint}")
+        click.echo(f"reason: {outcome.reason}" + (f"\nhint: {outcome.hint}" if outcome.hint else ""))
     click.echo(f"launch: {shlex.join(outcome.launch_argv)}")
     typical = typical_ns(run, run.trials()) if record.cells else {}
     for cell in record.cells:

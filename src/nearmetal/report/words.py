@@ -99,9 +99,9 @@ def percent(share: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
-def moment(utc: str) -> str:
-    """Return a recorded time to the minute, as people write it."""
-    return f"{utc[:16].replace('T', ' ')} UTC"
+def moment(utc: str, *, seconds: bool = False) -> str:
+    """Return a recorded time, to the minute or to the second, as people write it."""
+    return f"{utc[: 19 if seconds else 16].replace('T', ' ')} UTC"
 
 
 def percentile_name(probability: float) -> str:
