@@ -125,7 +125,8 @@ def test_a_silent_machine_is_given_up_after_its_own_timeout(tmp_path: Path) -> N
             NodeSpec(name="mute", address="127.0.0.1", port=port, connect_timeout_s=0.3),
             NodeSpec(name="well", address="127.0.0.1", port=sshd.serve([])),
         ]
-        with pytest.raises(UnavailableError, match=r"(?m)^mute \(127.0.0.1 port \d+\) did not answer ssh within 0.3 s$"):
+        said = r"(?m)^mute \(127.0.0.1 port \d+\) did not answer ssh within 0.3 s$"
+        with pytest.raises(UnavailableError, match=said):
             SshHost(nodes, sshd.options)
 
 

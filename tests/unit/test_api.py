@@ -112,6 +112,9 @@ def test_a_missing_library_is_named(run: nm.Run, name: str, monkeypatch: pytest.
 
 def test_comparison_of_paths(run: nm.Run) -> None:
     found = run.compare()
+    assert repr(found).endswith(f"\n\n{len(found.cells)} cells: see .cells")
+    one = Comparison(found.says, found.verdicts, Frame("one", found.cells.to_arrow().slice(0, 1)))
+    assert repr(one).endswith("\n\n1 cell: see .cells")
     verdicts = {one["path"]: one["verdict"] for one in found.verdicts.to_dicts()}
     assert verdicts["tap"] == "slower"
     assert verdicts["shm"] == "faster"
