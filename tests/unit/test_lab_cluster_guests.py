@@ -94,7 +94,7 @@ def test_a_guest_that_does_not_come_up_is_reported_with_its_last_output(ended: F
 def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """All machines are this one."""
     waited_for: list[str] = []
-    for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
+    for script in ("_TAP", "_NEIGHBOUR", "_ROUTE"):
         monkeypatch.setattr(kvm, script, "true\n")
     monkeypatch.setattr(kvm.BootingGuest, "wait", lambda *_: None)
     monkeypatch.setattr(nodes, "open_shell", lambda _: open_program(("sh",)))

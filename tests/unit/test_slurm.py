@@ -209,7 +209,7 @@ def test_a_restarting_controller_is_queried_again(tmp_path: Path, monkeypatch: p
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("nearmetal.hosts.batch.slurm._AWAY_PAUSE_S", 0.01)
+    monkeypatch.setattr("nearmetal.hosts.batch.slurm._ASK_PAUSE_S", 0.01)
     assert Slurm().look("6").phase is Phase.WAITING
 
 

@@ -118,7 +118,7 @@ def round_trips(
 
     covered = [window for window in windows if times_ns and times_ns[0] <= window.begin_ns]
     slices = [within(window.begin_ns, window.end_ns) for window in covered]
-    near, far = _talkers(slices)
+    near, far = _client_and_server(slices)
     lines = _receive_lines(slices, message_bytes)
     cut = _Cutter(message_bytes, shaped_wire, wire or Wire(), lines)
     return [
@@ -127,7 +127,7 @@ def round_trips(
     ]
 
 
-def _talkers(slices: Sequence[Sequence[TraceEvent]]) -> tuple[Thread, Thread]:
+def _client_and_server(slices: Sequence[Sequence[TraceEvent]]) -> tuple[Thread, Thread]:
     """Return the program that begins and its partner."""
     senders = [[e.thread for e in part if e.name == TCP_SEND] for part in slices]
     first = Counter(threads[0] for threads in senders if threads)

@@ -122,7 +122,7 @@ def forget(path: Path) -> tuple[str, ...]:
     """End a journal without putting anything back; return what it told of, with the old values."""
     state = read_state(path)
     journal = Journal.reopen(path)
-    names = tuple(_was(cell) for cell in state.cells.values())
+    names = tuple(_with_old_value(cell) for cell in state.cells.values())
     if state.end not in OVER:
         journal.append({"kind": "end", "state": EndState.FORGOTTEN, "left": list(names)})
     journal.close()
@@ -201,7 +201,7 @@ def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bo
         reached = _reached(shell, left)[0]
         as_found = {cell.cell for cell, now in undo.read_cells(shell, reached) if now.value == cell.old}
         left = [cell for cell in left if cell.cell not in as_found]
-    return [_was(cell) for cell in left]
+    return [_with_old_value(cell) for cell in left]
 
 
 def _claims(
@@ -233,7 +233,7 @@ def _with_claims(
     undone: undo.RollbackResult, cells: Iterable[SavedValue], claims: Mapping[int, tuple[Claim, str]]
 ) -> undo.RollbackResult:
     away = {Claim.ELSEWHERE, Claim.UNKNOWN}
-    told = {cell.cell: f"{_was(cell)}: {claims[cell.cell][1]}" for cell in cells}
+    told = {cell.cell: f"{_with_old_value(cell)}: {claims[cell.cell][1]}" for cell in cells}
     return replace(
         undone,
         elsewhere=tuple(text for number, text in told.items() if claims[number][0] in away),
@@ -248,8 +248,8 @@ def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> und
     undone = undo.twice_if_gone(lambda: _put_back_here(shell, state, here))
     return replace(
         undone,
-        gone=(*undone.gone, *(_was(cell) for cell in cells if cell.target in lost)),
-        stuck=(*undone.stuck, *(f"{_was(c)}: {renamed[c.target]}" for c in cells if c.target in renamed)),
+        gone=(*undone.gone, *(_with_old_value(cell) for cell in cells if cell.target in lost)),
+        stuck=(*undone.stuck, *(f"{_with_old_value(c)}: {renamed[c.target]}" for c in cells if c.target in renamed)),
     )
 
 
@@ -268,20 +268,20 @@ def _reached(shell: Shell, cells: Iterable[SavedValue]) -> tuple[list[SavedValue
         try:
             ways = {way.key: way for way in _ways(shell, cell)}
         except NearmetalError as error:
-            unknown.append(f"{_was(cell)}: {error.message}")
+            unknown.append(f"{_with_old_value(cell)}: {error.message}")
             continue
         if not _VALUE.fullmatch(cell.old):
-            unknown.append(f"{_was(cell)}: that is not a knob value")
+            unknown.append(f"{_with_old_value(cell)}: that is not a knob value")
         elif cell.key in ways:
             reached.append(replace(cell, way=ways[cell.key]))
         elif ways:
-            gone.append(f"{_was(cell)}: there is no {cell.key} any more")
+            gone.append(f"{_with_old_value(cell)}: there is no {cell.key} any more")
         else:
-            unknown.append(f"{_was(cell)}: {cell.target} has no such knob now")
+            unknown.append(f"{_with_old_value(cell)}: {cell.target} has no such knob now")
     return reached, gone, unknown
 
 
-def _was(cell: SavedValue) -> str:
+def _with_old_value(cell: SavedValue) -> str:
     return f"{undo.name_of(cell)}, which was {cell.old}"
 
 

@@ -128,7 +128,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         yield outcome
         if measured.finished.timed_out:
             raise _late(order, measured.finished, launch)
-        _believe(workload, order, measured, outcome, endpoints)
+        _check_trial(workload, order, measured, outcome, endpoints)
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
@@ -205,7 +205,7 @@ def _late(order: Order, finished: Finished, launch: Launch) -> _TimedOutError:
     )
 
 
-def _believe(
+def _check_trial(
     workload: Workload, order: Order, measured: _MeasuredLaunch, outcome: Outcome, endpoints: Endpoints
 ) -> None:
     """Raise TrialError unless the program did its work and its traffic took the path."""

@@ -178,7 +178,7 @@ class BatchHost:
             self._release(allocation)
             useless += allocation.job in own
             if useless == _STARTS:
-                raise self._useless(allocation.state, order)
+                raise self._unusable(allocation.state, order)
 
     def _next(self, request: Request, batch: int, own: set[str]) -> _Allocation:
         """Return an idle allocation, or one that was or is submitted now; `own` are those of this caller's."""
@@ -193,7 +193,7 @@ class BatchHost:
             job = waiting.pop(0)
             return _Allocation(job, batch, JobState(job, Phase.WAITING, ""))
 
-    def _useless(self, state: JobState, order: Order) -> UnavailableError:
+    def _unusable(self, state: JobState, order: Order) -> UnavailableError:
         """Return the error for allocations that all end, or have too little time, before a trial can start."""
         if state.phase is Phase.RUNNING:
             return UnavailableError(

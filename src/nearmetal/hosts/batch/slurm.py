@@ -28,8 +28,10 @@ _PHASES = {
 }
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
 _WAITING |= {"RESV_DEL_HOLD", "SPECIAL_EXIT", "STOPPED"}
-_AWAY = re.compile(rb"[Uu]nable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transm")
-_AWAY_S, _AWAY_PAUSE_S = 120.0, 2.0
+_NO_ANSWER = re.compile(
+    rb"[Uu]nable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transm"
+)
+_NO_ANSWER_S, _ASK_PAUSE_S = 120.0, 2.0
 """How long a controller that does not answer is asked again: others start it anew, and jobs go on meanwhile."""
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
@@ -211,8 +213,8 @@ def _ask(argv: Sequence[str], stdin: bytes = b"") -> Finished:
 
 
 def _ask_again(argv: Sequence[str]) -> Finished:
-    """Ask what may be asked twice, until the controller answers or `_AWAY_S` are over."""
-    deadline = time.monotonic() + _AWAY_S
-    while _AWAY.search((finished := _ask(argv)).stderr) and time.monotonic() < deadline:
-        time.sleep(_AWAY_PAUSE_S)
+    """Ask what may be asked twice, until the controller answers or `_NO_ANSWER_S` are over."""
+    deadline = time.monotonic() + _NO_ANSWER_S
+    while _NO_ANSWER.search((finished := _ask(argv)).stderr) and time.monotonic() < deadline:
+        time.sleep(_ASK_PAUSE_S)
     return finished

@@ -18,7 +18,7 @@ from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.order import Order, PathOrder, Scalar
 
 _FEWEST = 2
-_LIFE_MIB = {"base": 384, "smp2": 384, "kvm": 900}
+_MACHINE_MIB = {"base": 384, "smp2": 384, "kvm": 900}
 """What a machine takes for itself, by its name: the pages of the snapshot that it writes to, and the emulator.
 
 Seen were at most 207 MiB (base, MPI on two nodes), and 727 MiB with a KVM guest, pages of the snapshot included.
@@ -158,7 +158,7 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
     link_of(asked)
     if not nodes:
         return None
-    needed = machine.memory_mib + slots * nodes * _LIFE_MIB[machine.name]
+    needed = machine.memory_mib + slots * nodes * _MACHINE_MIB[machine.name]
     free = _available_mib()
     if needed > free:
         raise UnavailableError(
@@ -171,7 +171,7 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
 
 def slots_in_memory(nodes: int, machine: LabMachine) -> int:
     """Return how many trials on so many machines fit into this one's memory side by side."""
-    return (_available_mib() - machine.memory_mib) // (nodes * _LIFE_MIB[machine.name])
+    return (_available_mib() - machine.memory_mib) // (nodes * _MACHINE_MIB[machine.name])
 
 
 def _available_mib() -> int:

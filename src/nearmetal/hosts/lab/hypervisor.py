@@ -59,12 +59,12 @@ def _enter(pid: int, namespaces: Sequence[str]) -> None:
         for name in namespaces:  # all of them first: beyond the mount namespace this process has another number
             handles.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
             stack.callback(os.close, handles[-1])
-        _must(_LIBC.unshare(_CLONE_FS), "leave the process's working directory")
+        _require_success(_LIBC.unshare(_CLONE_FS), "leave the process's working directory")
         for name, handle in zip(namespaces, handles, strict=True):
-            _must(_LIBC.setns(handle, 0), f"enter the {name} namespace of process {pid}")
+            _require_success(_LIBC.setns(handle, 0), f"enter the {name} namespace of process {pid}")
 
 
-def _must(status: int, what: str) -> None:
+def _require_success(status: int, what: str) -> None:
     if status != 0:
         raise NearmetalError(f"cannot {what}: {os.strerror(ctypes.get_errno())}")
 

@@ -44,7 +44,7 @@ _TAP = """set -e
 ip tuntap add $1 mode tap
 ip link set $1 up
 """
-_NEXT_DOOR = """ip addr add $2/32 dev $1
+_NEIGHBOUR = """ip addr add $2/32 dev $1
 ip route add $3/32 dev $1
 """
 _ROUTE = """cd /proc/sys/net/ipv4
@@ -112,9 +112,9 @@ def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address:
     """
     places = ["lab", MANAGEMENT_TAP, near, address, MANAGEMENT]
     if not stands():
-        shell.run(["sh", "-c", _TAP + _NEXT_DOOR + _ROUTE, *places])
+        shell.run(["sh", "-c", _TAP + _NEIGHBOUR + _ROUTE, *places])
         return start(shell, name, [*devices, *_card(_FIRST_MAC)], {"address": address, "mac": _FIRST_MAC})
-    shell.run(["sh", "-c", "set -e\n" + _NEXT_DOOR + _ROUTE, *places])
+    shell.run(["sh", "-c", "set -e\n" + _NEIGHBOUR + _ROUTE, *places])
     named = ["sh", "-c", "set -e\n" + _NAME, "lab", name, address, shell.scratch, MANAGEMENT]
     shell.run([str(native.build(CALLER)), _FIRST, "--", *named])
     for flag, words in zip(devices[::2], devices[1::2], strict=True):
@@ -135,7 +135,7 @@ def stand() -> Shell:
     _FOLDER.mkdir()
     for end in ("in", "out"):
         os.mkfifo(f"{_MONITOR}.{end}")
-    shell.run(["sh", "-c", _TAP + _NEXT_DOOR, "lab", MANAGEMENT_TAP, _NEAR, _FIRST])
+    shell.run(["sh", "-c", _TAP + _NEIGHBOUR, "lab", MANAGEMENT_TAP, _NEAR, _FIRST])
     shell.start(["sh", "-c", 'exec cat "$1" >"$2"', "monitor", f"{_MONITOR}.out", str(_ANSWERS)])
     monitor = ["-chardev", f"pipe,id=monitor,path={_MONITOR}", "-mon", "chardev=monitor,mode=control"]
     words = {"address": _FIRST, "mac": _FIRST_MAC}

@@ -91,7 +91,7 @@ def machine_of(node: str) -> FarMachine:
 def open_shell(node: str) -> Stream:
     """Start `sh` on a node; raise LostError when it is out of reach."""
     inbox = Inbox()
-    program = _once_it_serves(node, lambda: remote.RemoteProgram(node, ["/bin/sh"], heard=inbox.put, ended=inbox.end))
+    program = _once_it_serves(node, lambda: remote.RemoteProgram(node, ["/bin/sh"], output=inbox.put, ended=inbox.end))
     return Stream(inbox, program.write, program.end_input, program.close)
 
 

@@ -169,10 +169,10 @@ def _answer_program(request: dict[str, object], link: _Link) -> None:
         link.send(_ERR, f"{argv[0]}: {error.strerror}\n".encode())
         link.send(_END, str(_NOT_FOUND).encode())
         return
-    _attend(program, link)
+    _carry_streams(program, link)
 
 
-def _attend(program: subprocess.Popen[bytes], link: _Link) -> None:
+def _carry_streams(program: subprocess.Popen[bytes], link: _Link) -> None:
     """Carry a program's streams until it ends; end it when its caller is gone."""
     assert program.stdin is not None
     assert program.stdout is not None
@@ -305,7 +305,7 @@ def reseed(where: Where, data: bytes, *, timeout_s: float) -> Reply:
 class RemoteProgram:
     """A program that runs there, with streams that stay open; raises OSError when the machine is out of reach.
 
-    A thread passes `heard` the stream (1 or 2) and bytes, and `ended` the exit status, or None and why it is not known.
+    A thread passes `output` the stream (1 or 2) and bytes, and `ended` the exit status, or None and why it is not known.
     """
 
     def __init__(
@@ -313,12 +313,12 @@ class RemoteProgram:
         where: Where,
         argv: Sequence[str],
         *,
-        heard: Callable[[int, bytes], None],
+        output: Callable[[int, bytes], None],
         ended: Callable[[int | None, str], None],
     ) -> None:
         self._connection = _connect(where)
         self._link = _Link(self._connection)
-        self._heard, self._ended = heard, ended
+        self._output, self._ended = output, ended
         self._link.send(_REQUEST, json.dumps({"argv": list(argv), "cwd": "/", "env": dict(os.environ)}).encode())
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -342,7 +342,7 @@ class RemoteProgram:
         with self._connection:
             try:
                 while (frame := self._link.receive())[0] != _END:
-                    self._heard(1 if frame[0] == _OUT else 2, frame[1])
+                    self._output(1 if frame[0] == _OUT else 2, frame[1])
                 self._ended(int(frame[1]), "")
             except OSError as error:
                 reason = str(error)

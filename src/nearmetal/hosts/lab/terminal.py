@@ -42,7 +42,7 @@ def _carry(console: socket.socket) -> bool:
     while True:
         ready, _, _ = select.select(sources, (), ())
         if console in ready:
-            received = _heard(console)
+            received = _received(console)
             if not received:
                 return False
             sys.stdout.buffer.write(received)
@@ -59,7 +59,7 @@ def _carry(console: socket.socket) -> bool:
                 console.sendall(typed or _END_OF_INPUT)
 
 
-def _heard(console: socket.socket) -> bytes:
+def _received(console: socket.socket) -> bytes:
     with contextlib.suppress(ConnectionResetError):
         return console.recv(_CHUNK)
     return b""

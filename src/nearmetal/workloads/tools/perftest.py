@@ -95,7 +95,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
     rows = tuple((size, _positive(words[1])) for size, words in found)
     unit, both_ways = _UNITS[match["unit"]], bool(title["way"])
-    return PerftestResult(f"ib_{verb}_bw", unit, _some(rows), dumped, ended, both_ways, otherwise)
+    return PerftestResult(f"ib_{verb}_bw", unit, _not_empty(rows), dumped, ended, both_ways, otherwise)
 
 
 def _otherwise(text: str) -> str:
@@ -137,11 +137,11 @@ def _latencies(text: str) -> tuple[tuple[SizeMean, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             found, ended = _rows(text[match.end() :], 3 + column)
-            return _some(tuple((size, _positive(words[column])) for size, words in found)), ended
+            return _not_empty(tuple((size, _positive(words[column])) for size, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
 
-def _some(rows: tuple[SizeMean, ...]) -> tuple[SizeMean, ...]:
+def _not_empty(rows: tuple[SizeMean, ...]) -> tuple[SizeMean, ...]:
     if not rows:
         raise refuse(PROGRAM, "there is no result below the columns")
     return rows
