@@ -305,7 +305,7 @@ def reseed(where: Where, data: bytes, *, timeout_s: float) -> Reply:
 class RemoteProgram:
     """A program that runs there, with streams that stay open; raises OSError when the machine is out of reach.
 
-    A thread passes `output` the stream (1 or 2) and bytes, and `ended` the exit status, or None and why it is not known.
+    A thread passes `output` the stream (1 or 2) and bytes, and `ended` the exit status, or None and why it is unknown.
     """
 
     def __init__(
