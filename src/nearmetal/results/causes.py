@@ -1,5 +1,8 @@
 """Why launches fall into modes, as far as the run itself shows it: a sentence with its evidence, or none.
 
+Launches that keep to a mode each are compared by the interrupt lines that they used: a card's receive-side scaling
+spreads flows over queues by a hash whose key is new with each boot, and each queue interrupts a processor of its own
+(Documentation/networking/scaling.rst of Linux).
 Launches that alternate are synchronized with a timer. It is interrupt moderation's where the card interrupted and the
 modes are gone in another cell of the run, under another value of `nic.rx-usecs` or with random pauses (`pace`), or
 where their distance is that value. Other modes have a cause where the launches' means follow a counter: Spearman's rank
@@ -9,6 +12,8 @@ correlation (1904, "The proof and measurement of association between two things"
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -31,6 +36,8 @@ _Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
 
 _USECS = "nic.rx-usecs"
 _INTERRUPTS = r"irq\.\d+.*"
+_LINE = re.compile(r"irq\.\d+\..+")
+_MANY_TIMES = 10
 _LOCKSTEP = -0.5
 """The lag-1 autocorrelation of a launch in step with a timer lies below it."""
 _SAME = 0.1
@@ -58,10 +65,15 @@ def causes(cells: Sequence[Cell], records: Sequence[TrialRecord]) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class LaunchModes:
-    """Launches of one path by their means: some stand apart from the others. `apart` and `others` are means, ns."""
+    """Launches of one path by their means: some stand apart from the others. `apart` and `others` are means, ns.
+
+    `trials_apart` and `other_trials` are the same launches by trial and attempt.
+    """
 
     apart: FloatArray
     others: FloatArray
+    trials_apart: tuple[tuple[int, int], ...] = ()
+    other_trials: tuple[tuple[int, int], ...] = ()
 
     def told(self, shown: DisplayScale) -> str:
         """Return how many there are, and what they take."""
@@ -81,7 +93,11 @@ def launch_modes(cell: Cell, path: str) -> LaunchModes | None:
     if means.size < _FEWEST_LAUNCHES or means.min() <= 0:
         return None
     far = apart(np.log(means), math.log(LEAST_DISTANCE))
-    return LaunchModes(means[far], means[~far]) if np.count_nonzero(far) >= _FEWEST_APART else None
+    if np.count_nonzero(far) < _FEWEST_APART:
+        return None
+    keys = [(trial.trial, trial.attempt) for trial in trials]
+    groups = (tuple(key for key, is_far in zip(keys, far, strict=True) if is_far == side) for side in (True, False))
+    return LaunchModes(means[far], means[~far], *groups)
 
 
 def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> str:
@@ -93,7 +109,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
     mine = _records(one, known)
     if not one.multimodal:
         assert kept is not None
-        why = _followed(one, mine) or "each launch stays in one mode; no counter shows why"
+        why = _followed(one, mine) or f"each launch stays in one mode; {_other_lines(kept, known)}"
         return f"{where}: {kept.told(cell.shown)}; {why}"
     lags = [trial.summary.lag1_autocorrelation or 0.0 for trial in one.trials]
     if float(np.median(lags)) > _LOCKSTEP:
@@ -107,6 +123,43 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
         f"{where}: launches alternate between {ends} {cell.shown.unit} (lag-1 {np.median(lags):.2f}), in step with a "
         f"timer; {why}"
     )
+
+
+def _other_lines(kept: LaunchModes, known: _Known) -> str:
+    """Return on which lines only the launches apart interrupted, and only the others, where that divides them."""
+    of_apart, of_others = (_lines([known[key] for key in keys]) for keys in (kept.trials_apart, kept.other_trials))
+    only_apart, only_others = _used_only(of_apart, of_others), _used_only(of_others, of_apart)
+    if not only_apart or not only_others:
+        return "no counter shows why"
+    return (
+        f"their packets interrupt through {only_apart}, those of the others through {only_others}: another queue, and "
+        "so another processor; try nic.rss-equal = 1"
+    )
+
+
+_Lines: TypeAlias = "list[Counter[str]]"
+
+
+def _lines(records: Sequence[TrialRecord]) -> _Lines:
+    """Return the interrupts of each launch by the name of their line, whose number may change with the boot."""
+    found = []
+    for record in records:
+        lines: Counter[str] = Counter()
+        for key, count in record.outcome.counters.items():
+            if _LINE.fullmatch(key):
+                lines[key.split(".", 2)[2]] += count
+        found.append(lines)
+    return found
+
+
+def _used_only(by: _Lines, not_by: _Lines) -> str:
+    """Return a line by which each of some launches was interrupted most, or half as often, and the others hardly."""
+    least = {line: min(one[line] for one in by) for line in by[0]}
+    half = max(max(one.values(), default=0) for one in by) / 2
+    only = [
+        line for line, count in least.items() if count >= max(1, half, _MANY_TIMES * max(one[line] for one in not_by))
+    ]
+    return max(only, key=lambda line: (least[line], line), default="")
 
 
 def _records(one: PathCell, known: _Known) -> list[TrialRecord]:

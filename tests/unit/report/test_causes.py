@@ -193,6 +193,40 @@ def test_modes_that_correlate_with_a_counter_get_its_cause(
     assert [one.rpartition(": ")[2] for one in found] == ([message] if message else [])
 
 
+@pytest.mark.parametrize(
+    ("of_one_other", "why"),
+    [
+        (
+            {},
+            "their packets interrupt through eth0-rx-1, those of the others through eth0-rx-0: another queue, and so "
+            "another processor; try nic.rss-equal = 1",
+        ),
+        ({"irq__28__eth0-rx-1": 300}, "no counter shows why"),
+        ({"irq__27__eth0-rx-0": 0}, "no counter shows why"),
+    ],
+)
+def test_launches_whose_packets_took_another_queue_are_told_apart_by_it(
+    recorded: RunDir, shown: View, of_one_other: dict[str, int], why: str
+) -> None:
+    """As soft-RoCE in the lab, whose card hashes the same flow to another queue in one boot of three."""
+    cell = default(shown)
+    own = next(one for one in cell.paths if one.path == "native")
+    record = next(r for r in recorded.trials() if r.order.trial == own.trials[0].trial)
+    idle = {name: 0 for name in record.outcome.counters if name.startswith("irq.")}
+    trials, records = [], []
+    for launch in range(8):
+        one = launch in {3, 5}
+        ns = np.full(400, 30_000 if one else 40_000) + np.arange(400) + launch
+        trials.append(TrialSummary(launch, 1, launch, "", summarize(ns.astype(np.int64))))
+        moved = replace(record, order=replace(record.order, trial=launch), attempt=1)
+        number, queue = (28, 1) if one else (27, 0)  # a boot may number the lines otherwise
+        lines = {f"irq__{number}__eth0-rx-{queue}": 1998, f"irq__{number + 2}__eth0-tx-{queue}": 290}
+        lines |= {"irq__32__eth1-rx-0": 1998} | (of_one_other if launch == 7 else {})
+        records.append(counted(moved, **idle, **lines))
+    (found,) = causes([replace(cell, paths=(replace(own, trials=tuple(trials)),))], records)
+    assert found.endswith(f"means of 15.1 us, the others of 20.1; each launch stays in one mode; {why}")
+
+
 def test_launches_that_stand_apart_by_a_rate_have_no_exponent() -> None:
     """64 messages of 64 KiB in 2.1 or 2.6 ms, and in 3.4 ms."""
     rate = DisplayScale("bandwidth", "MB/s", Better.LARGER, 64 * 65536 * 1e3)
