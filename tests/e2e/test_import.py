@@ -1,5 +1,6 @@
 """Existing output of other programs becomes a run that compares; a run is shown in OMB's columns."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +53,33 @@ def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.Captu
     assert "imported from files" in capsys.readouterr().err
 
 
+def test_files_of_other_cells_do_not_move_a_launch_to_another_block(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One path has the small sizes first, the other alternates: only one of three launches had a partner."""
+    for label, order in (("bare", "abcABC"), ("vm", "aAbBcC")):
+        for number, name in enumerate(order):
+            size = 8 if name.islower() else 64
+            text = f"tcp_lat:\n    latency   =  9{number}{ord(name)} ns\n    msg_size  =  {size} bytes\n"
+            place = tmp_path / label / f"{number}.txt"
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text)
+    files = [str(tmp_path / label / f"{number}.txt") for label in ("bare", "vm") for number in range(6)]
+    assert cli(["import", *files, "--out", str(tmp_path / "run")]) == 0
+    assert cli(["compare", str(tmp_path / "run"), "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out.partition("\n{")[2].join(("{", "")))
+    assert whole["blocks"] == 3
+    compared = [one["comparison"] for cell in whole["cells"] for one in cell["paths"] if one["comparison"]]
+    assert [one["mean"]["blocks"] for one in compared] == [3, 3]
+
+
 def test_a_report_dates_the_import_and_not_the_measurement(tmp_path: Path) -> None:
     files = [omb_file(tmp_path / "bare" / f"{i}.txt", 1.0 + i / 100) for i in range(3)]
     assert cli(["import", *map(str, files), "--out", str(tmp_path / "run")]) == 0
     assert cli(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
     created = RunDir.open(tmp_path / "run").info.created_utc
-    assert f"Study imported, imported {created}" in (tmp_path / "page.html").read_text()
+    dated = f"Study imported, imported {created[:16].replace('T', ' ')} UTC"
+    assert dated in (tmp_path / "page.html").read_text()
 
 
 def test_actions_that_measure_are_refused_for_imported_figures(

@@ -1,7 +1,7 @@
 """Existing output as the trials of a new run, which then compares like any other.
 
-The k-th file of a label and workload is its block k. Nothing was interleaved or drawn at random, so what changed on the
-machines between the files is in the ratios: the run says so wherever it is shown.
+The k-th launch of a label that measured a cell is its block k. Nothing was interleaved or drawn at random, so what
+changed on the machines between the files is in the ratios: the run says so wherever it is shown.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "") 
 
 def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
     adopted: list[AdoptedFile] = []
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str, str, int], int] = {}
     problems = []
     for label, path in files:
         if not _LABEL.fullmatch(label):
@@ -86,8 +86,9 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
             problems.append(f"{path}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
             continue
         for one in found:
-            block = seen.get((label, one.workload), 0)
-            seen[label, one.workload] = block + 1
+            cells = [(label, one.workload, cell.operation, cell.message_bytes) for cell in one.cells]
+            block = max(seen.get(cell, 0) for cell in cells)
+            seen |= dict.fromkeys(cells, block + 1)
             adopted.append(AdoptedFile(str(path), label, block, one))
     if problems:
         count = counted(len(problems), "file")
