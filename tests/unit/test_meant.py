@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,12 @@ from nearmetal import scratch
 from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
+from nearmetal.cli.progress import _Lines
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict.trace_view import read_placement
+from nearmetal.report.fabric_text import rounds_sentence
+from nearmetal.report.terminal import Console
+from nearmetal.report.trace_text import sums_sentence
 from nearmetal.report.words import moment
 from nearmetal.run.adopt import AdoptedFile
 from nearmetal.store.rundir import RunDir, SearchDir
@@ -209,3 +214,14 @@ def test_show_counts_blocks_as_its_list_does_and_prints_no_empty_hint(
     said = capsys.readouterr().out
     assert re.match(r"trial 0 of block 1, attempt 1, 2026-11-21 \d\d:00:00 UTC: failed\nreason: ", said)
     assert "hint: \n" not in said
+
+
+def test_one_of_a_thing_is_not_said_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    announce = _Lines(parse_study(STUDY, "s.toml"), None, Console(stderr=True))
+    announce.block_started(0, 1, ["veth"])
+    announce.block_started(1, 2, ["veth"])
+    assert re.findall(r"\d trials?", capsys.readouterr().err) == ["1 trial", "2 trials"]
+    two = SimpleNamespace(names=("a", "b"), passes=(1, 0))
+    assert rounds_sentence(two) == "1 pair in 1 round"  # type: ignore[arg-type]
+    alone = SimpleNamespace(ranks=("0",), recorded_calls=1, messages=1, message_bytes=8)
+    assert sums_sentence(alone) == "1 rank, 1 call, 1 message of 8 B in all"  # type: ignore[arg-type]

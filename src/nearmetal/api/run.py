@@ -33,6 +33,7 @@ from nearmetal.run.begin import begin
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.spec import Study
+from nearmetal.units import counted
 
 
 def open_run(path: str | PathLike[str]) -> Run:
@@ -73,7 +74,7 @@ class _LineWatcher:
         self._say = say
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        self._say(f"block {number + 1}: {trials} trials on {' '.join(open_paths)}")
+        self._say(f"block {number + 1}: {counted(trials, 'trial')} on {' '.join(open_paths)}")
 
     def trial_ended(self, record: TrialRecord) -> None:
         if not record.valid:

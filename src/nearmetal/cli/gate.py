@@ -30,7 +30,7 @@ from nearmetal.run.guests import measuring, open_host
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import parse_share
+from nearmetal.units import counted, parse_share
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
 
@@ -166,8 +166,8 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
         last = first_block(series) + blocks
         trials = series.study.trials.model_copy(update={"max_blocks": last})
         console.print(
-            f"{len(cells)} of {len(gate.judged)} cells look worse: measuring {blocks} fresh blocks of {len(wanted)} "
-            f"combinations into {root}",
+            f"{len(cells)} of {len(gate.judged)} cells look worse: measuring {counted(blocks, 'fresh block')} of "
+            f"{counted(len(wanted), 'combination')} into {root}",
         )
         check_study(series.study)
         with (

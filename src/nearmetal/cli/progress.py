@@ -17,7 +17,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.spec import Study
-from nearmetal.units import NS_PER_S, format_duration, format_wait
+from nearmetal.units import NS_PER_S, counted, format_duration, format_wait
 
 if TYPE_CHECKING:
     from nearmetal.run.schedule import Watcher
@@ -129,7 +129,7 @@ class _Lines:
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         place = self._remaining.words(number, time.monotonic())
-        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}")
+        self._console.print(f"{place}: {counted(trials, 'trial')} on {' '.join(open_paths)}")
 
     def trial_ended(self, record: TrialRecord) -> None:
         outcome = record.outcome

@@ -78,7 +78,8 @@ def command(
         _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions, blocks=blocks)
     if ending.cut:
         click.echo(
-            f"{ending.blocks} of at most {spec.trials.max_blocks} blocks are done; to measure on:\n"
+            f"{ending.blocks} of at most {spec.trials.max_blocks} blocks {'is' if ending.blocks == 1 else 'are'} done; "
+            "to measure on:\n"
             + command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else [])),
             err=True,
         )

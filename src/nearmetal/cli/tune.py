@@ -125,7 +125,8 @@ def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress
         f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True
     )
     if launches.recalled:
-        progress.print(f"{launches.recalled} launches were kept from before")
+        one = launches.recalled == 1
+        progress.print(f"{launches.recalled} {'launch was' if one else 'launches were'} kept from before")
     else:
         paths = [path for path in spec.path if path.name in {spec.baseline, tuned_path(spec, tune).name}]
         tried = [order for path in paths for order in orders(spec, path, {}, 0)]

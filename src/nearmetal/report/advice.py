@@ -20,6 +20,7 @@ from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import PathSpec, Study
+from nearmetal.units import counted
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
 _STOLEN = 0.01
@@ -212,7 +213,7 @@ def _losses(seen: PathEvidence) -> Iterator[Advice]:
     lost = sum(count_of(one, r"link\..+_dropped|tcp\..+\.RetransSegs") for one in seen.trials)
     if seen.has_nic and lost > len(seen.trials):
         attempt = _with_setting(seen, "rings", '{ "nic.ring-rx" = 4096 }')
-        evidence = f"{lost} drops and retransmits in {len(seen.trials)} trials"
+        evidence = f"{lost} drops and retransmits in {counted(len(seen.trials), 'trial')}"
         yield Advice(seen.path.name, "longer receive rings", evidence, attempt)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import nearmetal
 from nearmetal.results.osu import OsuTable, osu_tables
 from nearmetal.store.rundir import RunDir
+from nearmetal.units import counted
 
 
 def render(run: RunDir) -> str:
@@ -15,7 +16,7 @@ def render(run: RunDir) -> str:
 def _text(run: RunDir, table: OsuTable) -> str:
     lines = [
         f"# nearmetal {nearmetal.__version__}: path {table.path}, workload {table.workload}, setting {table.setting}, "
-        f"{table.trials} trials; {run.info.host_label}",
+        f"{counted(table.trials, 'trial')}; {run.info.host_label}",
         f"# OSU MPI {table.title} Test",
     ]
     if table.pairs:

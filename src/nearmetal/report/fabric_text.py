@@ -61,8 +61,8 @@ def rounds_sentence(of: Survey) -> str:
     """Return how many rounds were measured."""
     pairs = len(of.names) * (len(of.names) - 1) // 2
     first, again = of.passes
-    text = f"{pairs} pairs in {first} rounds"
-    return f"{text}, {again} rounds of re-tests" if again else text
+    text = f"{counted(pairs, 'pair')} in {counted(first, 'round')}"
+    return f"{text}, {counted(again, 'round')} of re-tests" if again else text
 
 
 def _findings(of: Survey) -> list[str]:

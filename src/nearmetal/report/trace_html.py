@@ -18,12 +18,11 @@ _COLOUR = "var(--accent)"
 
 def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
     """Return the page as text; write it as UTF-8."""
-    sent = f"{view.messages} messages of {trace_text.rounded_size(view.message_bytes)} in all"
     head = header(
         "nearmetal trace",
         view.command or view.source,
         *(element("p", words.as_sentence(one), class_="honest") for one in trace_text.warnings(view)),
-        meta=f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {sent}. {view.mpi}.",
+        meta=f"{trace_text.sums_sentence(view)}. {view.mpi}.",
     )
     ranks = fold("The figures as a table", table_region(trace_text.times(view)), class_="prints")
     main = element(

@@ -116,10 +116,15 @@ def times(view: TraceView) -> Table:
     return Table("Time of ranks", head, tuple(rows))
 
 
+def sums_sentence(view: TraceView) -> str:
+    """Return how many ranks, calls and messages a trace has."""
+    ranks, calls = counted(len(view.ranks), "rank"), counted(view.recorded_calls, "call")
+    return f"{ranks}, {calls}, {counted(view.messages, 'message')} of {rounded_size(view.message_bytes)} in all"
+
+
 def _head(view: TraceView) -> str:
     lines = [
-        f"{view.command or 'a program'}: {len(view.ranks)} ranks, {view.recorded_calls} calls, "
-        f"{view.messages} messages of {rounded_size(view.message_bytes)} in all",
+        f"{view.command or 'a program'}: {sums_sentence(view)}",
         f"{view.mpi}, thread level {view.threads}" if view.mpi else "",
         f"On {view.processor}" if view.processor else "",
         *(f"note: {warning}" for warning in warnings(view)),

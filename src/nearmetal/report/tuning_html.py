@@ -15,7 +15,7 @@ from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
 from nearmetal.tune.search import TrialNote
 from nearmetal.tune.space import Point, Space
-from nearmetal.units import by_key
+from nearmetal.units import by_key, counted
 
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
@@ -27,8 +27,8 @@ _LANE = 22.0
 
 def as_html(of: RecalledSearch, frame: PageFrame | None = None) -> str:
     """Return the page as text; write it as UTF-8."""
-    meta = f"Study {of.info.study_name}, {of.info.created_utc}: path {of.path}, method {of.method}, "
-    meta += f"{of.launches} launches so far."
+    meta = f"Study {of.info.study_name}, {words.moment(of.info.created_utc)}: path {of.path}, method {of.method}, "
+    meta += f"{of.launches} {'launch' if of.launches == 1 else 'launches'} so far."
     head = header("nearmetal tune", of.name, meta=meta, labels=[of.info.host_label])
     sections = [_section(of, one, number) for number, one in enumerate(of.classes)]
     if not sections:
@@ -63,7 +63,7 @@ def _answer(space: Space, one: RecalledClass) -> str:
     """Return the answer in a sentence, or how far the search got."""
     if one.found is None:
         leader = named(space, one.steps[-1].leader) if one.steps else "nothing"
-        return f"Not ended: after {len(one.steps)} blocks {leader} leads."
+        return f"Not ended: after {counted(len(one.steps), 'block')} {leader} leads."
     if one.proof is None:
         return f"Not proven yet: the search chose {named(space, one.found.winner)}."
     reason = f"{one.proof.reason[:1].upper()}{one.proof.reason[1:]}"
@@ -99,7 +99,7 @@ def _race(space: Space, one: RecalledClass) -> Markup:
         parts.append(element("text", text, class_="name figures", x=frame.right + 8, y=y + 4))
     more = len(order) - len(shown)
     if more:
-        text = f"and {more} settings that left before or cost more"
+        text = f"and {counted(more, 'setting')} that left before or cost more"
         parts.append(element("text", text, class_="axis", x=frame.left, y=frame.bottom + 54))
     label = f"{len(by_point)} settings over {blocks} blocks"
     return charts.chart(label, *parts, width=1150.0, height=frame.bottom + (64.0 if more else 44.0))

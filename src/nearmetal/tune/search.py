@@ -23,6 +23,7 @@ from nearmetal.stats.summary import Metric
 from nearmetal.tune.method import Method
 from nearmetal.tune.objective import Objective
 from nearmetal.tune.space import Point, Space
+from nearmetal.units import counted
 
 Measure = Callable[[Mapping[str, str], int], Iterable[tuple[str, float]]]
 
@@ -229,7 +230,7 @@ def step_line(space: Space, step: SearchStep) -> str:
     setting = ", ".join(f"{knob}={value}" for knob, value in space.setting(step.leader).items())
     failed = [first_line(note.reason) for note in step.notes if note.cost is None]
     after = f"; failed: {'; '.join(dict.fromkeys(failed))}" if failed else ""
-    return f"block {step.blocks}, {step.trials} trials: {setting or 'the present setting'} leads{after}"
+    return f"block {step.blocks}, {counted(step.trials, 'trial')}: {setting or 'the present setting'} leads{after}"
 
 
 def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confirmation:
