@@ -143,6 +143,27 @@ def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
 
 
+class TwoShortSeries(FourteenRuns):
+    """Eight runs of two cells: enough for one series, and too few for one of two."""
+
+    def runs(self) -> list[RunEntry]:
+        return super().runs()[:8]
+
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
+        one = super().cells(metric)[:8]
+        other = [
+            (run, dataclasses.replace(entry, cell=dataclasses.replace(entry.cell, path="vf"))) for run, entry in one
+        ]
+        return one + other
+
+
+def test_how_many_runs_show_a_change_depends_on_how_many_series_there_are() -> None:
+    said = words.found(build_history(TwoShortSeries(), Metric.MEAN))
+    assert said.endswith("The shortest series has 8 runs: fewer than 10 cannot show a change of one series alone.")
+    alone = words.found(build_history(TwoShortSeries(), Metric.MEAN, path="vf"))
+    assert "cannot show a change" not in alone
+
+
 class RunsWithoutACell(FourteenRuns):
     """The ninth run, the first under a new kernel, lacks the cell."""
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nearmetal.stats.changes import LEAST_SEGMENT, best_split, find_changes
+from nearmetal.stats.changes import LEAST_SEGMENT, best_split, find_changes, least_runs
 from nearmetal.stats.paired import benjamini_hochberg
 
 levels = arrays(np.float64, st.integers(0, 30), elements=st.floats(0.1, 1e9))
@@ -138,3 +138,11 @@ def test_the_p_value_of_tied_levels_is_that_of_all_their_orders(high: int) -> No
     exact = [float(np.mean(np.array(largest) >= one - 1e-9)) for one in largest]
     shown = [found.p_value for order in orders if (found := best_split(order))]
     assert shown == pytest.approx(exact, abs=0.015)
+
+
+@pytest.mark.parametrize("series", [1, 2, 20])
+def test_so_many_runs_show_a_step_of_one_series_alone_and_one_fewer_does_not(series: int) -> None:
+    for runs, found in ((least_runs(series), True), (least_runs(series) - 1, False)):
+        calm = [np.array([1.0, 1.1] * runs)[:runs] for _ in range(series - 1)]
+        step = np.array([1.0 + 0.001 * n + 0.5 * (n >= runs // 2) for n in range(runs)])
+        assert bool(find_changes([*calm, step])[-1]) is found

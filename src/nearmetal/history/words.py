@@ -11,6 +11,7 @@ from nearmetal.history.records import History, Series
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.changes import least_runs
 from nearmetal.units import counted
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def found(history: History) -> str:
     text = f"{len(history.marked)} of {len(history.series)} series changed level in the {history.metric}."
     text += "".join(f" {count} more did in the {metric}: `--metric {metric}`." for metric, count in history.further)
     least = min((len(one.points) for one in history.series), default=0)
-    few = f" The shortest series has {counted(least, 'run')}: fewer than 8 cannot show a change." if least < 8 else ""
+    needed = least_runs(len(history.series), history.alpha)
+    few = f" The shortest series has {counted(least, 'run')}: fewer than {needed} cannot show a change"
+    few = f"{few}{' of one series alone' * (len(history.series) > 1)}." if least < needed else ""
     share = words.percent(history.alpha)
     return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{few}"
 

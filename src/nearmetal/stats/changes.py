@@ -56,6 +56,15 @@ class Change:
     ratio: float
 
 
+def least_runs(series: int, alpha: float = ALPHA) -> int:
+    """Return how many runs can show a change of one series alone among so many: half of them on each side.
+
+    An odd number shows no more than the even one below it, for then two splits are as clear.
+    """
+    enough = alpha / max(1, series)
+    return next(n for n in range(2 * LEAST_SEGMENT, 1000, 2) if 2.0 / math.comb(n, n // 2) <= enough)
+
+
 def best_split(values: FloatArray) -> Split | None:
     """Return the split of shape (n,) values with its permutation p-value; None when n is too small or nothing varies.
 
