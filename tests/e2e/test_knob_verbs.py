@@ -122,7 +122,7 @@ def test_accept_without_a_waiting_apply_is_reported(tmp_path: Path, profile: Pat
 echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
     ran = _in_namespace(tmp_path, script, str(profile))
     stderr = ran.stderr.decode()
-    assert stderr.count("no `apply` of p is waiting on local") == 2
+    assert stderr.count("no `apply` of p is waiting on this machine") == 2
     assert "Traceback" not in stderr
     assert ran.text.count("status 1") == 2
 

@@ -14,7 +14,7 @@ from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
 from nearmetal.cli.progress import _Lines
-from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict.trace_view import read_placement
 from nearmetal.report.fabric_text import rounds_sentence
 from nearmetal.report.terminal import Console
@@ -225,3 +225,27 @@ def test_one_of_a_thing_is_not_said_in_the_plural(capsys: pytest.CaptureFixture[
     assert rounds_sentence(two) == "1 pair in 1 round"  # type: ignore[arg-type]
     alone = SimpleNamespace(ranks=("0",), recorded_calls=1, messages=1, message_bytes=8)
     assert sums_sentence(alone) == "1 rank, 1 call, 1 message of 8 B in all"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [("udev", "put it into /etc/udev"), ("ansible", "put it anywhere; "), ("slurm", "put them into ")],
+)
+def test_export_says_where_its_files_go(tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str, said: str) -> None:
+    (place := tmp_path / "p.json").write_text(Profile("p", "any", ("v0",), {"nic.gro": "on"}).to_json())
+    assert run(["export", str(place), "--to", to, "--out", str(tmp_path / "out")]) == 0
+    assert said in capsys.readouterr().err
+
+
+def test_apply_says_what_it_cannot_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(host: str) -> None:
+        raise UnavailableError(f"{host} is away")
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("nearmetal.cli.apply.open_shell", unreachable)
+    setting = {"nic.gro": "on", "mpi.progress": "polling"}
+    (place := tmp_path / "p.json").write_text(Profile("p", "any", ("v0",), setting).to_json())
+    assert run(["apply", str(place)]) == 3
+    assert f"warning: mpi.progress cannot be set on a machine; `nearmetal export {place}" in capsys.readouterr().err

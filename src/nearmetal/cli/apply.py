@@ -95,10 +95,12 @@ def command(
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
     guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
+    # What is measured on this machine has interfaces of its own.
     if host != places.LOCAL or any(not name.startswith("nic.") for name in knobs):
-        refuse_measured(
-            folder, "this machine" if host == places.LOCAL else host
-        )  # what runs on this machine has interfaces of its own
+        refuse_measured(folder, "this machine" if host == places.LOCAL else host)
+    if of_launches := [name for name in wanted.setting if name.startswith(mpi.PREFIX)]:
+        left = f"warning: {', '.join(of_launches)} cannot be set on a machine; "
+        click.echo(f"{left}`nearmetal export {profile} --to module` writes what belongs to launches", err=True)
     with (
         open_shell(host) as shell,
         places.host_locks(shell, host, folder) as held,

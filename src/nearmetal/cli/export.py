@@ -28,4 +28,5 @@ def command(profile: Path, to: str, out: Path | None) -> None:
         click.echo(str(place))
     for knob, reason in made.left_out.items():
         click.echo(f"warning: {knob} is left out: {reason}", err=True)
-    click.echo(f"add it to {made.where}", err=True)
+    them, into = "it" if len(made.files) == 1 else "them", "" if made.where.startswith("anywhere") else "into "
+    click.echo(f"put {them} {into}{made.where}", err=True)

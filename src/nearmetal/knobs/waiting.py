@@ -70,7 +70,7 @@ class ConfirmationPoint:
     def accept(self, host: str) -> None:
         """Accept, and wait for the outcome; raise TrialError when nobody waits, or when it was too late."""
         nobody = TrialError(
-            f"no `apply` of {self.profile} is waiting on {host}",
+            f"no `apply` of {self.profile} is waiting on {'this machine' if host == 'local' else host}",
             hint="it was already confirmed or rolled back; run `nearmetal apply` to apply it again",
         )
         try:
