@@ -17,6 +17,7 @@ from nearmetal.cli.progress import _Lines
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict.trace_view import read_placement
 from nearmetal.report.fabric_text import rounds_sentence
+from nearmetal.report.progress import last_trials
 from nearmetal.report.terminal import Console
 from nearmetal.report.trace_text import sums_sentence
 from nearmetal.report.words import moment
@@ -249,3 +250,18 @@ def test_apply_says_what_it_cannot_set(
     (place := tmp_path / "p.json").write_text(Profile("p", "any", ("v0",), setting).to_json())
     assert run(["apply", str(place)]) == 3
     assert f"warning: mpi.progress cannot be set on a machine; `nearmetal export {place}" in capsys.readouterr().err
+
+
+def test_the_live_page_says_times_as_people_write_them() -> None:
+    one = SimpleNamespace(
+        trial=1,
+        path="veth",
+        workload="w",
+        setting="s",
+        status="valid",
+        reason="",
+        elapsed_ns=10**9,
+        started_utc="2026-11-26T03:44:32.5+00:00",
+    )
+    table = last_trials(SimpleNamespace(last=[one]))  # type: ignore[arg-type]
+    assert table.rows[0][-1] == "2026-11-26 03:44:32"

@@ -91,7 +91,7 @@ def last_trials(so_far: RunProgress) -> Table:
             one.setting,
             "failed: " + one.reason.partition("\n")[0] if one.status == "failed" else one.status,
             format_duration(one.elapsed_ns),
-            one.started_utc[:19],
+            one.started_utc[:19].replace("T", " "),
         )
         for one in so_far.last
     ]
