@@ -18,6 +18,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.published import shape
 from nearmetal.results.published_tables import Published, load, published_named
 from nearmetal.results.records import View
+from nearmetal.store.disk import is_being_written
 from nearmetal.store.rundir import RunDir
 
 
@@ -70,6 +71,7 @@ def command(
     if table is not None:
         _beside(view, table, named, form)
         return
+    _say_unfinished(run, view)
     if form == "table":
         console = Console()
         if everything:
@@ -79,6 +81,14 @@ def command(
         click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
     click.echo(_RENDER[form](view).rstrip("\n"))
+
+
+def _say_unfinished(run: Path, view: View) -> None:
+    """Say of a run that is measured at this moment, or was interrupted, that its figures are not its last."""
+    if is_being_written(run):
+        click.echo(f"{run} is being measured: its figures will change", err=True)
+    elif view.host_kind != "import" and view.blocks < view.planned_blocks[0]:
+        click.echo(f"{run} is not finished; to measure the rest: {command_line('run', '--resume', run)}", err=True)
 
 
 _LINES = 40
