@@ -100,6 +100,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store.archive": ("tests/e2e/test_archive.py", "tests/unit/test_reading.py"),
     "store.bundle": ("tests/unit/test_reading.py", "tests/golden/test_waterfall.py"),
     "store.disk": ("tests/unit/test_private_files.py", "tests/fault/test_tune_resume.py", *_RUN),
+    "store.misnamed": ("tests/unit/test_meant.py",),
     "store.query": ("tests/unit/test_api.py", "tests/e2e/test_gate.py"),
     "store.verify": ("tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
     "knobs.journal": (
