@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,32 @@ def test_settings_without_a_snapshot_are_not_changed(tmp_path: Path) -> None:
         plan(machine, {"nic.adaptive-tx": "off"}, [ETH1])
     with pytest.raises(KnobError, match="holds it fixed"):
         plan(machine, {"nic.lro": "on"}, [ETH1])
+
+
+@pytest.mark.parametrize(
+    ("entries", "value", "why"),
+    [
+        ([0, 1, 2, 0, 1, 2, 0, 1], "3", ""),
+        ([0, 0, 0, 0, 0, 0, 0, 0], "1", ""),
+        ([0, 0, 0, 0, 1, 1, 1, 1], None, "its table is in an order of its own, which ethtool could not restore"),
+        ([], None, ""),
+    ],
+)
+def test_a_table_of_flows_is_read_where_it_could_be_restored(
+    tmp_path: Path, entries: list[int], value: str | None, why: str
+) -> None:
+    """Of igb's own table, in blocks, the driver was said not to list it."""
+    lines = [f"{at:5}: " + " ".join(f"{entry:5}" for entry in entries[at : at + 4]) for at in range(0, len(entries), 4)]
+    tool = tmp_path / "ethtool"
+    tool.write_text(
+        "#!/bin/sh\ncat << 'END'\nRX flow hash indirection table for eth1:\n" + "\n".join(lines) + "\nEND\n"
+    )
+    tool.chmod(0o755)
+    (access,) = find("nic.rss-equal").locate(_machine(tmp_path), Target("", "eth1"))
+    where = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    printed = subprocess.run(access.show, check=True, env=where, capture_output=True, text=True)
+    assert access.pick.find(printed.stdout) == value
+    assert access.pick.why_not(printed.stdout) == why
 
 
 def test_limits_of_the_machine_are_respected(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ class Pick:
                 if "[fixed]" in line:
                     return "the driver holds it fixed"
                 if NOT_LISTED in line:
-                    return "the driver does not list this parameter"
+                    _, _, reason = line.partition(f"{NOT_LISTED}, ")
+                    return reason or "the driver does not list this parameter"
         return ""
 
     def _from_start(self, text: str) -> Iterable[str]:

@@ -107,11 +107,14 @@ def _link(printed: str, setter: str, *, limited: bool = False) -> Locate:
 
 
 # The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
-# but a table of any other kind could not be put back as it was. The device is a positional parameter.
+# but a table of any other kind, as igb's own in blocks, could not be put back as it was. The device is a positional
+# parameter.
 _RSS_SCRIPT = r"""ethtool -x "$1" | awk '
 /^[ \t]*[0-9]+:/ { for (i = 2; i <= NF; i++) { entry[n++] = $i; if ($i + 0 > last) last = $i + 0 } }
 END {
-    for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) { print "queues: n/a, the table was written by hand"; exit }
+    for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) {
+        print "queues: n/a, its table is in an order of its own, which ethtool could not restore"; exit
+    }
     if (n) print "queues: " last + 1
 }'
 """
