@@ -133,7 +133,7 @@ def _other_lines(kept: LaunchModes, known: _Known) -> str:
         return "no counter shows why"
     return (
         f"their packets interrupt through {only_apart}, those of the others through {only_others}: another queue, and "
-        "so another processor; try nic.rss-equal = 1"
+        "so another processor; try nic.channels-combined = 1"
     )
 
 
