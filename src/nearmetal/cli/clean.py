@@ -35,9 +35,9 @@ def command(*, remove: bool, everything: bool) -> int:
     removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN] if everything else [])}
     unused = [one for one in found if one.owner is Owner.NOBODY]
     others = [one for one in found if one.owner is not Owner.NOBODY]
-    done = [_deal_with(one, remove=remove and one.owner in removable) for one in others]
+    done = [_list_or_remove(one, remove=remove and one.owner in removable) for one in others]
     if unused:
-        done.append(_deal_with_unused(unused, remove=everything))
+        done.append(_list_or_remove_unused(unused, remove=everything))
     left = sum(one.owner is Owner.GONE for one in found)
     if not found:
         click.echo(f"no files of nearmetal in {tempfile.gettempdir()}")
@@ -46,8 +46,8 @@ def command(*, remove: bool, everything: bool) -> int:
     return ExitCode.OK if all(done) else ExitCode.FAILED
 
 
-def _deal_with_unused(segments: Sequence[Folder], *, remove: bool) -> bool:
-    """Print in one line what MPI programs left in shared memory, and remove it if asked to; return as `_deal_with`."""
+def _list_or_remove_unused(segments: Sequence[Folder], *, remove: bool) -> bool:
+    """Print in one line what MPI programs left in shared memory, and remove it if asked to; see `_list_or_remove`."""
     size, names = sum(one.size_bytes() for one in segments) / 1e6, [str(one.path) for one in segments]
     more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
     for one in segments if remove else ():
@@ -61,7 +61,7 @@ def _deal_with_unused(segments: Sequence[Folder], *, remove: bool) -> bool:
     return not left
 
 
-def _deal_with(one: Folder, *, remove: bool) -> bool:
+def _list_or_remove(one: Folder, *, remove: bool) -> bool:
     """Print what something is, and remove it if asked to; return False if it could not be removed."""
     size, mounted = f"{one.size_bytes() / 1e6:.1f} MB", one.mounts()
     done = ""

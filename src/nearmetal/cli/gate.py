@@ -132,7 +132,7 @@ def command(
     gate = judge(pair)
     looks_worse = suspects(gate)
     if looks_worse and remeasure:
-        gate = _again(pair, gate, looks_worse, blocks=blocks, out=out)
+        gate = _remeasured(pair, gate, looks_worse, blocks=blocks, out=out)
     if junit:
         SharedDisk().put_bytes(junit, as_junit.render(gate).encode())
     if openmetrics:
@@ -155,7 +155,7 @@ def _show(gate: Gate, form: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
+def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
     """Measure what looks worse again, and let the fresh blocks decide; say so where that cannot be done."""
     console = Console(stderr=True)
     series = pair.run

@@ -302,8 +302,8 @@ def _evidence(best: PlacedJson) -> list[str]:
     name = f"{best.method} on {best.name}, by nearmetal place"
     if best.method == "in-order":
         return [f"{name}: what launchers do by default, and no other placement was faster in replays"]
-    told = [f"{name}: gain {gained(best.gain)} on the launcher's default in replays (middle, 95 %)"]
-    return told if _is_shown(best) else [*told, f"That is not shown to be faster. {_REMEDY}."]
+    lines = [f"{name}: gain {gained(best.gain)} on the launcher's default in replays (middle, 95 %)"]
+    return lines if _is_shown(best) else [*lines, f"That is not shown to be faster. {_REMEDY}."]
 
 
 def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:

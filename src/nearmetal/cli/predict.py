@@ -121,11 +121,13 @@ def command(
         refuse_unordered(replay.machines, paths_of(given["paths"]))
     schedule = replay.schedules[0]
     placing = partial(replay.changes.placement, schedule.ranks, per_node)
-    told = {label(named): _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity}
+    sensitivities = {
+        label(named): _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity
+    }
     rows, bare = _answer(replay, placing, _jobs_of(validations), baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
-    records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
+    records = [predicted_json(row, bare, sensitivities.get(label(row.named)), asked) for row in rows]
     decided = "" if asked is None else decision(rows, bare, asked, paths_of(given["paths"]), given["settings"])
     if kept is not None:
         save(
@@ -139,13 +141,13 @@ def command(
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
         )
-    _show(rows, records, told, title=_title(replay, per_node), decided=decided, form=form)
+    _show(rows, records, sensitivities, title=_title(replay, per_node), decided=decided, form=form)
 
 
 def _show(
     rows: list[AnswerRow],
     records: list[PredictedJson],
-    told: Mapping[str, Mapping[str, float]],
+    sensitivities: Mapping[str, Mapping[str, float]],
     *,
     title: str,
     decided: str,
@@ -158,7 +160,7 @@ def _show(
     as_table.draw(console, [figures(title, records, whole=False)])
     for line in (*picture(rows), *remarks(rows)):
         console.print(line)
-    for where, elasticities in told.items():
+    for where, elasticities in sensitivities.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if decided:

@@ -151,7 +151,7 @@ def _set_aside(path: Path, error: NearmetalError) -> bool:
 def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     """Replay one journal and report what it did; return whether every value was read back as it was."""
     try:
-        undone = roll_back(shell, path, machine, force=force, tell=lambda done: _tell(path, done))
+        undone = roll_back(shell, path, machine, force=force, tell=lambda done: _print_result(path, done))
     except NearmetalError as error:
         click.echo(error.render(), err=True)
         if isinstance(error, QuarantinedError):
@@ -168,18 +168,18 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     return not undone.unproven
 
 
-def _tell(path: Path, undone: RollbackResult) -> None:
-    told = (
+def _print_result(path: Path, undone: RollbackResult) -> None:
+    results = (
         ("put back", undone.put_back),
         ("past", undone.past),
         ("left", undone.foreign),
         ("gone", undone.gone),
         ("not here", undone.elsewhere),
     )
-    for verb, names in told:
+    for verb, names in results:
         for name in names:
             click.echo(f"{verb}: {name}")
-    if not any(names for _, names in told):
+    if not any(names for _, names in results):
         click.echo(f"{path.name}: nothing was left changed", err=True)
 
 

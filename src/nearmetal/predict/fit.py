@@ -122,7 +122,7 @@ def fit_path(
             busier=_gap_at(told, float(sizes[first])) if told else None,
             total=_gap_at(tau_both, float(sizes[first])) if told and tau_both else None,
         )
-        below, above = (_neighbour(sizes, end, eager_up_to_bytes) for end in (first, stop))
+        below, above = (_sizes_beside(sizes, end, eager_up_to_bytes) for end in (first, stop))
         samples = {int(size): merged[int(size)] for size in sizes[first:stop]}
         segments += _with_residuals(line, samples, measured, below and below[0], above and above[1])
     error = np.abs(predicted / times - 1)
@@ -266,7 +266,7 @@ def _end_of_segment(sizes: Floats, stop: int, eager_up_to_bytes: int) -> int:
     return eager_up_to_bytes if sizes[stop - 1] <= eager_up_to_bytes < sizes[stop] else int(sizes[stop - 1])
 
 
-def _neighbour(sizes: Floats, cut: int, eager_up_to_bytes: int) -> tuple[int, int] | None:
+def _sizes_beside(sizes: Floats, cut: int, eager_up_to_bytes: int) -> tuple[int, int] | None:
     """Return the sizes on both sides of a cut; None at the ends and where another protocol begins."""
     if not 0 < cut < sizes.size or sizes[cut - 1] <= eager_up_to_bytes < sizes[cut]:
         return None

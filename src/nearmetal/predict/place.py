@@ -157,7 +157,7 @@ def _grow(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
     return host_of
 
 
-def _pulls(graph: sparse.csr_array, rank: int, host_of: Hosts, hosts: int) -> NDArray[np.float64]:
+def _weights_to_hosts(graph: sparse.csr_array, rank: int, host_of: Hosts, hosts: int) -> NDArray[np.float64]:
     """Weight between a rank and each host."""
     row = slice(graph.indptr[rank], graph.indptr[rank + 1])
     return np.bincount(host_of[graph.indices[row]], weights=graph.data[row], minlength=hosts).astype(np.float64)
@@ -172,7 +172,7 @@ def _exact(graph: sparse.csr_array, host_of: Hosts, sizes: NDArray[np.int64]) ->
         room = np.flatnonzero(counts < sizes)
         best = (-math.inf, -1, -1)
         for rank in np.flatnonzero(host_of == host):
-            pulls = _pulls(graph, int(rank), host_of, len(sizes))
+            pulls = _weights_to_hosts(graph, int(rank), host_of, len(sizes))
             to = int(room[np.argmax(pulls[room])])
             best = max(best, (float(pulls[to] - pulls[host]), -int(rank), to))
         _, negative, to = best
@@ -197,13 +197,13 @@ def _swap_pass(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator
 
 def _best_swap(graph: sparse.csr_array, host_of: Hosts, rank: int, hosts: int) -> bool:
     here = int(host_of[rank])
-    pulls = _pulls(graph, rank, host_of, hosts)
+    pulls = _weights_to_hosts(graph, rank, host_of, hosts)
     there = int(np.argmax(pulls))
     if there == here:
         return False
     best, partner = 0.0, -1
     for other in np.flatnonzero(host_of == there):
-        others = _pulls(graph, int(other), host_of, hosts)
+        others = _weights_to_hosts(graph, int(other), host_of, hosts)
         tie = float(graph[rank, int(other)])
         gain = float(pulls[there] - pulls[here] + others[here] - others[there]) - 2 * tie
         if gain > best + 1e-9:

@@ -39,7 +39,7 @@ def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -
     target = np.quantile(round_trip_ns, squared) - centre
     floor = (float(round_trip_ns.min()) - centre) / 2
     one_way = np.maximum(target, floor)
-    points = _plane(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
+    points = _points_of_square(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
     known = squared < 1 - _SPARSE / points.shape[1]  # beyond, the points of the sum are too few: the start is kept
     for _ in range(_ITERATIONS):
         first, second = np.interp(points, probabilities, one_way)
@@ -50,7 +50,7 @@ def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -
 
 
 @cache
-def _plane(points: int) -> Floats:
+def _points_of_square(points: int) -> Floats:
     """Return quasi-random points of the unit square (R2 sequence, Roberts 2018), shape (2, points)."""
     return np.outer((0.7548776662466927, 0.5698402909980532), np.arange(1, points + 1)) % 1
 

@@ -76,7 +76,7 @@ def _on_more(few: Sequence[Schedule], many: Schedule, ranks: int) -> Schedule:
     for one in few:
         before = _relative(one, ranks, any_size=True)
         pairs = ((before[0 if rank == 0 else -1 if rank == last else 1], after[rank]) for rank in range(last + 1))
-        grown = [_grown(rank, pair, (one.ranks, many.ranks, ranks)) for rank, pair in enumerate(pairs)]
+        grown = [_extrapolated(rank, pair, (one.ranks, many.ranks, ranks)) for rank, pair in enumerate(pairs)]
         found.append(_chained(many, grown, ranks, one.ranks))
         if found[-1] != found[0]:
             _refuse(f"of {one.ranks} ranks", "another one has messages of other sizes")
@@ -105,7 +105,7 @@ def _chained(schedule: Schedule, scaled: list[Program], ranks: int, fewest: int)
     return replace(schedule, ranks=ranks, programs=programs, traced_ranks=traced)
 
 
-def _grown(rank: int, pair: tuple[Program, Program], counts: tuple[int, int, int]) -> Program:
+def _extrapolated(rank: int, pair: tuple[Program, Program], counts: tuple[int, int, int]) -> Program:
     """Return the program of many ranks with the sizes that it would have on more."""
     before, after = pair
     few, many, ranks = counts

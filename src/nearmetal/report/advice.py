@@ -194,10 +194,10 @@ def _pinning(seen: PathEvidence) -> Iterator[Advice]:
     stolen = seen.share(r"cpu\.steal")
     free = [k for k, v in seen.facts(".vcpus_pinned").items() if v == 0]
     if stolen > _STOLEN or free:
-        told = [f"{100 * stolen:.1f} % of processor time was stolen"] if stolen > _STOLEN else []
-        told += [f"no vCPU is pinned ({', '.join(free)})"] if free else []
+        signs = [f"{100 * stolen:.1f} % of processor time was stolen"] if stolen > _STOLEN else []
+        signs += [f"no vCPU is pinned ({', '.join(free)})"] if free else []
         attempt = "nearmetal guests --libvirt URI names every vCPU without a pin, with its `virsh vcpupin`"
-        yield Advice(seen.path.name, "vCPUs pinned to cores of their own", "; ".join(told), attempt)
+        yield Advice(seen.path.name, "vCPUs pinned to cores of their own", "; ".join(signs), attempt)
 
 
 def _pages(seen: PathEvidence) -> Iterator[Advice]:

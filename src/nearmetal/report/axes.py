@@ -125,7 +125,7 @@ class PlotArea:
 def x_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
     """Return grid lines, tick labels and the title of the horizontal axis."""
     parts = []
-    for value, label in _uncrowded(scale, 44.0):
+    for value, label in _spaced_ticks(scale, 44.0):
         at = scale(value)
         parts.append(element("line", class_="grid", x1=at, x2=at, y1=frame.top, y2=frame.bottom))
         parts.append(element("text", label, class_="tick", x=at, y=frame.bottom + 16, text_anchor="middle"))
@@ -137,7 +137,7 @@ def x_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
 def y_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
     """Return grid lines, tick labels and the title, which stands level above the axis, of the vertical axis."""
     parts = []
-    for value, label in _uncrowded(scale, 15.0):
+    for value, label in _spaced_ticks(scale, 15.0):
         at = scale(value)
         parts.append(element("line", class_="grid", x1=frame.left, x2=frame.right, y1=at, y2=at))
         parts.append(element("text", label, class_="tick", x=frame.left - 7, y=at + 4, text_anchor="end"))
@@ -145,7 +145,7 @@ def y_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
     return together(*parts)
 
 
-def _uncrowded(scale: Scale, apart: float) -> list[tuple[float, str]]:
+def _spaced_ticks(scale: Scale, apart: float) -> list[tuple[float, str]]:
     """Return the ticks whose labels keep a distance in pixels; the ticks nearest the start win."""
     kept: list[tuple[float, str]] = []
     for value, label in scale.ticks:

@@ -82,7 +82,7 @@ def data(of: ChartKind) -> list[DataPoint]:
         datum
         for cell in of.cells
         for entry in of.view.shown_paths
-        if (one := cell.of(entry.label)) and (datum := _datum(of, cell, one))
+        if (one := cell.of(entry.label)) and (datum := _data_point(of, cell, one))
     ]
     if not found:
         lone = of.kind == "cost" and len(of.view.shown_paths) == 1
@@ -101,7 +101,7 @@ def _why_nothing(of: ChartKind) -> str:
     return "; ".join(dict.fromkeys(reasons)) or f"no path but {of.view.baseline} has a valid trial"
 
 
-def _datum(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:
+def _data_point(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:
     where = (of.group.workload, of.group.operation, of.group.setting, cell.message_bytes, one.path)
     if of.kind != COST:
         metric, shown = Metric(of.kind), cell.shown

@@ -110,7 +110,7 @@ def picture(
     gap = min(26.0, 0.85 * step / max(1, len(paths)))
     title_below = "message size" if len(set(settings)) == 1 else ""
     parts = [
-        _ground(frame, y, view.criteria.margin, view.baseline),
+        _background(frame, y, view.criteria.margin, view.baseline),
         _slanted(names, xs, frame) if several else x_axis(frame, placed(zip(xs, names, strict=True)), title_below),
         *(_beside(settings, xs, frame) if len(set(settings)) > 1 else []),
     ]
@@ -132,7 +132,7 @@ def picture(
     return chart(label, *parts, labels_at_right(list(last.values()), frame), zones=zones, width=width)
 
 
-def _ground(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
+def _background(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
     """Return what marks of cost stand on: the margin as a band, the axis, and the line of equality."""
     edge = 1.0 + margin
     band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
@@ -254,7 +254,7 @@ def between_runs(gate: Gate, base: str) -> Markup:
             element("figcaption", words.measured(*group)),
             chart(
                 f"{words.measured(*group)}: cost against {base} with 95 % intervals",
-                _ground(frame, y, gate.margin, base),
+                _background(frame, y, gate.margin, base),
                 *_paths_by_size(cells, entries, frame, y),
                 width=width,
             ),

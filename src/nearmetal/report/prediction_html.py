@@ -124,7 +124,7 @@ def placed(of: PlacementFile, frame: PageFrame | None = None) -> str:
             section("All placements, fastest first", table_region(placements(of.candidates))),
             element(
                 "section",
-                *_even(of.break_even),
+                *_break_even_chart(of.break_even),
                 element("h2", "Where ranks go"),
                 table_region(_hosts(of)),
                 element("h3", f"For {of.launcher}"),
@@ -177,7 +177,7 @@ def _hosts(of: PlacementFile) -> Table:
 _EVEN = PlotArea(64.0, 34.0, 440.0, 288.0)
 
 
-def _even(of: BreakEvenJson | None) -> list[Markup]:
+def _break_even_chart(of: BreakEvenJson | None) -> list[Markup]:
     """Return both paths over the share of messages between nodes, as a chart."""
     if of is None or not of.shares:
         return []

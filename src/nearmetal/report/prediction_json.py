@@ -231,9 +231,9 @@ def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
 
 
 def predicted(
-    row: AnswerRow, bare: NamedMachine, told: Mapping[str, float] | None, loss: float | None
+    row: AnswerRow, bare: NamedMachine, sensitivity: Mapping[str, float] | None, loss: float | None
 ) -> PredictedJson:
-    """Return one line of an answer; `told` is what its time depends on, where that was asked for."""
+    """Return one line of an answer; `sensitivity` is what its time depends on, where that was asked for."""
     found, errors = row.found, row.errors
     quantiles = (found.quantile(probability) for probability in PROBABILITIES)
     return made(
@@ -249,7 +249,7 @@ def predicted(
         compute_ns=float(found.compute_ns),
         parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},
         doubts=tuple(made(DoubtJson, one) for one in row.doubts),
-        sensitivity=None if told is None else dict(told),
+        sensitivity=None if sensitivity is None else dict(sensitivity),
     )
 
 

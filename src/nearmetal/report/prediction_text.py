@@ -111,9 +111,9 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
     longest = max(1.0, *(row.median_ns for row in rows))
     _, *names = short_names([row.named.key for row in rows])
     width = min(27, max(map(len, names)))
-    told = "# computing, + sending and receiving, . waiting"
-    told += ", ~ moderation" if any(row.parts_ns["moderation"] for row in rows) else ""
-    lines = [f"Where time goes: {told}"]
+    legend = "# computing, + sending and receiving, . waiting"
+    legend += ", ~ moderation" if any(row.parts_ns["moderation"] for row in rows) else ""
+    lines = [f"Where time goes: {legend}"]
     for name, row in zip(names, rows, strict=True):
         bar, reached = "", 0.0
         for part, ns in row.parts_ns.items():

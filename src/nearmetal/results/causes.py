@@ -180,7 +180,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
     ]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
         shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, the value of {_USECS}")
-    of = f" at {_told(mine)}" if usecs is not None else ""
+    of = f" at {_requested(mine)}" if usecs is not None else ""
     return [f"{interrupts:.1f} device interrupts per iteration{of}", *shown] if shown else []
 
 
@@ -204,7 +204,7 @@ def _without(
         if paced and other.group.setting == cell.group.setting:
             yield f"random pauses ({other.group.workload})", records
         elif value not in {None, _usecs(mine)} and _paced(records) == _paced(mine):
-            yield _told(records, other.group.setting), records
+            yield _requested(records, other.group.setting), records
 
 
 def _paced(records: Sequence[TrialRecord]) -> bool:
@@ -221,7 +221,7 @@ def _usecs(records: Sequence[TrialRecord]) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-def _told(records: Sequence[TrialRecord], *notes: str) -> str:
+def _requested(records: Sequence[TrialRecord], *notes: str) -> str:
     """Return the knob as the setting requests it, with notes; the driver's value is one where it differs."""
     read = _usecs(records)
     asked = records[0].order.knobs.get(_USECS, read)

@@ -166,7 +166,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         FactRow(
             name,
             unit + (f" of {workload}" if len(workloads) > 1 else ""),
-            tuple(_median_told(mine, workload, key) for mine in by_path.values()),
+            tuple(_median_counter(mine, workload, key) for mine in by_path.values()),
         )
         for workload in sorted(workloads)
         for name, unit, key in _OF_A_TOOL
@@ -186,11 +186,11 @@ def _median_of(
     return median(figures) if figures else None
 
 
-def _median_told(records: Sequence[TrialRecord], workload: str, key: str) -> float | None:
+def _median_counter(records: Sequence[TrialRecord], workload: str, key: str) -> float | None:
     """Return the median over the trials of a workload that have a counter, None where none has."""
     mine = (record for record in records if record.order.workload.label == workload)
-    told = [counters[key] for record in mine if key in (counters := record.outcome.counters)]
-    return median(told) if told else None
+    values = [counters[key] for record in mine if key in (counters := record.outcome.counters)]
+    return median(values) if values else None
 
 
 _OF_THE_SAME = (".total", ".communication")

@@ -93,7 +93,7 @@ def conclude(
     """
     mean = findings[Metric.MEAN]
     if mean in {Finding.SLOWER, Finding.FASTER}:
-        return Conclusion(Verdict(mean), _also(mean, findings), settled=True)
+        return Conclusion(Verdict(mean), _reason_beyond(mean, findings), settled=True)
     if mean is Finding.WITHIN:
         found = _of_median(findings, refused, enough=launches >= criteria.least_launches)
         return _of_launches(found, launches, slow, criteria) if found.verdict is Verdict.NEAR_METAL else found
@@ -149,6 +149,6 @@ def _of_launches(found: Conclusion, launches: int, slow: int, criteria: Criteria
     return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
 
 
-def _also(mean: Finding, findings: Mapping[Metric, Finding]) -> str:
+def _reason_beyond(mean: Finding, findings: Mapping[Metric, Finding]) -> str:
     others = [f"{metric} {found}" for metric, found in findings.items() if found not in {mean, Finding.UNDECIDED}]
     return "; ".join([f"the mean is beyond the margin ({mean})", *others])

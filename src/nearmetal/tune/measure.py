@@ -155,7 +155,7 @@ class StudyTrials:
             if launched.outcome.timed_out:  # a busy machine, more often than the setting
                 launched = self._launches.launch(order, self._check_present)
             outcome = launched.outcome
-            self._learn(outcome)
+            self._keep_facts(outcome)
             if outcome.status is not TrialStatus.VALID:
                 raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
             label = launched.order.workload.label
@@ -167,7 +167,7 @@ class StudyTrials:
                         yield f"{name}/{metric}", figure_ns
                     elif metric is HEADLINE:
                         raise TrialError(f"{name}: {refused}")
-            yield from _expense(order, outcome)
+            yield from _costs_of_launch(order, outcome)
 
     def _check_present(self, outcome: Outcome) -> None:
         """Raise ChangedSettingError where a launch of the present setting found another one."""
@@ -180,7 +180,7 @@ class StudyTrials:
                     hint="put it back and resume the search, or start a new one",
                 )
 
-    def _learn(self, outcome: Outcome) -> None:
+    def _keep_facts(self, outcome: Outcome) -> None:
         """Keep what trials told about the machine, about values as they were found, and about read-backs."""
         was = _facts_of(outcome, KNOB_WAS)
         for knob, old in was.items():
@@ -212,7 +212,7 @@ def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int)
     return [order for order in plan.block(alone, block) if not order.path.label.endswith(AGAIN)]
 
 
-def _expense(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:
+def _costs_of_launch(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:
     """Yield what a launch cost its machines, for hosts that count.
 
     Interrupts are those of devices and the network's receive softirqs, which stand for them where a device is virtual.
