@@ -220,10 +220,8 @@ def _line(path: Path, size: int, changed_ns: int, inode: int) -> str:
 
 def _check_file(path: Path, *, text: bool = True) -> tuple[int, int, int]:
     """Return size, time and inode of a plain file."""
-    try:
+    with os_errors_as(ForeignFileError, f"{path} cannot be read"):
         found = path.lstat()
-    except OSError as error:
-        raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ForeignFileError(f"{path} is not a plain file")
     if text and found.st_size > _MAX_TEXT_BYTES:
