@@ -39,6 +39,7 @@ NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
         ("vms_per_host = 1000000000000", "vms_per_host: .*it is 1000000000000"),
         ("cores = 1000000000000", "cores: .*it is 1000000000000"),
         ("compute_scale = 0", "compute_scale: .* greater than 0 .it is 0"),
+        ("compute_scale = 1e6", "compute_scale: .* less than or equal to 1000 .it is 1000000"),
         ("compute_scale = inf", "compute_scale: .* finite number .it is inf"),
     ],
 )

@@ -49,7 +49,7 @@ class Changes:
 
     vms_per_host: _Count = None
     cores: _Count = None
-    compute_scale: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 1.0
+    compute_scale: Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)] = 1.0
     topology: str = ""
     hop: str = ""
     interrupts: str = ""
