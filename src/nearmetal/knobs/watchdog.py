@@ -16,7 +16,6 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.knobs.access import run_c
-from nearmetal.process import Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ class Watchdog:
 
     def alive(self) -> bool:
         """Return whether it still watches."""
-        return self._run(_ALIVE_SCRIPT).ok
+        return run_c(self.shell, ("sh", "-c", _ALIVE_SCRIPT, "alive", *self._arguments), self.node).ok
 
     def report(self) -> str:
         """Return what it did, or an empty text when it did nothing so far."""
@@ -183,7 +182,7 @@ class Watchdog:
 
         Raise TrialError when it is not done with that after 15 s.
         """
-        ended = self._run(_END_SCRIPT)
+        ended = run_c(self.shell, ("sh", "-c", _END_SCRIPT, "end", *self._arguments), self.node)
         if not ended.ok:
             raise TrialError(
                 f"the watchdog, process {self.process}, is still putting values back: {ended.complaint()}",
@@ -191,8 +190,9 @@ class Watchdog:
             )
         return self.report()
 
-    def _run(self, script: str) -> Finished:
-        return run_c(self.shell, ("sh", "-c", script, "watchdog", str(self.process), self.born), self.node)
+    @property
+    def _arguments(self) -> tuple[str, str]:
+        return str(self.process), self.born
 
 
 def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
