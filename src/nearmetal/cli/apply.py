@@ -98,9 +98,7 @@ def command(
     # What is measured on this machine has interfaces of its own.
     if host != places.LOCAL or any(not name.startswith("nic.") for name in knobs):
         refuse_measured(folder, "this machine" if host == places.LOCAL else host)
-    if of_launches := [name for name in wanted.setting if name.startswith(mpi.PREFIX)]:
-        left = f"warning: {', '.join(of_launches)} cannot be set on a machine; "
-        click.echo(f"{left}`nearmetal export {profile} --to module` writes what belongs to launches", err=True)
+    _warn_of_launches(profile, wanted)
     with (
         open_shell(host) as shell,
         places.host_locks(shell, host, folder) as held,
@@ -146,6 +144,12 @@ def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[d
     if not interfaces and any(name.startswith("nic.") for name in knobs):
         raise BadInputError(f"{profile} sets knobs of interfaces but names none", hint="name them with --interface")
     return knobs, [Target("", interface) for interface in interfaces] or [Target("")]
+
+
+def _warn_of_launches(profile: Path, wanted: Profile) -> None:
+    if of_launches := [name for name in wanted.setting if name.startswith(mpi.PREFIX)]:
+        left = f"warning: {', '.join(of_launches)} cannot be set on a machine; "
+        click.echo(f"{left}`nearmetal export {profile} --to module` writes what belongs to launches", err=True)
 
 
 def _check_probe(shell: Shell, probe: str) -> None:

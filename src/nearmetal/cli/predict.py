@@ -103,10 +103,8 @@ def command(
     With --decide, give the paths with --path in order of cost, cheapest first. With --validate, ranks are placed as in
     the measured launches.
     """
-    if loss is not None and not decide:
-        raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
     check_place(kept, PREDICTION_SUFFIX if truth is None else VALIDATION_SUFFIX)
-    asked = _loss("10%" if loss is None else loss) if decide else None
+    asked = _limit(loss, decide=decide)
     of_one = {"--decide": decide, "--sensitivity": show_sensitivity, "--baseline": baseline, "--save-model": save_model}
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
@@ -142,6 +140,12 @@ def command(
             rows=tuple(records),
         )
     _show(rows, records, sensitivities, title=_title(replay, per_node), decided=decided, form=form)
+
+
+def _limit(loss: str | None, *, decide: bool) -> float | None:
+    if loss is not None and not decide:
+        raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
+    return _loss("10%" if loss is None else loss) if decide else None
 
 
 def _show(
