@@ -217,6 +217,7 @@ def test_text_of_a_valid_file_stays_text(made: Path, tmp_path: Path) -> None:
             assert "<script" not in answer.text
         answer = opened.get("/placements/none")
         assert (answer.status_code, "<script" in answer.text) == (200, False)
+        assert '<pre tabindex="0">' in answer.text, "a wide line must scroll by keyboard"
 
 
 def test_links_and_pipes_are_not_read(made: Path, tmp_path: Path) -> None:

@@ -256,11 +256,17 @@ def table_region(table: Table) -> Markup:
     """Return a table, in a region that scrolls by keyboard where it is too wide; nothing when it has no rows."""
     if not table.rows:
         return together()
-    head = element("tr", *(element("th", h, scope="col", class_=_words(table, i)) for i, h in enumerate(table.head)))
+    head = element("tr", *(_heading(table, i, text) for i, text in enumerate(table.head)))
     body = [element("tr", *(_entry(table, i, text) for i, text in enumerate(row))) for row in table.rows]
     drawn = element("table", element("caption", table.title), element("thead", head), element("tbody", *body))
     notes = (element("p", line, class_="note") for line in table.note.splitlines())
     return together(scrolling(drawn, table.title), *notes)
+
+
+def _heading(table: Table, column: int, text: str) -> Markup:
+    if not text:  # screen readers announce an empty heading
+        return element("td", class_=_words(table, column))
+    return element("th", text, scope="col", class_=_words(table, column))
 
 
 def _words(table: Table, column: int) -> str | None:

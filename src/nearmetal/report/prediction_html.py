@@ -128,7 +128,7 @@ def placed(of: PlacementFile, frame: PageFrame | None = None) -> str:
                 element("h2", "Where ranks go"),
                 table_region(_hosts(of)),
                 element("h3", f"For {of.launcher}"),
-                element("pre", of.launcher_file),
+                element("pre", of.launcher_file, tabindex=0),
             ),
             class_="pair",
         ),

@@ -18,6 +18,7 @@ from nearmetal.report import as_html, charts, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
+from nearmetal.report.tables import Table
 from nearmetal.results.paths import build_view
 from nearmetal.run.adopt import adopt
 from nearmetal.stats.equivalence import Better
@@ -190,6 +191,13 @@ def test_two_modes_are_drawn_as_two(view: View) -> None:
     assert drawn[1] is not None
     assert drawn[1].count("mark hollow") == drawn[0].count("mark hollow") + 2
     assert "modes 20.00 (70%) and 45.00 (30%)" in drawn[1]
+
+
+def test_a_column_without_a_title_has_no_empty_heading() -> None:
+    """Screen readers announce it: the pages of traces had one."""
+    html = str(as_html.table_region(Table("calls", ("", "count"), (("MPI_Send", "3"),))))
+    assert not re.search(r"<th[^>]*></th>", html)
+    assert re.findall(r"<th[^>]*>([^<]+)</th>", html) == ["count", "MPI_Send"]
 
 
 def test_text_of_a_study_cannot_inject_markup(tmp_path: Path) -> None:
