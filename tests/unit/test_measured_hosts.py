@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,17 @@ FAR = PATH.format("declared") + (
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state/nearmetal/journal"
+
+
+def test_a_full_disk_stops_no_measurement(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run may be on another disk than the mark, and the lock keeps changes away without a name."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("nearmetal.knobs.folder.os.write", full)
+    with measured(state), pytest.raises(TrialError, match="another process measures on far now"):
+        refuse_measured(state, "far")
 
 
 def test_runs_share_a_host_and_keep_changes_away_until_the_last_has_ended(state: Path) -> None:

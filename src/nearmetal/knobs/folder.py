@@ -156,10 +156,11 @@ def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
 def measured(folder: Path) -> Iterator[None]:
     """Let sessions that would change a host's settings see that this process measures there; several may at a time.
 
-    Where that cannot be written no journal can be either, so no such session begins.
+    Where that cannot be written no journal can be either, so no such session begins. The lock alone suffices on a full
+    disk: the process is then not named.
     """
     with ExitStack() as stack:
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreError, OSError):
             file = stack.enter_context(_opened(folder, _MEASURED_NAME))
             if _locked(file):  # nobody else measures, so what the file says is old
                 os.ftruncate(file.fileno(), 0)
