@@ -1,8 +1,8 @@
 """Why launches fall into modes, as far as the run itself shows it: a sentence with its evidence, or none.
 
 Launches that keep to a mode each are compared by the interrupt lines that they used: a card's receive-side scaling
-spreads flows over queues by a hash whose key is new with each boot, and each queue interrupts a processor of its own
-(Documentation/networking/scaling.rst of Linux).
+spreads flows over queues by a hash whose key is new with each boot, and each queue has an interrupt of its own, which
+may go to another processor (Documentation/networking/scaling.rst of Linux).
 Launches that alternate are synchronized with a timer. It is interrupt moderation's where the card interrupted and the
 modes are gone in another cell of the run, under another value of `nic.rx-usecs` or with random pauses (`pace`), or
 where their distance is that value. Other modes have a cause where the launches' means follow a counter: Spearman's rank
@@ -132,8 +132,8 @@ def _other_lines(kept: LaunchModes, known: _Known) -> str:
     if not only_apart or not only_others:
         return "no counter shows why"
     return (
-        f"their packets interrupt through {only_apart}, those of the others through {only_others}: another queue, and "
-        "so another processor; try nic.channels-combined = 1"
+        f"their packets interrupt through {only_apart}, those of the others through {only_others}: another queue, "
+        "whose interrupts may go to another processor; try nic.channels-combined = 1"
     )
 
 

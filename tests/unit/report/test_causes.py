@@ -198,8 +198,8 @@ def test_modes_that_correlate_with_a_counter_get_its_cause(
     [
         (
             {},
-            "their packets interrupt through eth0-rx-1, those of the others through eth0-rx-0: another queue, and so "
-            "another processor; try nic.channels-combined = 1",
+            "their packets interrupt through eth0-rx-1, those of the others through eth0-rx-0: another queue, whose "
+            "interrupts may go to another processor; try nic.channels-combined = 1",
         ),
         ({"irq__28__eth0-rx-1": 300}, "no counter shows why"),
         ({"irq__27__eth0-rx-0": 0}, "no counter shows why"),
