@@ -36,8 +36,9 @@ from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
-from nearmetal.predict.validate import P99, oracle_error, p99_iterations_ns, timed_part_ns
+from nearmetal.predict.validate import oracle_error, p99_iterations_ns, timed_part_ns
 from nearmetal.run.trial import carry_out
+from nearmetal.stats.summary import P99
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus

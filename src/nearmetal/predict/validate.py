@@ -21,6 +21,7 @@ from nearmetal.predict.schedule import OpKind, Schedule, schedule_from_trace, wo
 from nearmetal.predict.simulate import Prediction, simulate_launches
 from nearmetal.predict.trace import DoCall, Trace, walk
 from nearmetal.predict.trace_file import trace_of
+from nearmetal.stats.summary import P99
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.order import PROFILE_OPTION
@@ -34,7 +35,6 @@ MARKS = ((1001, 1002), (3, 4))
 """Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
 MOST_MARKS = 10_000_000
 """Iterations of all ranks and replicas that are kept for their 99th percentile: 480 MB."""
-P99 = 0.99
 KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
