@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WITH_RELAY = ("tap",)
 """Paths whose messages go through a process of their own."""
 LOAD_BEFORE = os.getloadavg()[0]
-GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
+GOAL_ALL, GOAL_OWN_CORES, GOAL_SHARED, GOAL_P99 = 0.10, 0.05, 0.10, 0.85
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,11 @@ def goals(cases: list[Case]) -> list[Goal]:
         Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
              median_error(cases) <= GOAL_ALL),
         Goal("median absolute error, ranks with their own cores, at most 5 %",
-             f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
-             f"{len(shared)}); of an oracle {median_oracle(own):.1%}", median_error(own) <= GOAL_OWN_CORES),
+             f"{median_error(own):.1%} of {len(own)} cases; of an oracle {median_oracle(own):.1%}",
+             median_error(own) <= GOAL_OWN_CORES),
+        Goal("median absolute error, ranks that share cores and relays, at most 10 %",
+             f"{median_error(shared):.1%} of {len(shared)} cases; of an oracle {median_oracle(shared):.1%}",
+             median_error(shared) <= GOAL_SHARED),
         Goal("paths in the right order", f"{wrong} of {apart} pairs with a measurable difference wrong", wrong == 0),
         Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, in at least 85 % of cases",
              f"{inside} of {judged} cases ({inside / max(1, judged):.0%}), each application held out"
@@ -213,6 +216,7 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
         else "Every launch was valid.",
         "Paths count as different when their measured medians differ by more than "
         f"{TOLD_APART:.0%} and by more than the range of launches.",
+        "The oracle guesses the median of half of a case's launches from that of the other half.",
         "",
         "| application | ranks | cases | median absolute error | worst |",
         "|---|---|---|---|---|",
