@@ -15,6 +15,7 @@ import pytest
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.cli.plan import blocks
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.results.stopping import FAILURES_TO_GIVE_UP
 from nearmetal.run import schedule
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
@@ -225,7 +226,7 @@ def test_a_path_that_always_fails_is_given_up_and_the_others_continue(
     assert "the cable is gone" in captured.err
     assert "gave up" in captured.err
     records = RunDir.open(tmp_path / "r").trials()
-    assert sum(r.order.path.label == "tap" for r in records) == schedule.FAILURES_TO_GIVE_UP
+    assert sum(r.order.path.label == "tap" for r in records) == FAILURES_TO_GIVE_UP
     assert "macvlan" in captured.out
 
 

@@ -265,15 +265,3 @@ def test_the_live_page_says_times_as_people_write_them() -> None:
     )
     table = last_trials(SimpleNamespace(last=[one]))  # type: ignore[arg-type]
     assert table.rows[0][-1] == "2026-11-26 03:44:32"
-
-
-def test_compare_says_of_an_unfinished_run_that_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(root := tmp_path / "run", Recipe(study=ONE_SIZE, blocks=3))
-    assert run(["compare", str(root)]) == 0
-    assert capsys.readouterr().err == f"{root} is not finished; to measure the rest: nearmetal run --resume {root}\n"
-    with RunDir.open_for_writing(root):
-        assert run(["compare", str(root)]) == 0
-    assert capsys.readouterr().err == f"{root} is being measured: its figures will change\n"
-    make_run(whole := tmp_path / "whole", Recipe(study=ONE_SIZE, blocks=5))
-    assert run(["compare", str(whole)]) == 0
-    assert capsys.readouterr().err == ""

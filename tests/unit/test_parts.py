@@ -11,8 +11,7 @@ from nearmetal.report.steps import next_steps
 from nearmetal.report.words import launches_sentence, noise_sentence, reach
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
-from nearmetal.results.stopping import decided
-from nearmetal.run.schedule import open_combinations
+from nearmetal.results.stopping import decided, open_combinations
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples

@@ -13,8 +13,10 @@ import nearmetal
 from fake_runs import STUDY, Silent
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
+from nearmetal.results import stopping
+from nearmetal.results.stopping import given_up, open_combinations
 from nearmetal.run import schedule
-from nearmetal.run.schedule import Ending, given_up, open_combinations, run_study
+from nearmetal.run.schedule import Ending, run_study
 from nearmetal.store.record import TrialRecord, utc_now
 from nearmetal.store.rundir import RunInfo
 from nearmetal.study import plan
@@ -119,7 +121,7 @@ class RecordingWatcher(Silent):
 @pytest.fixture(autouse=True)
 def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "decode", lambda _: [])
-    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+    monkeypatch.setattr(stopping, "decided", lambda *_: set())
 
 
 def run(of: Study, host: Any, kept: Any, watcher: Any = None, **asked: int) -> Ending:
@@ -155,14 +157,14 @@ def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decid
 
 
 def test_a_run_ends_once_its_comparisons_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "decided", settles(after=2))
+    monkeypatch.setattr(stopping, "decided", settles(after=2))
     kept = MemoryRun()
     assert run(study(), Scripted(), kept) == Ending(3, (), 1)
     assert [len(kept.seen(block)) for block in range(4)] == [3, 3, 3, 0]
 
 
 def test_the_baseline_is_measured_under_both_names_for_the_minimum_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "decided", settles(after=0))
+    monkeypatch.setattr(stopping, "decided", settles(after=0))
     kept, notes = MemoryRun(), RecordingWatcher()
     assert run(study(), Scripted(), kept, notes) == Ending(2, (), 1)
     assert {path for path, _ in kept.seen(1)} == {VETH, TWIN}
@@ -284,14 +286,14 @@ def test_interim_looks_of_an_occasion_use_its_own_blocks(monkeypatch: pytest.Mon
         looked.append({one.order.block for one in records})
         return {OF_TAP} if len(looked[-1]) == 2 else set()
 
-    monkeypatch.setattr(schedule, "decided", decided)
+    monkeypatch.setattr(stopping, "decided", decided)
     kept = MemoryRun()
     assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 1)
     assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 2)
     assert looked == [set(), {0}, {0, 1}] * 2 + [set(), {3}, {3, 4}]
     failing = {(TAP, block, 1): "failed" for block in (0, 1, 3)}
     kept = MemoryRun()
-    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+    monkeypatch.setattr(stopping, "decided", lambda *_: set())
     assert run(of, Scripted(failing), kept, occasions=2).given_up == (OF_TAP,)
     assert run(of, Scripted(failing), kept, occasions=2).given_up == ()  # of its own blocks one failed
     assert len(kept.seen(3)) == 3
@@ -309,18 +311,18 @@ warmup = 5
 
 def test_the_baseline_is_measured_only_if_something_is_compared_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     of = study(MORE)
-    monkeypatch.setattr(schedule, "decided", lambda *_: {OF_TAP})
+    monkeypatch.setattr(stopping, "decided", lambda *_: {OF_TAP})
     rest = {(path, "allreduce", SETTING) for path in ALL}
     past = [record(path, 0, of=of) for path in (VETH, TAP)]
     assert open_combinations(of, MemoryRun(), past, before_block=1) == rest  # type: ignore[arg-type] # a run in memory
     hopeless = [record(VETH, block, "failed", of=of) for block in (0, 1)]
-    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+    monkeypatch.setattr(stopping, "decided", lambda *_: set())
     found = open_combinations(of, MemoryRun(), hopeless, before_block=2)  # type: ignore[arg-type]
     every = {(path, name, SETTING) for path in ALL for name in ("latency", "allreduce")}
     assert found == every - {(VETH, "latency", SETTING)}
     assert open_combinations(of, MemoryRun(), hopeless, before_block=1) == every  # type: ignore[arg-type] # judged by block 0
     nothing = {(TAP, name, SETTING) for name in ("latency", "allreduce")}
-    monkeypatch.setattr(schedule, "decided", lambda *_: nothing)
+    monkeypatch.setattr(stopping, "decided", lambda *_: nothing)
     for block, wanted in ((0, every - nothing), (1, every - nothing), (2, set()), (4, every - nothing), (6, set())):
         assert open_combinations(of, MemoryRun(), [], before_block=block) == wanted  # type: ignore[arg-type]
 

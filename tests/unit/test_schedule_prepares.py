@@ -33,7 +33,7 @@ class PreparingHost(FakeHost):
 
 
 def test_a_host_prepares_the_certain_blocks_once_per_occasion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearmetal.run.schedule.decided", lambda *_: set())
+    monkeypatch.setattr("nearmetal.results.stopping.decided", lambda *_: set())
     study = parse_study(LONGER, "s")
     info = RunInfo(study.name, digest(LONGER), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
     host = PreparingHost()

@@ -11,8 +11,10 @@ import click
 
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
+from nearmetal.report import words
 from nearmetal.report.advice import RULES, advise
 from nearmetal.results.paths import build_view, nothing_to_show
+from nearmetal.results.stopping import unfinished
 from nearmetal.run.adopt import HOST_KIND
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
@@ -41,9 +43,13 @@ def command(run: Path, form: str) -> None:
     several = len(study.setting) > 1
     contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()
     found = advise(study, records, contrasts)
+    lacks = unfinished(opened, records)
     if form == "json":
-        click.echo(json.dumps([asdict(one) for one in found], indent=1))
+        of_run = {"advise_format": 1, "unfinished": asdict(lacks) if lacks else None}
+        click.echo(json.dumps({**of_run, "advice": [asdict(one) for one in found]}, indent=1))
         return
+    for line in words.unfinished(lacks):
+        click.echo(line)
     for number, one in enumerate(found, 1):
         gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
         click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")

@@ -10,7 +10,7 @@ import click
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError, NearmetalError, command_line
 from nearmetal.gate import many
-from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published, words
 from nearmetal.report.published import tables
 from nearmetal.report.terminal import Console
 from nearmetal.results.between import judge_runs
@@ -18,7 +18,6 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.published import shape
 from nearmetal.results.published_tables import Published, load, published_named
 from nearmetal.results.records import View
-from nearmetal.store.disk import is_being_written
 from nearmetal.store.rundir import RunDir
 
 
@@ -71,7 +70,6 @@ def command(
     if table is not None:
         _beside(view, table, named, form)
         return
-    _say_unfinished(run, view)
     if form == "table":
         console = Console()
         if everything:
@@ -80,15 +78,10 @@ def command(
         as_table.answer(view, console, lines=_LINES - 1, run=quote(str(run)))
         click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
+    if form in {"csv", "latex"}:  # the others say it themselves
+        for line in words.unfinished(view.unfinished):
+            click.echo(line, err=True)
     click.echo(_RENDER[form](view).rstrip("\n"))
-
-
-def _say_unfinished(run: Path, view: View) -> None:
-    """Say of a run that is measured at this moment, or was interrupted, that its figures are not its last."""
-    if is_being_written(run):
-        click.echo(f"{run} is being measured: its figures will change", err=True)
-    elif view.host_kind != "import" and view.blocks < view.planned_blocks[0]:
-        click.echo(f"{run} is not finished; to measure the rest: {command_line('run', '--resume', run)}", err=True)
 
 
 _LINES = 40
@@ -110,6 +103,8 @@ def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None
     console, gates = Console(), many.ranked(gates)
     for standing, which in many.standings(gates):
         console.print(f"{standing}: {which}")
+    if lacking := many.unfinished(gates):
+        console.print(lacking, style="yellow")
     for label in dict.fromkeys(side.host_label for gate in gates for side in (gate.run, gate.base)):
         console.print(f"Figures from {label}.")
     as_table.draw(console, [many.table(gates)])

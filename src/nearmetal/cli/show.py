@@ -14,13 +14,15 @@ import pyarrow.csv
 from rich.table import Column, Table
 
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError, command_line
+from nearmetal.errors import BadInputError, NearmetalError, command_line
 from nearmetal.report import as_json, as_osu, words
+from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.schema import SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
 from nearmetal.results.series import summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
+from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord, open_either
 from nearmetal.store.samples import StoredCell
@@ -72,6 +74,7 @@ _COLUMNS = ("trial", "block", "path", "workload", "setting", "took", "status")
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
     console = Console()
     console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
+    say_unfinished(_lacks(run, records), console)
     figures = ("trial", "block", "took")
     heads = (Column(name, justify="right" if name in figures else "left", overflow="fold") for name in _COLUMNS)
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
@@ -86,6 +89,15 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         click.echo(
             f"this run measured all pairs of a fabric in one launch; results: {command_line('fabric', run.root)}"
         )
+
+
+def _lacks(run: RunDir, records: list[TrialRecord]) -> Unfinished | None:
+    """Return what a run lacks; trials are shown even where its study or samples cannot be read, which is said."""
+    try:
+        return unfinished(run, records)
+    except NearmetalError as error:
+        click.echo(f"whether the run is finished is not known: {error.message}", err=True)
+        return None
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:
@@ -116,7 +128,14 @@ def _for_programs(run: RunDir, trial: int | None) -> dict[str, object]:
     brief = [_brief(one) for one in run.trials()] if trial is None else []
     whole = [_whole(run, one) for one in _attempts(run, trial)] if trial is not None else []
     host = {"kind": run.info.host_kind, "label": run.info.host_label}
-    return {"show_format": 1, "study": run.info.study_name, "host": host, "trials": brief or whole}
+    lacks = _lacks(run, run.trials())
+    return {
+        "show_format": 1,
+        "study": run.info.study_name,
+        "host": host,
+        "unfinished": asdict(lacks) if lacks else None,
+        "trials": brief or whole,
+    }
 
 
 def _brief(record: TrialRecord) -> dict[str, object]:

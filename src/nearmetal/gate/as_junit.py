@@ -22,9 +22,9 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def render(gate: Gate) -> str:
     """Return the XML document."""
     counts = {
-        "tests": str(len(gate.judged) + len(gate.others)),
+        "tests": str(len(gate.judged) + len(gate.others) + gate.cut_short),
         "failures": str(sum(one.standing is Standing.WORSE for one in (*gate.judged, *gate.others))),
-        "errors": str(gate.count(Standing.UNDECIDED)),
+        "errors": str(gate.count(Standing.UNDECIDED) + gate.cut_short),
     }
     root = ET.Element("testsuites", {"name": "nearmetal gate", **counts})
     suite = ET.SubElement(
@@ -44,6 +44,12 @@ def render(gate: Gate) -> str:
         ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
     for one in (*gate.judged, *gate.others):
         _case(suite, gate, one)
+    if gate.cut_short:
+        case = ET.SubElement(
+            suite, "testcase", {"classname": _clean(gate.run.study_name), "name": "both runs are finished", "time": "0"}
+        )
+        finding = _clean(" ".join(words.unfinished(gate)))
+        ET.SubElement(case, "error", {"type": "unfinished", "message": finding}).text = finding
     ET.SubElement(suite, "system-out").text = _clean(_summary(gate))
     ET.indent(root, " ")
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
@@ -63,7 +69,13 @@ def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:
 
 
 def _summary(gate: Gate) -> str:
-    sentences = (words.verdict(gate), words.others(gate), words.remeasured(gate), words.noise(gate))
+    sentences = (
+        words.verdict(gate),
+        *words.unfinished(gate),
+        words.others(gate),
+        words.remeasured(gate),
+        words.noise(gate),
+    )
     return "\n".join(filter(None, sentences))
 
 

@@ -19,6 +19,8 @@ _MOST_CHANGES = 12
 def render(gate: Gate, console: Console) -> None:
     """Print what changed, every cell, why cells failed, and the verdict last."""
     console.print(f"{gate.run.root} against {gate.base.root}", style="bold")
+    for line in gate_words.unfinished(gate):
+        console.print(line, style="yellow", soft_wrap=True)
     console.print(f"Figures from {gate.run.host_label}.")
     for line in gate.mixed:
         console.print(f"MIXED PROVENANCE, compared on request: {line}")

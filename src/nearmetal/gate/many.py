@@ -44,8 +44,23 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
     """Yield how many runs stand how, and which, the worst first."""
     for standing in gate_words.WORST_FIRST:
         if named := [name(gate.run) for gate in gates if gate.verdict is standing]:
-            more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-            yield standing, f"{len(named)} of {len(gates)} ({', '.join(named[:_MOST_NAMED])}{more})"
+            yield standing, f"{len(named)} of {len(gates)} ({_named(named)})"
+
+
+def unfinished(gates: Sequence[Gate]) -> str:
+    """Return which of the runs, the base among them, are not finished, empty where all are."""
+    sides = dict.fromkeys([*(gate.run for gate in gates), *(gate.base for gate in gates)])
+    if not (which := [name(side) for side in sides if side.unfinished]):
+        return ""
+    return (
+        f"NOT FINISHED: {len(which)} of {len(sides)} runs ({_named(which)}); "
+        "to measure the rest of one: nearmetal run --resume RUN"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

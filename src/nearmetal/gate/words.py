@@ -18,9 +18,21 @@ def verdict(gate: Gate) -> str:
     further = Counter(one.metric for one in gate.against)
     return (
         f"{gate.verdict} ({_counts(gate, gate.metric) or 'nothing to judge'}"
-        f"{''.join(f'; {count} worse by {metric}' for metric, count in further.items())}; "
+        f"{''.join(f'; {count} worse by {metric}' for metric, count in further.items())}"
+        f"{'; not finished' if gate.cut_short else ''}; "
         f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
     )
+
+
+def unfinished(gate: Gate) -> list[str]:
+    """Return which of the runs is not finished, and how to measure the rest."""
+    found = []
+    for side in (gate.run, gate.base):
+        if (lacks := side.unfinished) is not None and lacks.running:
+            found.append(f"{side.root} is being measured: its figures will change.")
+        elif lacks is not None:
+            found.append(f"{side.root} is NOT FINISHED: {lacks.says}. To measure the rest: {lacks.resume}")
+    return found
 
 
 def _counts(gate: Gate, metric: Metric) -> str:

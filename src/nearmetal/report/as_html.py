@@ -57,6 +57,10 @@ def _header(view: View) -> Markup:
     links += [("evidence", "What differs between paths")]
     links += [("failed", f"Failed trials ({len(view.failures)})")] if view.failures else []
     links += [("repeat", "How to repeat it")]
+    unfinished = [
+        element("p", element("strong", line) if number == 0 else line)
+        for number, line in enumerate(words.unfinished(view.unfinished))
+    ]
     mixed = [
         element("strong", "Mixed provenance, compared on request"),
         *(element("p", line) for line in view.mixed),
@@ -64,6 +68,7 @@ def _header(view: View) -> Markup:
     return header(
         "nearmetal report",
         view.title,
+        *([element("div", *unfinished, class_="honest warn")] if unfinished else []),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",

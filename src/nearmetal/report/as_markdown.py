@@ -12,6 +12,8 @@ _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]#|~"} | {"&": "&amp;", 
 def render(view: View) -> str:
     """Return the whole report; text that the study supplied cannot become markup."""
     parts = [f"# {_escape(view.title)}", f"Figures from {_escape(view.host_label)}.", words.blocks_sentence(view)]
+    if view.unfinished:
+        parts.append(f"**{_escape(' '.join(words.unfinished(view.unfinished)))}**")
     parts += [f"**Mixed provenance, compared on request:** {_escape(line)}" for line in view.mixed]
     parts += [table(tables.verdicts(view)), table(steps.open_cells(view)), *map(_escape, steps.gains(view))]
     for group in view.groups:

@@ -14,6 +14,7 @@ from rich.text import Text
 from nearmetal.report import steps, tables, words
 from nearmetal.report.tables import Table
 from nearmetal.results.records import View
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 
@@ -36,6 +37,8 @@ _STYLES = {
 def render(view: View, console: Console, *, brief: bool = False) -> None:
     """Print the report; with `brief` only what `nearmetal run` ends with: means, noise floor and verdicts."""
     console.print(view.title, style="bold")
+    if not brief:
+        say_unfinished(view.unfinished, console)
     console.print(f"Figures from {view.host_label}.")
     console.print(words.blocks_sentence(view))
     for line in view.mixed:
@@ -51,6 +54,12 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     console.print(words.method_sentence(view))
 
 
+def say_unfinished(lacks: Unfinished | None, console: Console) -> None:
+    """Print what a run lacks; its command stays on one line, so that it can be copied."""
+    for line in words.unfinished(lacks):
+        console.print(line, soft_wrap=lacks is not None and line.endswith(lacks.resume), style="yellow")
+
+
 def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -> None:
     """Print what a reader came for in at most `lines` lines: a sentence for each path and setting, then the ratios.
 
@@ -59,6 +68,7 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
     """
     with console.capture() as captured:
         console.print(view.title, style="bold")
+        say_unfinished(view.unfinished, console)
         _verdicts(view, console, lines // 3)
         for sentence in words.alone(view) if len(view.shown_paths) == 1 else ():
             console.print(f"{sentence}.")

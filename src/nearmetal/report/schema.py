@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from nearmetal.results.gated import ConditionChange, GatedRun, Remeasured
 from nearmetal.results.records import AttemptId, Failure, GroupId, Level
 from nearmetal.results.series import CellId
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
@@ -256,6 +257,7 @@ class ReportJson:
     blocks: int
     occasions: int
     valid_trials: int
+    unfinished: Unfinished | None
     paths: list[PathJson]
     verdicts: list[VerdictJson]
     noise_floor: float | None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
 from nearmetal.results.shown import DisplayScale
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.conclude import rarest_excluded
@@ -284,6 +285,15 @@ def blocks_sentence(view: View) -> str:
     blocks, trials = counted(view.blocks, "block"), counted(view.valid_trials, "valid trial")
     plan = "" if view.host_kind == "import" else f" ({planned})"
     return f"{trials} in {blocks}{plan}, {occasion}.{cautions}"
+
+
+def unfinished(lacks: Unfinished | None) -> list[str]:
+    """Return what a run lacks and the command that measures the rest, nothing of a finished one."""
+    if lacks is None:
+        return []
+    if lacks.running:
+        return ["This run is being measured: its figures will change."]
+    return [f"NOT FINISHED: {lacks.says}.", f"To measure the rest: {lacks.resume}"]
 
 
 def method_sentence(view: View) -> str:

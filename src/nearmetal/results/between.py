@@ -12,6 +12,7 @@ import numpy as np
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
 from nearmetal.results.series import CellId, RunSeries, read_series
+from nearmetal.results.stopping import unfinished
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, LEAST_SPREAD, Metric
@@ -314,6 +315,7 @@ def _side(series: RunSeries) -> GatedRun:
         info.created_utc,
         len({record.order.block for record in series.records}),
         series.occasions,
+        unfinished(series.run, series.run.trials()),
     )
 
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import DisplayScale
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Difference, Standing
 from nearmetal.stats.summary import Metric
 
@@ -25,7 +26,7 @@ class GateExit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GatedRun:
-    """One of the two runs: where it is and what it is."""
+    """One of the two runs: where it is and what it is; `unfinished` says what it lacks, None where nothing is."""
 
     root: str
     study_name: str
@@ -35,6 +36,7 @@ class GatedRun:
     created_utc: str
     blocks: int
     occasions: int
+    unfinished: Unfinished | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,21 @@ class Gate:
         return tuple(one for one in self.others if one.standing is Standing.WORSE and one.cell not in known)
 
     @property
+    def cut_short(self) -> bool:
+        """Return whether one of the runs lacks trials that its study asks for at least: it passes nothing."""
+        return any(side.unfinished is not None and side.unfinished.short for side in (self.run, self.base))
+
+    @property
     def verdict(self) -> Standing:
-        """Return `worse` when a cell is by any figure, `within` when every cell is by the headline, or `undecided`."""
+        """Return `worse` when a cell is by any figure, `within` when every cell is by the headline, or `undecided`.
+
+        Nothing is within where a run was cut short.
+        """
         found = {one.standing for one in (*self.judged, *self.against)}
         if Standing.WORSE in found:
             return Standing.WORSE
-        return Standing.WITHIN if found and all(one.passes for one in found) else Standing.UNDECIDED
+        passes = found and all(one.passes for one in found) and not self.cut_short
+        return Standing.WITHIN if passes else Standing.UNDECIDED
 
     @property
     def exit_code(self) -> GateExit:

@@ -30,7 +30,7 @@ from nearmetal.results.records import (
 )
 from nearmetal.results.series import typical_ns, variants
 from nearmetal.results.shown import DisplayScale, shown_for
-from nearmetal.results.stopping import criteria_of, stopping_plan
+from nearmetal.results.stopping import criteria_of, stopping_plan, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import (
     BlockFigures,
@@ -131,6 +131,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         facts=evidence.fact_rows(good, paths),
         counters=evidence.counter_rows(good, paths),
         failures=evidence.failures(records),
+        unfinished=unfinished(run, records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=HowToRepeat(run.study_text(), run.info.study_sha256, study.seed, evidence.launches(good)),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nearmetal.results.series import CellId, is_part
 from nearmetal.results.shown import DisplayScale
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison, NoiseFloor
 from nearmetal.stats.conclude import Criteria
@@ -203,7 +204,7 @@ class View:
     `cautions` are sentences on figures that are a timer's, on busy machines and on torn blocks, `causes` on why
     launches fall into modes. `busy` tells whether other programs disturbed most launches. `plan` is that of the looks,
     None when the number of blocks was fixed beforehand; `variants` gives the boot that a block ran in, where there were
-    several.
+    several. `unfinished` says what the run lacks, None where nothing is.
     """
 
     name: str
@@ -234,6 +235,7 @@ class View:
     facts: tuple[FactRow, ...]
     counters: tuple[FactRow, ...]
     failures: tuple[Failure, ...]
+    unfinished: Unfinished | None
     traced: bool
     repeat: HowToRepeat
 

@@ -1,19 +1,31 @@
-"""What a study asks of the statistics: its criteria for a verdict, when to look, and which comparisons may stop."""
+"""What a study asks of the statistics: its criteria for a verdict, when to look, and which comparisons may stop.
+
+So also what a run still lacks. Its state is its records and nothing else: what `run --resume` would measure is known
+from them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from nearmetal.errors import command_line, listed
 from nearmetal.results.series import CellId, Combination, is_part, launches, variants
 from nearmetal.stats.compare import enough, is_quiet, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study import plan
+from nearmetal.study.order import Order
 from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
+from nearmetal.units import counted
 from nearmetal.workloads.figures import of_pairs
+
+MAX_ATTEMPTS = 2
+FAILURES_TO_GIVE_UP = 2
+"""Blocks in a row in which a combination failed, after which it is not tried again."""
 
 
 def criteria_of(study: Study) -> Criteria:
@@ -54,8 +66,8 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     and so does a lone baseline.
     """
     found = launches(run, records)
-    open_, boots, plan = set[Combination](), variants(records), stopping_plan(study)
-    noisy = _noisy(study, found, boots, plan)
+    open_, boots, looks = set[Combination](), variants(records), stopping_plan(study)
+    noisy = _noisy(study, found, boots, looks)
     baseline = (study.baseline, study.baseline + AGAIN)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     cells = Counter(cell.path for cell in compared)
@@ -63,14 +75,14 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
         theirs = [found.get(replace(cell, path=name), {}) for name in baseline]
         figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
         # As many as the report corrects for, so that its correction does not undo a stop.
-        of_path = replace(plan, comparisons=max(plan.comparisons, cells[cell.path]))
+        of_path = replace(looks, comparisons=max(looks.comparisons, cells[cell.path]))
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), of_path):
             open_.add(cell.combination)
     return {one for cell in compared or found if (one := cell.combination)[1:] not in noisy} - open_
 
 
 def _noisy(
-    study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], plan: StoppingPlan
+    study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], looks: StoppingPlan
 ) -> set[tuple[str, str]]:
     """Return the workloads and settings in which the baseline differs from itself by more than the study allows.
 
@@ -83,6 +95,117 @@ def _noisy(
         for cell in (one for one in wholes if one.path == study.baseline):
             again = found.get(replace(cell, path=study.baseline + AGAIN), {})
             figures, _ = pair_launches(again, [found[cell]], margin=study.margin, variants=boots)
-            if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, plan):
+            if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, looks):
                 noisy.add((cell.workload, cell.setting))
     return noisy
+
+
+# ---- what a run still lacks
+
+
+def open_combinations(
+    study: Study, run: RunDir, records: Sequence[TrialRecord], *, before_block: int
+) -> set[Combination]:
+    """Return what block `before_block` must measure, judged by the blocks before it alone.
+
+    The baseline is measured, under both its names, as long as anything is compared with it, or by itself.
+    """
+    past = [record for record in records if record.order.block < before_block]
+    hopeless = set(given_up(past))
+    everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
+    baseline = {study.baseline, study.baseline + AGAIN}
+    settled = hopeless | decided(study, run, past)
+    asked = {one for one in everything if one[0] not in baseline} or everything
+    wanted = asked - settled
+    pairs = {(workload, setting) for _, workload, setting in wanted}
+    if not wanted and before_block % study.trials.max_blocks < study.trials.min_blocks:
+        pairs = {(workload, setting) for _, workload, setting in everything}
+    return wanted | {c for c in everything - hopeless if c[0] in baseline and c[1:] in pairs}
+
+
+def given_up(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
+    """Return the combinations whose last `FAILURES_TO_GIVE_UP` blocks all failed."""
+    last: dict[Combination, dict[int, bool]] = {}
+    for record in records:
+        blocks = last.setdefault(combination(record.order), {})
+        blocks[record.order.block] = blocks.get(record.order.block, False) or record.valid
+    return tuple(
+        one
+        for one, blocks in sorted(last.items())
+        if len(blocks) >= FAILURES_TO_GIVE_UP and not any(blocks[b] for b in sorted(blocks)[-FAILURES_TO_GIVE_UP:])
+    )
+
+
+def combination(order: Order) -> Combination:
+    """Return what an order measures."""
+    return (order.path.label, order.workload.label, order.setting)
+
+
+def attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
+    """Return how often each trial was tried."""
+    return {record.order.trial: record.attempt for record in records}
+
+
+def to_repeat(records: Sequence[TrialRecord], block: int) -> list[Order]:
+    """Return a block's launches that ran into their time limit once; both attempts stay on record."""
+    tried = attempts(records)
+    return [
+        record.order
+        for record in records
+        if record.order.block == block and record.outcome.timed_out and tried[record.order.trial] < MAX_ATTEMPTS
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """That a run was stopped before its schedule ended, or is `running`: a nearmetal of this machine measures it.
+
+    `short` says that it has not even the blocks that its study asks for at least, or ends within one. `says` is what
+    was measured, and `resume` the command that measures the rest.
+    """
+
+    running: bool
+    short: bool
+    says: str
+    resume: str
+
+
+def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None:
+    """Return what a run lacks, None for one that is finished and where there is no schedule.
+
+    Only what its study plans counts: nobody knows at how many occasions it was to be measured. There is no schedule for
+    imported figures, whole fabrics, searches, and fresh blocks of another run.
+    """
+    if run.MARKER != RunDir.MARKER or run.info.host_kind == "import" or run.of_fabric:
+        return None
+    study = run.study()
+    most, least = study.trials.max_blocks, study.trials.min_blocks
+    numbers = {record.order.block for record in records}
+    last = max(numbers, default=-1)
+    if min(numbers, default=0) >= most:
+        return None
+    first = plan.occasion_of(study, max(last, 0)) * most
+    mine = [record for record in records if record.order.block >= first]
+    begun = last - first + 1
+    missing = _missing(study, run, mine, last) if begun else 0
+    wanted = open_combinations(study, run, mine, before_block=last + 1) if begun < most else set()
+    if not (missing or wanted):
+        return None
+    occasion = f" of occasion {first // most + 1}" if first else ""
+    if missing:
+        says = f"it ended within block {begun}{occasion}, {counted(missing, 'trial')} short of it"
+    elif begun < least:
+        says = f"it has {begun} of at least {counted(least, 'block')}{occasion}"
+    else:
+        paths = sorted({path for path, _, _ in wanted if not path.endswith(AGAIN)})
+        says = f"after {counted(begun, 'block')}{occasion} its schedule goes on with {', '.join(listed(paths))}"
+    resume = command_line("run", "--resume", run.root)
+    return Unfinished(run.written_elsewhere, bool(missing) or begun < least, says, resume)
+
+
+def _missing(study: Study, run: RunDir, records: Sequence[TrialRecord], block: int) -> int:
+    """Return how many trials a block that was begun lacks."""
+    wanted = open_combinations(study, run, records, before_block=block)
+    tried = attempts(records)
+    planned = [one for one in plan.block(study, block) if combination(one) in wanted and one.trial not in tried]
+    return len(planned) + len(to_repeat(records, block))

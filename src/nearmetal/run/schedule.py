@@ -1,6 +1,6 @@
 """Which trial comes next: blocks in seeded order, resume, a second attempt, and when to stop.
 
-The state of a run is its records and nothing else: `open_combinations` derives from them what still has to be
+The state of a run is its records and nothing else: `results.stopping` derives from them what still has to be
 measured, so a run that was killed continues exactly where its last finished trial left it.
 """
 
@@ -15,7 +15,7 @@ import nearmetal
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
 from nearmetal.results.series import Combination
-from nearmetal.results.stopping import decided
+from nearmetal.results.stopping import MAX_ATTEMPTS, attempts, combination, given_up, open_combinations, to_repeat
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
 from nearmetal.store.record import started_now
@@ -24,13 +24,9 @@ from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import Study
 from nearmetal.units import by_key
 from nearmetal.workloads.samples import decode
-
-MAX_ATTEMPTS = 2
-FAILURES_TO_GIVE_UP = 2
-"""Blocks in a row in which a combination failed, after which it is not tried again."""
 
 
 class Watcher(Protocol):
@@ -80,9 +76,9 @@ def run_study(
 def _refuse_another_plan(study: Study, run: RunDir, records: Iterable[TrialRecord]) -> None:
     """Raise ForeignFileError where a trial is not the one that is planned under its number: it would count as done."""
     for number, mine in by_key((record.order.block, record) for record in records).items():
-        planned = {order.trial: _combination(order) for order in plan.block(study, number)}
+        planned = {order.trial: combination(order) for order in plan.block(study, number)}
         for record in mine:
-            if planned.get(record.order.trial) != _combination(record.order):
+            if planned.get(record.order.trial) != combination(record.order):
                 begun_by = run.info.nearmetal_version
                 raise ForeignFileError(
                     f"trial {record.order.trial} of {run.root} is not the one that is planned under its number",
@@ -128,8 +124,8 @@ def run_block(
     records: list[TrialRecord],
 ) -> None:
     """Measure what block `number` still lacks of these combinations; add to `records` what was made permanent."""
-    orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
-    begun = _attempts(records)
+    orders = [order for order in plan.block(study, number) if combination(order) in wanted]
+    begun = attempts(records)
     todo = [order for order in orders if order.trial not in begun]
     if todo:
         watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
@@ -138,58 +134,7 @@ def run_block(
         for record in _carry_out_block(host, run, todo, occasion, attempt=attempt):
             records.append(record)
             watcher.trial_ended(record)
-        todo = _to_repeat(records, number)
-
-
-def open_combinations(
-    study: Study, run: RunDir, records: Sequence[TrialRecord], *, before_block: int
-) -> set[Combination]:
-    """Return what block `before_block` must measure, judged by the blocks before it alone.
-
-    The baseline is measured, under both its names, as long as anything is compared with it, or by itself.
-    """
-    past = [record for record in records if record.order.block < before_block]
-    hopeless = set(given_up(past))
-    everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
-    baseline = {study.baseline, study.baseline + AGAIN}
-    settled = hopeless | decided(study, run, past)
-    asked = {combination for combination in everything if combination[0] not in baseline} or everything
-    wanted = asked - settled
-    pairs = {(workload, setting) for _, workload, setting in wanted}
-    if not wanted and before_block % study.trials.max_blocks < study.trials.min_blocks:
-        pairs = {(workload, setting) for _, workload, setting in everything}
-    return wanted | {c for c in everything - hopeless if c[0] in baseline and c[1:] in pairs}
-
-
-def given_up(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
-    """Return the combinations whose last `FAILURES_TO_GIVE_UP` blocks all failed."""
-    last: dict[Combination, dict[int, bool]] = {}
-    for record in records:
-        blocks = last.setdefault(_combination(record.order), {})
-        blocks[record.order.block] = blocks.get(record.order.block, False) or record.valid
-    return tuple(
-        combination
-        for combination, blocks in sorted(last.items())
-        if len(blocks) >= FAILURES_TO_GIVE_UP and not any(blocks[b] for b in sorted(blocks)[-FAILURES_TO_GIVE_UP:])
-    )
-
-
-def _combination(order: Order) -> Combination:
-    return (order.path.label, order.workload.label, order.setting)
-
-
-def _attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
-    return {record.order.trial: record.attempt for record in records}
-
-
-def _to_repeat(records: Sequence[TrialRecord], block: int) -> list[Order]:
-    """Return this block's launches that ran into their time limit once; both attempts stay on record."""
-    attempts = _attempts(records)
-    return [
-        record.order
-        for record in records
-        if record.order.block == block and record.outcome.timed_out and attempts[record.order.trial] < MAX_ATTEMPTS
-    ]
+        todo = to_repeat(records, number)
 
 
 def _carry_out_block(

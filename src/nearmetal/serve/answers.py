@@ -170,7 +170,7 @@ class Answers:
         if len(runs) == 1:
             return await self._compared(runs[0], base, "page", pages.compare_page, allow_mixed=allow_mixed)
 
-        known = "\n".join([f"{await self._state(one)} {one.name}" for one in every])
+        known = "\n".join([f"{await self._state(one)} {one.name} {one.running}" for one in every])
         return await self._kept(f"{known} compared {allow_mixed}", lambda: _many(every, allow_mixed=allow_mixed))
 
     async def compare_json(self, run: str, base: str, *, allow_mixed: bool) -> Text:
@@ -181,7 +181,7 @@ class Answers:
         self, run: str, base: str, what: str, draw: Callable[[Gate], str], *, allow_mixed: bool
     ) -> Text:
         both = (await self.entry(run), await self.entry(base))
-        what = f"compared {what} {allow_mixed}"
+        what = f"compared {what} {allow_mixed} {[one.running for one in both]}"
         return await self._text(both, what, lambda *runs: draw(judge_runs(*runs, allow_mixed=allow_mixed)))
 
     async def _text(self, of: Sequence[Entry], what: str, make: Callable[..., str]) -> Text:

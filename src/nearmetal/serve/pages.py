@@ -186,13 +186,16 @@ _STILL = "No nearmetal process on this machine is writing this run: it has ended
 
 def compare_page(gate: Gate) -> str:
     """Return the page that sets one run against another."""
-    lead = [element("strong", "Mixed provenance, compared on request"), *(element("p", one) for one in gate.mixed)]
+    lead = [element("p", one) for one in gate_words.unfinished(gate)]
+    if gate.mixed:
+        lead.append(element("strong", "Mixed provenance, compared on request"))
+        lead += [element("p", one) for one in gate.mixed]
     failed = [*(one for one in gate.cells if not one.standing.passes), *gate.against]
     return _two_runs(
         many.name(gate.run),
         many.name(gate.base),
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
-        element("div", *lead, class_="honest warn") if gate.mixed else together(),
+        element("div", *lead, class_="honest warn") if lead else together(),
         element("p", *_finding(gate), class_="lead"),
         charts.shapes(),
         between_runs(gate, many.name(gate.base)),
@@ -291,7 +294,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         f"{len(gates) + len(left_out)} runs",
         base_name,
         f"Where these figures come from: {'; '.join(labels)}.",
-        together(),
+        element("p", lacking, class_="honest warn") if (lacking := many.unfinished(ranked)) else together(),
         element("p", *stand, ".", class_="lead"),
         scrolling(_standings_table(ranked), f"Runs against {base_name}, path by path"),
         element("p", many.NOTE, " Point at a field to read it; a run's name leads to all of its cells.", class_="note"),

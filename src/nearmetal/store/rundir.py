@@ -43,7 +43,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, StoreError, comman
 from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
-from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, take_lock
+from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, is_being_written, take_lock
 from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import (
     FORMAT_WITHOUT_LIST,
@@ -238,6 +238,11 @@ class RunDir(Closing):
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    @property
+    def written_elsewhere(self) -> bool:
+        """Return whether another process of this machine is writing it at this moment."""
+        return self._lock is None and is_being_written(self.root)
 
     @property
     def sealed(self) -> bool:

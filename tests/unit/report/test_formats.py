@@ -63,7 +63,8 @@ def test_facts_keep_their_labels_and_shorten_their_values(view: View) -> None:
 
 def test_many_paths_are_split_into_tables_that_fit(tmp_path: Path) -> None:
     extra = "".join(f'[[path]]\nname = "path-number-{k}"\nkind = "veth"\n' for k in range(6))
-    study = STUDY.replace("[[workload]]", f"{extra}[[workload]]")
+    study = STUDY.replace("[[workload]]", f"{extra}[[workload]]").replace("max_blocks = 8", "max_blocks = 3")
+    study = study.replace("min_blocks = 5", "min_blocks = 3")
     names = ["veth", "bridge", "macvlan", "tap", "shm", *(f"path-number-{k}" for k in range(6))]
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost=dict.fromkeys(names, 1.0))))
     text = _terminal(view)
@@ -75,6 +76,7 @@ def test_many_paths_are_split_into_tables_that_fit(tmp_path: Path) -> None:
 def test_no_terminal_is_too_narrow_for_a_figure(tmp_path: Path, width: int) -> None:
     """Three ratios of 16 letters and the name of a path leave no room for the verdict in 80 columns."""
     study = ONE_SIZE.replace('name = "shm"', 'name = "shared-memory"\nkind = "shm"')
+    study = study.replace("max_blocks = 8", "max_blocks = 5")
     cost = {**COST, "shared-memory": 0.0019}
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5, cost=cost)), distributions=False)
     told = "Counters during"  # what follows are names, which may be broken anywhere
