@@ -40,7 +40,7 @@ class NearmetalGate(rfm.RunOnlyRegressionTest):
     def take_cells(self):
         """Make a variable of every cell that could be compared."""
         with open(f"{self.stagedir}/gate.json", encoding="utf-8") as file:
-            cells = json.load(file)["cells"]
+            cells = [one for one in json.load(file)["cells"] if not one["part"]]
         found = {_name(one): one for one in cells if one["difference"]}
         self.perf_variables = {
             name: sn.make_performance_function(_value(one["run"]), one["unit"]) for name, one in found.items()
@@ -49,8 +49,10 @@ class NearmetalGate(rfm.RunOnlyRegressionTest):
 
 
 def _name(cell):
-    """Return a cell's name: path, workload, bytes, setting."""
-    return "_".join(str(cell[key]) for key in ("path", "workload", "message_bytes", "setting")).replace("-", "_")
+    """Return a cell's name: path, workload, operation where that is another, bytes, setting."""
+    known = {**cell, "operation": "" if cell["operation"] == cell["workload"] else cell["operation"]}
+    words = (str(known[key]) for key in ("path", "workload", "operation", "message_bytes", "setting"))
+    return "_".join(filter(None, words)).replace("-", "_").replace(".", "_")
 
 
 @deferrable

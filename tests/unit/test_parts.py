@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.steps import next_steps
 from nearmetal.report.words import launches_sentence, noise_sentence, reach
 from nearmetal.results.paths import build_view
@@ -168,3 +170,50 @@ def test_the_verdict_on_a_path_rests_on_programs_and_names_their_parts(tmp_path:
     assert verdict.verdict is Verdict.SLOWER
     assert verdict.reason == "slower in 1 of 1 cell; of parts: slower in 1, undecided in 1 of 2"
     assert "(ft.W.communication): " in next_steps(view)[-1]
+
+
+def judged(folder: Path, slow: str, by: float, *more: str) -> int:
+    """Gate a run in which one operation of the program takes `by` times as long over tap."""
+
+    def made(name: str, cost: float) -> Path:
+        study = parse_study(STUDY, "study.toml")
+        info = RunInfo(study.name, digest(STUDY), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+        with RunDir.create(folder / name, info, STUDY) as run:
+            for order in (one for number in range(5) for one in plan.block(study, number)):
+                noise = 1.0 + 0.001 * order.block
+                usual = {"ft.W.total": 100.0, "ft.W": 16.0, "ft.W.communication": 4.0}
+                costs = {one: cost if one == slow and order.path.label == "tap" else 1.0 for one in usual}
+                cells = [cell(one, ms * noise * costs[one]) for one, ms in usual.items()]
+                started = f"2026-11-23T09:00:{order.trial:02d}.{len(name)}00000+00:00"
+                run.append(order, Outcome(TrialStatus.VALID), cells, attempt=1, started_utc=started)
+        return folder / name
+
+    base, run = made("base", 1.0), made("after", by)
+    return nearmetal(["gate", str(run), "--against", str(base), "--no-remeasure", *more])
+
+
+@pytest.mark.parametrize(("slow", "code"), [("ft.W.total", 1), ("ft.W", 0), ("ft.W.communication", 0)])
+def test_a_gate_judges_the_program_and_names_its_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], slow: str, code: int
+) -> None:
+    assert judged(tmp_path, slow, 2.0, "--junit", str(tmp_path / "gate.xml")) == code
+    out = " ".join(capsys.readouterr().out.split())
+    if code:
+        assert "verdict: worse (1 worse, 1 within; of parts: 4 within;" in out
+    else:
+        assert "verdict: within (2 within; of parts: 1 worse, 3 within;" in out
+        assert f"part, not judged: tap turbulence/{slow} as-found: worse: 2" in out
+        assert "worse (part)" in out
+    junit = (tmp_path / "gate.xml").read_text()
+    assert ("<failure" in junit) == bool(code)
+    assert "communication" not in junit
+
+
+def test_json_of_a_gate_marks_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged(tmp_path, "ft.W", 2.0, "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["operation"]: one["part"] for one in found["cells"]} == {
+        "ft.W.total": False,
+        "ft.W": True,
+        "ft.W.communication": True,
+    }

@@ -131,4 +131,5 @@ def _gate_cell(one: GateCell) -> dict[str, object]:
         **_ends("", found.interval if found else None),
         "verdict": str(one.standing),
         "reason": one.reason,
+        "part": one.part,
     }

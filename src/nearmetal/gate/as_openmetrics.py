@@ -47,13 +47,13 @@ def render(gate: Gate) -> str:
     cells = (*gate.cells, *gate.others)
     counts = [
         (whole | {"metric": str(metric), "stands": str(one)}, float(gate.count(one, metric)))
-        for metric in dict.fromkeys(one.metric for one in cells)
+        for metric in dict.fromkeys(one.metric for one in cells if not one.part)
         for one in Standing
     ]
     _family(lines, "cells", "Number of cells with this standing.", counts)
     stands = [
         (_labels(gate, one) | {"stands": str(standing)}, float(one.standing is standing))
-        for one in (*gate.judged, *gate.others)
+        for one in (*gate.judged, *(one for one in gate.others if not one.part))
         for standing in Standing
     ]
     _family(lines, "cell_stands", "1 for the cell's standing, 0 for the others.", stands)

@@ -69,7 +69,7 @@ def _columns(gate: Gate, now: dt.datetime) -> list[tuple[str, str]]:
         ("name", name),
         *((number, _NULL) for number in _NUMBERS),
         ("partition", _name(gate.run.host_kind)),
-        *(entry for one in gate.cells for entry in _variable(gate, one)),
+        *(entry for one in gate.cells if not one.part for entry in _variable(gate, one)),
         ("short_name", name),
         ("system", "nearmetal"),
         ("unique_name", name),

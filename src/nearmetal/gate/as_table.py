@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nearmetal.gate import words as gate_words
@@ -30,15 +30,20 @@ def render(gate: Gate, console: Console) -> None:
         console.print(f"changed: {len(gate.changes) - _MOST_CHANGES} more, see --format json")
     as_table.draw(console, tables(gate))
     console.print()
-    for one in gate.cells:
-        if one.first or not (one.standing.passes or one.control):
-            console.print(f"{one.cell}: {gate_words.cell(one)}")
-    for one in gate.against:
-        console.print(f"{gate.title(one)}: {gate_words.cell(one)}")
-    for sentence in (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)):
-        if sentence:
-            console.print(sentence)
+    for line in _told(gate):
+        console.print(line)
     console.print(f"verdict: {gate_words.verdict(gate)}", style="bold")
+
+
+def _told(gate: Gate) -> Iterator[str]:
+    """Yield why cells are not within, those that decide first, and what is known besides the cells."""
+    for one in (*gate.judged, *gate.against):
+        if one.first or not one.standing.passes:
+            yield f"{gate.title(one)}: {gate_words.cell(one)}"
+    for one in gate.parts:
+        if not one.standing.passes:
+            yield f"part, not judged: {one.cell}: {gate_words.cell(one)}"
+    yield from filter(None, (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)))
 
 
 def tables(gate: Gate) -> list[Table]:
@@ -70,7 +75,7 @@ def _standing(one: GateCell | None) -> str:
 
 
 def _stands(one: GateCell) -> str:
-    return "control" if one.control else str(one.standing)
+    return "control" if one.control else f"{one.standing} (part)" if one.part else str(one.standing)
 
 
 def _table(gate: Gate, group: tuple[str, str, str]) -> Table:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from nearmetal.report import words
 from nearmetal.results.gated import Gate, GateCell
+from nearmetal.results.series import CellId
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
 from nearmetal.units import counted
@@ -19,7 +20,7 @@ def verdict(gate: Gate) -> str:
     return (
         f"{gate.verdict} ({_counts(gate, gate.metric) or 'nothing to judge'}"
         f"{''.join(f'; {count} worse by {metric}' for metric, count in further.items())}"
-        f"{'; not finished' if gate.cut_short else ''}; "
+        f"{_of_parts(gate)}{'; not finished' if gate.cut_short else ''}; "
         f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
     )
 
@@ -35,6 +36,20 @@ def unfinished(gate: Gate) -> list[str]:
     return found
 
 
+def _of_parts(gate: Gate) -> str:
+    """Return how parts of programs and sums stand, by any figure, empty where there are none."""
+    found: dict[CellId, Standing] = {}
+    for one in sorted((*gate.parts, *(one for one in gate.others if one.part)), key=_worst_last):
+        if one.metric is gate.metric or one.standing is Standing.WORSE:
+            found[one.cell] = one.standing
+    counts = Counter(found.values())
+    return f"; of parts: {', '.join(f'{counts[one]} {one}' for one in WORST_FIRST if counts[one])}" if counts else ""
+
+
+def _worst_last(one: GateCell) -> int:
+    return -WORST_FIRST.index(one.standing)
+
+
 def _counts(gate: Gate, metric: Metric) -> str:
     return ", ".join(f"{gate.count(one, metric)} {one}" for one in WORST_FIRST if gate.count(one, metric))
 
@@ -42,7 +57,7 @@ def _counts(gate: Gate, metric: Metric) -> str:
 def others(gate: Gate) -> str:
     """Return how cells stand by the figures that are not the headline, empty where it is judged alone."""
     sentences = []
-    for metric in dict.fromkeys(one.metric for one in gate.others):
+    for metric in dict.fromkeys(one.metric for one in gate.others if not one.part):
         margin = gate.tail_margin if metric is Metric.P99 else gate.margin
         sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}.")
     return " ".join(sentences)

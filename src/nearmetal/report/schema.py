@@ -359,6 +359,7 @@ class GateCellJson(CellId):
     stands: str
     reason: str
     control: bool
+    part: bool
     figure: str
     unit: str
     better: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
-from nearmetal.results.series import CellId, RunSeries, read_series
+from nearmetal.results.series import CellId, RunSeries, is_part, read_series
 from nearmetal.results.stopping import unfinished
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import TAIL_MARGIN, margin_log
@@ -57,6 +57,12 @@ class RunPair:
     question: Question
     metric: Metric
     others: tuple[RunPair, ...] = ()
+
+    @property
+    def parts(self) -> frozenset[CellId]:
+        """Return the cells of the base that are a part of a program, or of streams, whose whole is another cell."""
+        measured = {(cell.workload, cell.operation) for cell in self.base.cells}
+        return frozenset(cell for cell in self.base.cells if is_part(cell.workload, cell.operation, measured))
 
 
 def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
@@ -169,23 +175,29 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
 def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) -> tuple[GateCell, ...]:
     """Judge every cell of the base by one figure."""
     floors = {cell: _floor(pair, fresh, cell) for cell in pair.base.cells}
-    judged = [cell for cell in pair.base.cells if cell.path != pair.question.control and _applies(pair, cell)]
-    recorded = dict(
-        zip(judged, judge_family([_difference(pair, pair.run, cell, None) for cell in judged]), strict=True)
-    )
+    recorded = _by_family(pair, lambda cell: _difference(pair, pair.run, cell, None))
     decided = dict(recorded)
     if fresh is not None:
-        again = [_difference(pair, fresh, cell, floors[cell]) if cell in suspects else None for cell in judged]
-        renewed = dict(zip(judged, judge_family(again), strict=True))
+        renewed = _by_family(
+            pair, lambda cell: _difference(pair, fresh, cell, floors[cell]) if cell in suspects else None
+        )
         decided |= {cell: renewed[cell] for cell in suspects if cell in renewed}
     elif any(floor is not None for floor in floors.values()):
-        with_floors = judge_family([_difference(pair, pair.run, cell, floors[cell]) for cell in judged])
-        decided = dict(zip(judged, with_floors, strict=True))
+        decided = _by_family(pair, lambda cell: _difference(pair, pair.run, cell, floors[cell]))
     source = {cell: fresh if fresh is not None and cell in suspects else pair.run for cell in pair.base.cells}
     return tuple(
         _cell(pair, source[cell], cell, decided.get(cell), recorded.get(cell) if cell in suspects else None)
         for cell in pair.base.cells
     )
+
+
+def _by_family(pair: RunPair, differ: Callable[[CellId], Difference | None]) -> dict[CellId, Difference | None]:
+    """Return how the judged cells differ: wholes are a family, and so are parts, which no verdict rests on."""
+    judged = [cell for cell in pair.base.cells if cell.path != pair.question.control and _applies(pair, cell)]
+    found = dict[CellId, Difference | None]()
+    for family in ([c for c in judged if c not in pair.parts], [c for c in judged if c in pair.parts]):
+        found |= zip(family, judge_family([differ(cell) for cell in family]), strict=True)
+    return found
 
 
 def _applies(pair: RunPair, cell: CellId) -> bool:
@@ -268,6 +280,7 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
         standing=found.standing if found else Standing.UNDECIDED,
         reason="not judged: the change cannot have touched this path" if control else reason,
         control=control,
+        part=cell in pair.parts,
     )
 
 

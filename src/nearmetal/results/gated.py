@@ -58,7 +58,8 @@ class GateCell:
     """One cell: levels in the shown unit (None without figures), how they differ, and where that leaves the run.
 
     `first` is the finding of the recorded blocks where fresh ones decided. `control` marks a cell that the change
-    cannot have touched: it states a floor for the others and is not judged.
+    cannot have touched: it states a floor for the others and is not judged. `part` marks a part of a program, or a
+    single stream of several, whose whole is another cell: it is only named, for a user waits for the whole.
     """
 
     cell: CellId
@@ -71,6 +72,7 @@ class GateCell:
     standing: Standing
     reason: str
     control: bool
+    part: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,19 @@ class Gate:
     @property
     def judged(self) -> tuple[GateCell, ...]:
         """Return the cells that the verdict rests on."""
-        return tuple(one for one in self.cells if not one.control)
+        return tuple(one for one in self.cells if not (one.control or one.part))
+
+    @property
+    def parts(self) -> tuple[GateCell, ...]:
+        """Return parts of programs and sums, by the headline: named behind the verdict, which does not count them."""
+        return tuple(one for one in self.cells if one.part and not one.control)
 
     @property
     def against(self) -> tuple[GateCell, ...]:
         """Return the cells that a figure other than the headline shows to be worse, and the headline does not."""
         known = {one.cell for one in self.judged if one.standing is Standing.WORSE}
-        return tuple(one for one in self.others if one.standing is Standing.WORSE and one.cell not in known)
+        worse = (one for one in self.others if one.standing is Standing.WORSE and not one.part)
+        return tuple(one for one in worse if one.cell not in known)
 
     @property
     def cut_short(self) -> bool:
@@ -140,7 +148,8 @@ class Gate:
 
     def count(self, standing: Standing, metric: Metric | None = None) -> int:
         """Return how many judged cells stand so by a figure, the headline if left out."""
-        of = self.others if metric not in {None, self.metric} else self.judged
+        others = tuple(one for one in self.others if not one.part)
+        of = others if metric not in {None, self.metric} else self.judged
         return sum(one.standing is standing and one.metric is (metric or self.metric) for one in of)
 
     @property

@@ -190,7 +190,7 @@ def compare_page(gate: Gate) -> str:
     if gate.mixed:
         lead.append(element("strong", "Mixed provenance, compared on request"))
         lead += [element("p", one) for one in gate.mixed]
-    failed = [*(one for one in gate.cells if not one.standing.passes), *gate.against]
+    failed = [*(one for one in gate.judged if not one.standing.passes), *gate.against]
     return _two_runs(
         many.name(gate.run),
         many.name(gate.base),
