@@ -118,6 +118,7 @@ def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, prof
 def test_without_confirmation_a_far_machine_is_restored(far: Machine, profile: str) -> None:
     ended = far.verb("apply", profile, "--host", "far", "--confirm", "1")
     assert "RESTORED" in ended.text, ended.complaint()
+    assert ended.exit_status == 4
     assert far.mtu() == "1500"
 
 

@@ -83,7 +83,8 @@ def command(
 ) -> int:
     """Apply PROFILE; unless you type `yes` in time, every setting is rolled back.
 
-    A separate watchdog process rolls everything back even if this process, its terminal or the network link dies.
+    A separate watchdog process rolls everything back even if this process, its terminal or the network link dies. Exit
+    codes: 0 confirmed, 4 not confirmed and everything restored, 1 refused or not restored.
     """
     if not profile.exists():
         raise BadInputError(f"there is no profile {str(profile)!r}", hint="`nearmetal tune` writes profiles")
@@ -230,9 +231,10 @@ def _print_unrestored(undone: RollbackResult) -> None:
 
 
 def _restore(session: Session) -> int:
+    """Put everything back; return the code that says that nothing was kept, or that something is not restored."""
     undone, report = session.restore(_print_unrestored)
     if undone.unproven:
         click.echo("NOT RESTORED: the settings listed above are not back to their old values; all others are", err=True)
         return ExitCode.FAILED
     click.echo("RESTORED: every setting is back to its old value" + (f" ({report})" if report else ""))
-    return ExitCode.OK
+    return ExitCode.PARTIAL
