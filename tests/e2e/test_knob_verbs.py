@@ -71,6 +71,15 @@ def test_a_profile_without_interfaces_is_refused(tmp_path: Path) -> None:
     assert ran.text.split()[-1] == "1400", ran.complaint()
 
 
+def test_an_interface_that_does_not_exist_is_a_wrong_name(tmp_path: Path, profile: Path) -> None:
+    script = """nm knobs -i v00; echo "status $?"; nm apply "$1" -i v00 < /dev/null; echo "status $?"; mtu
+ip link property add dev v0 altname another; nm knobs -i another > "$2"; echo "status $?" """
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "out"))
+    assert ran.text.split() == ["status", "2", "status", "2", "1500", "status", "0"], ran.complaint()
+    error = "error: there is no interface v00\nhint: did you mean 'v0'?"
+    assert ran.stderr.decode().count(error) == 2
+
+
 @pytest.mark.parametrize(
     ("setting", "words", "message"),
     [

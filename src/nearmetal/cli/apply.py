@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.reach import open_shell
+from nearmetal.cli.reach import open_shell, refuse_unknown_interfaces
 from nearmetal.cli.rollback import settle
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, TrialError
@@ -107,6 +107,7 @@ def command(
     ):
         expire(folder)
         settle(shell, host, folder, held)
+        refuse_unknown_interfaces(shell, targets)
         _check_probe(shell, probe)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:

@@ -9,7 +9,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from nearmetal.cli.reach import open_shell
+from nearmetal.cli.reach import open_shell, refuse_unknown_interfaces
 from nearmetal.cli.values import format_option
 from nearmetal.knobs import places
 from nearmetal.knobs.guards import rivals
@@ -32,7 +32,8 @@ _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
     """List the knobs of HOST (settings that can be tuned) with their values and ranges. Nothing is changed."""
     with open_shell(host) as shell:
-        targets = [Target("", name) for name in chosen] or places.interfaces(shell)
+        refuse_unknown_interfaces(shell, named := [Target("", name) for name in chosen])
+        targets = named or places.interfaces(shell)
         found = list(rows(shell, targets))
         fought = rivals(shell, "", [row.knob for row in found if row.value is not None])
     shown = [row for row in found if everything or row.value is not None]

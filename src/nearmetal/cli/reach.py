@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError, meant
 from nearmetal.hosts.host import Shell
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs.places import LOCAL
+from nearmetal.knobs.guards import identify
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.places import LOCAL, interfaces
 
 
 @contextmanager
@@ -24,3 +26,15 @@ def open_shell(host: str) -> Iterator[Shell]:
         raise UnavailableError(f"{host} is reached over ssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
     with machine_shell(host) as there:
         yield there
+
+
+def refuse_unknown_interfaces(shell: Shell, targets: Iterable[Target]) -> None:
+    """Raise BadInputError for an interface that the host does not have, by any of its names."""
+    for target in targets:
+        try:
+            identify(shell, target)
+        except NearmetalError as error:
+            if error.exit_code != ExitCode.FAILED:
+                raise
+            known = [one.interface for one in interfaces(shell)]
+            raise BadInputError(error.message, hint=meant(target.interface, known, error.hint)) from error
