@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,15 @@ import pytest
 
 from nearmetal.cli.main import run
 from nearmetal.errors import TrialError
+from nearmetal.hosts.batch.host import BatchHost
+from nearmetal.hosts.batch.scheduler import JobState, Phase
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import measured, refuse_measured
-from nearmetal.run.guests import measuring
+from nearmetal.run.guests import measuring, open_host
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.profile import Profile
+from tests.unit.test_slurm import Scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +77,78 @@ def test_this_machine_gets_no_folder_by_a_run(state: Path) -> None:
     state.mkdir(parents=True, mode=0o700)
     with measuring(local), pytest.raises(TrialError):
         refuse_measured(state, "local")
+
+
+def running(*nodes: str) -> JobState:
+    return JobState("", Phase.RUNNING, "RUNNING", nodes=nodes, left_s=1000)
+
+
+def test_nodes_of_an_allocation_are_measured_on_while_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = Order(0, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", placement=(0, 1)))
+    host = BatchHost(Scripted([running("n7", "n8")]), {})
+    monkeypatch.setattr("nearmetal.run.guests.table.open_host", lambda _: host)
+    study = parse_study(PATH.format("declared") + '[host]\nkind = "slurm"\n', "s.toml")
+    with contextlib.closing(open_host(study)) as opened:
+        assert opened.carry_out(order, lambda shell, order: Outcome(TrialStatus.VALID)).status is TrialStatus.VALID
+        for node in ("n7", "n8"):  # between trials, too
+            with pytest.raises(TrialError, match=f"measures on {node} now"):
+                refuse_measured(places.folder_of(node), node)
+    for node in ("n7", "n8"):
+        refuse_measured(places.folder_of(node), node)
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_the_nodes_below_pods_are_measured_on(tmp_path: Path, pods: int) -> None:
+    status = {"phase": "Running", "podIP": "10.0.0.1"}
+    items = [
+        {
+            "metadata": {"name": f"mpi-{n}"},
+            "spec": {"nodeName": f"worker-{n}"},
+            "status": {**status, "hostIP": f"10.9.0.{n}"},
+        }
+        for n in range(pods)
+    ]
+    (tmp_path / "pods.json").write_text(json.dumps({"items": items} if pods > 1 else items[0]))
+    (program := tmp_path / "kubectl").write_text(
+        f'#!/bin/sh\n[ "$1" = get ] && exec cat {tmp_path}/pods.json\nexec sh\n'
+    )
+    program.chmod(0o755)
+    tables = "".join(f'[[host.node]]\nname = "mpi-{n}"\n' for n in range(pods))
+    text = f'{PATH.format("declared")}[host]\nkind = "kubectl"\noptions = {{ kubectl = "{program}" }}\n{tables}'
+    below = [name for n in range(pods) for name in (f"worker-{n}", f"10.9.0.{n}")]
+    with contextlib.closing(open_host(parse_study(text, "s.toml"))):
+        for name in below:
+            with pytest.raises(TrialError, match=f"measures on {name} now"):
+                refuse_measured(places.folder_of(name), name)
+    for name in below:
+        refuse_measured(places.folder_of(name), name)
+
+
+def test_a_cluster_that_does_not_say_where_pods_run_is_measured(tmp_path: Path) -> None:
+    (program := tmp_path / "kubectl").write_text('#!/bin/sh\n[ "$1" = get ] && echo no >&2 && exit 1\nexec sh\n')
+    program.chmod(0o755)
+    text = f'{PATH.format("declared")}[host]\nkind = "kubectl"\noptions = {{ kubectl = "{program}" }}\n'
+    said: list[str] = []
+    study = parse_study(f'{text}[[host.node]]\nname = "mpi-0"\n', "s.toml")
+    with contextlib.closing(open_host(study, said.append)) as host:
+        assert host.label == "pods: mpi-0"
+    assert len(said) == 1
+    assert said[0].startswith("`nearmetal apply` will not see which nodes are measured on: ")
+
+
+@pytest.mark.parametrize(("host", "name"), [("local", "n7"), ("n7", "n7"), ("root@n7", "n7"), ("local", "n7.site")])
+def test_apply_knows_a_machine_by_the_name_that_a_job_has_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    monkeypatch.setattr("nearmetal.cli.apply.open_shell", lambda _: pytest.fail("the machine was opened"))
+    monkeypatch.setattr("nearmetal.cli.apply.socket.gethostname", lambda: "n7.site")
+    (profile := tmp_path / "p.json").write_text(Profile("p", "any", ("eth0",), {"nic.mtu": "1400"}).to_json())
+    with places.measuring([name]):
+        assert run(["apply", str(profile), "--host", host]) == 1
+    said = capsys.readouterr().err
+    assert f"measures on {'this machine' if host == 'local' else host} now" in said
+    note = f"note: runs that other users, or other machines, measure on {host} are not seen\n"
+    assert (note in said) == (host != "local")
 
 
 def test_apply_changes_nothing_of_a_machine_that_is_measured_on(

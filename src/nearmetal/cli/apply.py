@@ -6,10 +6,11 @@ import contextlib
 import select
 import shlex
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -96,9 +97,7 @@ def command(
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
     guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
-    # What is measured on this machine has interfaces of its own.
-    if host != places.LOCAL or any(not name.startswith("nic.") for name in knobs):
-        refuse_measured(folder, "this machine" if host == places.LOCAL else host)
+    _refuse_measured(host, knobs)
     _warn_of_launches(profile, wanted)
     with (
         open_shell(host) as shell,
@@ -131,6 +130,25 @@ def command(
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
         return _restore(session)
+
+
+def _refuse_measured(host: str, knobs: Iterable[str]) -> None:
+    """Raise TrialError while a run or a search of this user measures on the host, by any name that it may have there.
+
+    What namespaces of this machine measure has interfaces of its own. A job on it, whose user has one home everywhere,
+    has its ports.
+    """
+    if host == places.LOCAL:
+        if any(not name.startswith("nic.") for name in knobs):
+            refuse_measured(places.folder_of(host), "this machine")
+        own = socket.gethostname()
+        names, called = (own, own.partition(".")[0]), "this machine"
+    else:
+        names, called = (host, host.rpartition("@")[2]), host
+        click.echo(f"note: runs that other users, or other machines, measure on {host} are not seen", err=True)
+    for name in dict.fromkeys(names):
+        if name != places.LOCAL:
+            refuse_measured(places.folder_of(name), called)
 
 
 def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[dict[str, str], list[Target]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,25 @@ class KubectlHost(far.FarHost):
         interface = str(options.get("interface", ""))
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
         shells = [partial(open_program, _exec_argv(base, options, node.address or node.name)) for node in named]
+        self._marks = contextlib.ExitStack()
+        self._ask = (*base, "get", "pods", *[node.address or node.name for node in named], "--output=json")
         super().__init__(named, shells, options, label=f"pods: {', '.join(node.name for node in named)}")
+
+    def mark(self, measuring: Callable[[Iterable[str]], contextlib.AbstractContextManager[None]]) -> str:
+        """Mark the nodes that the pods run on, by their names and addresses: pods stay where they are.
+
+        Return a warning where the cluster does not say which they are.
+        """
+        finished = process.run(self._ask, timeout_s=_GET_TIMEOUT_S)
+        if not finished.ok:
+            return f"`nearmetal apply` will not see which nodes are measured on: {finished.complaint()}"
+        self._marks.enter_context(measuring(_nodes_below(finished.stdout)))
+        return ""
+
+    def close(self) -> None:
+        """Close every shell; calling twice does nothing more."""
+        super().close()
+        self._marks.close()
 
 
 def _program(options: Mapping[str, Scalar]) -> tuple[str, ...]:
@@ -73,6 +92,17 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
         raise UnavailableError(f"no pod with {selector} is running", hint=f"kubectl get pods --selector={selector}")
     # A job's pods differ at the end of their names.
     return [NodeSpec(name=name[-40:].lstrip("-."), address=name, reach=address) for name, _, address in sorted(found)]
+
+
+def _nodes_below(text: bytes) -> list[str]:
+    """Return name and address of the node of each pod; of one pod `kubectl get` prints that, of several a list."""
+    try:
+        raw = parse_json(text)
+        pods = raw.get("items", [raw])
+        found = [(pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("hostIP")) for pod in pods]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
+    return sorted({str(name) for both in found for name in both if name})
 
 
 def _items(text: bytes) -> list[tuple[str, str, str]]:

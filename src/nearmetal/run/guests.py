@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts.guests import Guest, HypervisorFacts, look_below, parse_domain, warnings
@@ -58,6 +59,14 @@ def refuse(shell: FarShell) -> None:
     places.refuse_unfinished_on(shell, measuring=True)
 
 
+@runtime_checkable
+class MarkingHost(Protocol):
+    """A host that learns by itself which machines it measures on: the nodes of an allocation, or below pods."""
+
+    def mark(self, measuring: Callable[[Iterable[str]], AbstractContextManager[None]]) -> str:
+        """Let `measuring` mark these machines, by name, for as long as the host has them; return why it cannot."""
+
+
 def open_host(
     study: Study, warn: Callable[[str], object] = lambda _: None, settle: Callable[[FarShell], None] = refuse
 ) -> Host:
@@ -80,6 +89,8 @@ def open_host(
     try:
         for shell in host.shells() if isinstance(host, FarHost) else ():
             settle(shell)
+        if isinstance(host, MarkingHost) and (unmarked := host.mark(places.measuring)):
+            warn(unmarked)
     except BaseException:
         host.close()
         raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,6 +46,9 @@ OPTIONS = {
     "interface": "the nodes' interface on the measured path; a path may name a different one",
     **OF_ALLOCATION,
 }
+Measuring = Callable[[Iterable[str]], contextlib.AbstractContextManager[None]]
+"""What marks machines as measured on, by name, for the length of a `with`."""
+
 _ATTEMPTS = 2
 _STARTS = 3
 """New allocations that may be of no use, one after another, before a trial is given up."""
@@ -63,6 +66,7 @@ class _Allocation:
     state: JobState
     machines: dict[str, FarMachine] = field(default_factory=dict)
     restarts: int = 0
+    marks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 class BatchHost:
@@ -85,6 +89,12 @@ class BatchHost:
         self._submitted: dict[Request, list[str]] = {}
         self._idle: dict[Request, list[_Allocation]] = {}
         self._jobs: set[str] = set()
+        self._measuring: Measuring = lambda _: contextlib.nullcontext()
+
+    def mark(self, measuring: Measuring) -> str:
+        """Mark the nodes of each allocation, by the batch system's names, for as long as it is held."""
+        self._measuring = measuring
+        return ""
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         """Carry a trial out in an allocation, in a second one when the first is lost on the way."""
@@ -229,6 +239,7 @@ class BatchHost:
         if state.restarts != allocation.restarts or set(allocation.machines) != set(state.nodes):
             self._disconnect(allocation)
             allocation.restarts = state.restarts
+            allocation.marks.enter_context(self._measuring(state.nodes))
             allocation.machines = {
                 node: FarMachine(node, partial(open_program, self._scheduler.shell_argv(state.job, node)))
                 for node in state.nodes
@@ -269,6 +280,7 @@ class BatchHost:
             with contextlib.suppress(LostError):  # the allocation is over either way
                 machine.close()
         allocation.machines.clear()
+        allocation.marks.close()
 
     def close(self) -> None:
         """Give every allocation back; calling twice does nothing more."""
