@@ -20,13 +20,13 @@ from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import PathSpec, Study
-from nearmetal.units import counted
+from nearmetal.units import counted, format_size
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
 _STOLEN = 0.01
 _FEW_SWITCHES = 1.0
 _SHARED_INTERRUPTS = 1.5
-"""A round trip brings two frames: fewer interrupts than this an iteration say that frames waited for a common one."""
+"""A round trip brings two messages, a frame each at least: with fewer interrupts an iteration frames waited for one."""
 
 
 _NIC_INTERRUPTS = r"irq\.(?!\d+\.(virtio\d+-(req|stats|config|reporting)|nvme|ahci|megasas|mpt3|xhci|i8042|ttyS))\d+.*"
@@ -75,7 +75,7 @@ class PathEvidence:
 
     @property
     def of_round_trips(self) -> PathEvidence:
-        """Return the same with the trials of ping-pong alone: rules about moderation count two frames an iteration."""
+        """Return the same with the trials of ping-pong alone, of two messages an iteration: for moderation."""
         names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
         return replace(self, trials=tuple(t for t in self.trials if t.order.workload.label in names))
 
@@ -154,7 +154,7 @@ def _with_profile(name: str, knobs: Mapping[str, Scalar]) -> str:
 
 
 def _moderation(seen: PathEvidence) -> Iterator[Advice]:
-    """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
+    """Find fewer interrupts than messages: the NIC waits for company, and latency pays."""
     tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
     trips = seen.of_round_trips
     interrupts = trips.count(_NIC_INTERRUPTS)
@@ -162,11 +162,19 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             "no interrupt moderation while small messages matter",
-            f"{interrupts:.2f} device interrupts per iteration for two frames",
+            f"{interrupts:.2f} device interrupts per iteration for two messages{_of_sizes(trips.trials)}",
             _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }'),
             5.5,
             "studies/sriov-gap.toml in the lab, at 8 B",
         )
+
+
+def _of_sizes(trials: Sequence[TrialRecord]) -> str:
+    """Return of which sizes the messages of launches are, empty where they do not say."""
+    sizes = sorted({size for one in trials for size in one.order.workload.numbers("sizes")})
+    if not sizes:
+        return ""
+    return f" of {format_size(sizes[0])}" + (f" to {format_size(sizes[-1])}" if len(sizes) > 1 else "")
 
 
 def _polling(seen: PathEvidence) -> Iterator[Advice]:

@@ -228,3 +228,18 @@ def test_a_run_without_a_valid_trial_is_not_reported_as_healthy(
     assert "none of the " in captured.err
     assert f"hint: all reasons: nearmetal show {made.root}" in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [([8], "two messages of 8 B"), ([65536, 8, 1048576], "two messages of 8 B to 1 MiB"), ([], "two messages")],
+)
+def test_evidence_of_moderation_does_not_claim_that_a_message_is_one_frame(
+    run: RunDir, sizes: list[int], said: str
+) -> None:
+    one = trial(run, {"irq.30.eth0-rx": 700}, {"n0.eth0.kind": "physical"})
+    options = {**one.order.workload.options, "sizes": sizes}
+    order = replace(one.order, workload=replace(one.order.workload, options=options))  # type: ignore[arg-type]
+    study = parse_study(STUDY.replace("KIND", "vf").replace("HOST", "lab").replace("PROGRESS", "polling"), "s")
+    (found,) = advise(study, [replace(one, order=order)])
+    assert found.evidence == f"0.70 device interrupts per iteration for {said}"
