@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt
-from nearmetal.predict.doubts import find_doubts
+from nearmetal.predict.doubts import _of_busy_machines, find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
@@ -273,6 +274,15 @@ def test_a_doubt_with_different_shares_is_reported_once(capsys: pytest.CaptureFi
     """It was repeated identically for each path."""
     tell_doubts({path: [Doubt("it is so", "mend it", share)] for path, share in (("native", 0.5), ("vf", 1.0))})
     assert capsys.readouterr().err.splitlines() == ["warning: it is so", "hint: mend it"]
+
+
+def test_a_busy_machine_is_told_once_for_all_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    busy = {"native": "9 of 9 launches ran beside qemu", "vf": "8 of 9 launches ran beside python", "vhost": ""}
+    tell_doubts({path: _of_busy_machines(SimpleNamespace(busy=text)) for path, text in busy.items()})  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said.count("warning: ") == 1
+    assert said.startswith("warning: native: most trials of the path were disturbed: 9 of 9 launches ran beside qemu (")
+    assert "(much the same on vf)" in said
 
 
 def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,11 +255,15 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
-    """Print each doubt once, on stderr, with the machines that it concerns."""
-    concerned = by_key(((doubt.said, doubt.hint), where) for where, found in doubts.items() for doubt in found)
-    for (text, hint), machines in concerned.items():
-        whole = len(machines) == len(doubts)
-        warn(f"{'' if whole else ', '.join(machines) + ': '}{text}\nhint: {hint}")
+    """Print each doubt once, on stderr, with the machines that it concerns: of a subject that which concerns most."""
+    every = [(where, one) for where, found in doubts.items() for one in found]
+    for (_, hint), told in by_key(((one.about or one.said, one.hint), (where, one)) for where, one in every).items():
+        worst = max((doubt for _, doubt in told), key=lambda one: one.share)
+        alike = [where for where, doubt in told if doubt.said == worst.said]
+        others = [where for where, _ in told if where not in alike]
+        whole = len(alike) == len(doubts)
+        more = f" (much the same on {', '.join(others)})" if others else ""
+        warn(f"{'' if whole else ', '.join(alike) + ': '}{worst.said}{more}\nhint: {hint}")
 
 
 def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt]:

@@ -19,22 +19,28 @@ _FIGURE = re.compile(r"\d[\d.,]*(?: [KMGT]?i?B\b)?")
 class Doubt:
     """One thing that was not measured: the share of the program (0..1) that it concerns, and what would mend it.
 
-    `refuse` says that the prediction would be decided by it.
+    `refuse` says that the prediction would be decided by it. `about` is its subject where texts of one subject differ
+    in more than figures.
     """
 
     said: str
     hint: str
     share: float
     refuse: bool = False
+    about: str = ""
+
+    @property
+    def subject(self) -> str:
+        """Return what it has in common with doubts that say the same of other launches or paths."""
+        return self.about or _FIGURE.sub("", self.said)
 
 
 def told_once(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
     """Return each doubt of several launches, or placements, once: where it is refused, else where it concerns most."""
     worst: dict[str, Doubt] = {}
     for doubt in (doubt for several in found for doubt in several):
-        about = _FIGURE.sub("", doubt.said)
-        known = worst.get(about, doubt)
-        worst[about] = max(known, doubt, key=lambda one: (one.refuse, one.share))
+        known = worst.get(doubt.subject, doubt)
+        worst[doubt.subject] = max(known, doubt, key=lambda one: (one.refuse, one.share))
     return list(worst.values())
 
 

@@ -122,7 +122,8 @@ def _of_launches(named: NamedMachine) -> list[Doubt]:
 
 def _of_busy_machines(named: NamedMachine) -> list[Doubt]:
     hint = "measure again while nothing else runs there; `nearmetal report` shows what ran"
-    return [Doubt(f"most trials of the path were disturbed: {named.busy}", hint, 1.0)] if named.busy else []
+    text = f"most trials of the path were disturbed: {named.busy}"
+    return [Doubt(text, hint, 1.0, about="busy machines")] if named.busy else []
 
 
 def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> list[Doubt]:
