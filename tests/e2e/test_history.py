@@ -184,6 +184,21 @@ def test_a_fact_that_changed_in_a_run_without_the_cell_changed_before_the_next()
     assert "kernel.release: 6.1 -&gt; 6.8" in str(as_html.chart(history, series))
 
 
+class CalmRuns(FourteenRuns):
+    """Only the first run's level, in each run."""
+
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
+        first = super().cells(metric)[0][1]
+        return [(f"{number}", first) for number in range(14)]
+
+
+def test_a_page_says_in_a_sentence_that_no_series_or_every_series_changed() -> None:
+    calm, marked = (as_html.render(build_history(runs, Metric.P99)) for runs in (CalmRuns(), FourteenRuns()))
+    assert "No series changed its level." in calm
+    assert "Every series changed its level." in marked
+    assert "None." not in calm + marked
+
+
 class TwoWindowRuns(FourteenRuns):
     """Runs of one bandwidth: from the ninth on a window has four times the messages, and takes four times as long."""
 

@@ -251,3 +251,12 @@ def test_the_standard_abi_is_refused() -> None:
     line = LaunchLine(("mpirun", "./a"), Path("/opt/mpi/bin/mpirun"), Path("./a"), program)
     with pytest.raises(BadInputError, match="standard ABI"):
         mpi_of(line)
+
+
+def test_a_page_says_in_a_sentence_what_a_program_did_not_call() -> None:
+    called = {"times": (CallTime(1, 5, 5),), "program": (DoCall(0),), "meta": {"node": "n"}}
+    silent = made_rank(0, 1, (Call(CallKind.INIT),), elapsed_ns=1000, **called)
+    page = as_html(view_trace(Trace((silent,), source="here")))
+    assert "No message was sent." in page
+    assert "No collective was called." in page
+    assert "None." not in page

@@ -13,7 +13,19 @@ from nearmetal.history.records import History, Point, Series
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, joined, linear, placed, ratios, x_axis, y_axis
-from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, pixels, scrolling, section
+from nearmetal.report.markup import (
+    Markup,
+    PageFrame,
+    element,
+    header,
+    listed,
+    page,
+    pixels,
+    scrolling,
+    section,
+    together,
+)
+from nearmetal.units import counted
 
 MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""
@@ -26,13 +38,15 @@ def render(history: History, frame: PageFrame | None = None) -> str:
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
-    more = [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
+    verb = "is" if left_out == 1 else "are"
+    more = [element("p", f"{left_out} more {verb} in the table below.", class_="note")] if left_out else []
+    every = "" if left_out else "Every series changed its level."
     return page(
         "History",
         header(
             "nearmetal history",
             Path(history.source).name,
-            meta=f"{history.source}: {len(history.runs)} runs; {history.metric} of each.",
+            meta=f"{history.source}: {counted(len(history.runs), 'run')}; {history.metric} of each.",
             labels=dict.fromkeys(run.entry.host_label for run in history.runs),
         ),
         element(
@@ -42,10 +56,10 @@ def render(history: History, frame: PageFrame | None = None) -> str:
                 element("p", history_words.found(history), class_="lead"),
                 *([element("figure", scrolling(together_chart(history), "All series"))] if history.series else []),
                 table_region(history_words.changes(history)),
-                _charts(history, history.marked),
+                _charts(history, history.marked, "No series changed its level."),
                 id="verdicts",
             ),
-            section("Series without a change", _charts(history, calm), *more),
+            section("Series without a change", _charts(history, calm, every), *more),
             element(
                 "div",
                 section("All series", *(table_region(history_words.overview(history, group)) for group in groups)),
@@ -90,7 +104,9 @@ def together_chart(history: History) -> Markup:
         at = _WIDE.top + 8 + 17.0 * row
         parts.append(element("path", class_=f"series {look} line", d=f"M{pixels(_WIDE.right + 8)} {pixels(at)}h20"))
         parts.append(element("text", name, class_="name", x=_WIDE.right + 34, y=at + 4))
-    label = f"{len(history.series)} series over {len(history.runs)} runs; {len(history.marked)} changed level"
+    label = (
+        f"{len(history.series)} series over {counted(len(history.runs), 'run')}; {len(history.marked)} changed level"
+    )
     return charts.chart(label, *parts, width=1150.0, height=310.0)
 
 
@@ -117,9 +133,12 @@ def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]
     return element("path", tip, class_=f"series {look} line", d=joined(points))
 
 
-def _charts(history: History, series: Sequence[Series]) -> Markup:
+def _charts(history: History, series: Sequence[Series], none: str) -> Markup:
+    """Return a chart a series; the sentence `none`, which may be empty, where there is nothing to draw."""
     figures = [element("figure", element("figcaption", _caption(one)), chart(history, one)) for one in series]
-    return element("div", *figures, class_="pair") if figures else element("p", "None.", class_="note")
+    if figures:
+        return element("div", *figures, class_="pair")
+    return element("p", none, class_="note") if none else together()
 
 
 def _caption(one: Series) -> str:
@@ -149,7 +168,7 @@ def chart(history: History, one: Series) -> Markup:
             parts.append(element("line", class_="series c0 whisker", x1=x, x2=x, y1=ends[0], y2=ends[1]))
         dot = element("circle", element("title", tip), class_="series c0 mark", cx=x, cy=y(point.level.value), r=3.6)
         parts.append(dot)
-    return charts.chart(f"{one.cell} over {len(points)} runs", *parts, height=_HEIGHT)
+    return charts.chart(f"{one.cell} over {counted(len(points), 'run')}", *parts, height=_HEIGHT)
 
 
 def _reach(points: Sequence[Point]) -> tuple[float, float]:

@@ -24,6 +24,10 @@ def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
         *(element("p", words.as_sentence(one), class_="honest") for one in trace_text.warnings(view)),
         meta=f"{trace_text.sums_sentence(view)}. {view.mpi}.",
     )
+    collectives, others = (
+        trace_text.calls(title, view, collective=which)
+        for title, which in (("Collectives", True), ("Other calls", False))
+    )
     ranks = fold("The figures as a table", table_region(trace_text.times(view)), class_="prints")
     main = element(
         "main",
@@ -40,10 +44,10 @@ def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
         ),
         element(
             "div",
-            section("Message sizes", _table(trace_text.sizes(view, "█"))),
-            section("Messages that cross nodes", _table(trace_text.crossings(view))),
-            section("Collectives by time", _table(trace_text.calls("Collectives", view, collective=True))),
-            section("Other calls by time", _table(trace_text.calls("Other calls", view, collective=False))),
+            section("Message sizes", _table(trace_text.sizes(view, "█"), "No message was sent.")),
+            section("Messages that cross nodes", table_region(trace_text.crossings(view))),
+            section("Collectives by time", _table(collectives, "No collective was called.")),
+            section("Other calls by time", _table(others, "No other call was made.")),
             class_="pair",
         ),
     )
@@ -77,8 +81,8 @@ def _times(view: TraceView) -> Markup:
     return stacked("Time of each rank", "time between MPI_Init and MPI_Finalize, ms", bars, _LOOKS, width=620.0)
 
 
-def _table(table: Table) -> Markup:
-    return table_region(table) if table.rows else element("p", "None.")
+def _table(table: Table, none: str) -> Markup:
+    return table_region(table) if table.rows else element("p", none)
 
 
 def _matrix(view: TraceView) -> Markup:
