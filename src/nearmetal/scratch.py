@@ -17,8 +17,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from nearmetal import process
 
@@ -36,14 +36,8 @@ _swept: set[Path] = set()
 """Folders in which this process has looked for what others left."""
 
 
-class Owner(StrEnum):
-    """What became of the process that made a folder."""
-
-    HERE = "here"
-    GONE = "gone"
-    ELSEWHERE = "elsewhere"
-    UNKNOWN = "unknown"
-    NOBODY = "nobody"
+Owner = Literal["here", "gone", "elsewhere", "unknown", "nobody"]
+"""What became of the process that made a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +107,7 @@ def folder(prefix: str, within: Path | None = None) -> Iterator[Path]:
 
 def sweep(within: Path, prefixes: tuple[str, ...] = PREFIXES) -> list[Path]:
     """Remove this user's folders whose owners are gone; return which."""
-    dead = [one for one in find(within, prefixes) if one.owner is Owner.GONE]
+    dead = [one for one in find(within, prefixes) if one.owner == "gone"]
     for one in dead:
         one.remove()
     return [one.path for one in dead if not one.path.exists()]
@@ -123,14 +117,14 @@ def left_behind() -> list[Folder]:
     """Return all that nearmetal and what it starts may have left on this machine, by place and name."""
     temporary = Path(tempfile.gettempdir())
     found = find(temporary, (*PREFIXES, BUILDER)) + (find(SHARED_MEMORY) if temporary != SHARED_MEMORY else [])
-    below = _below() if any(one.owner is Owner.ELSEWHERE for one in found) else {}
+    below = _below() if any(one.owner == "elsewhere" for one in found) else {}
     return [_seen(one, below) for one in found] + _segments()
 
 
 def _seen(one: Folder, below: dict[str, int]) -> Folder:
     """Return a folder of another process namespace as in use where its process is seen from here."""
-    here = below.get("-".join(one.path.name.split("-")[-4:-2]), 0) if one.owner is Owner.ELSEWHERE else 0
-    return replace(one, owner=Owner.HERE, pid=here) if here else one
+    here = below.get("-".join(one.path.name.split("-")[-4:-2]), 0) if one.owner == "elsewhere" else 0
+    return replace(one, owner="here", pid=here) if here else one
 
 
 def _segments() -> list[Folder]:
@@ -138,7 +132,7 @@ def _segments() -> list[Folder]:
     with contextlib.suppress(OSError):
         segments = [path for path in sorted(SHARED_MEMORY.iterdir()) if path.name.startswith(_SEGMENTS)]
         users = _users({str(path): 0 for path in segments if path.lstat().st_uid == os.geteuid()})
-        return [Folder(Path(path), Owner.HERE if pid else Owner.NOBODY, pid) for path, pid in users.items()]
+        return [Folder(Path(path), "here" if pid else "nobody", pid) for path, pid in users.items()]
     return []
 
 
@@ -168,11 +162,11 @@ def find(within: Path, prefixes: tuple[str, ...] = PREFIXES) -> list[Folder]:
 def _judged(path: Path, rest: str) -> Folder:
     match = _OWNED.fullmatch(rest)
     if match is None:
-        return Folder(path, Owner.UNKNOWN, 0)
+        return Folder(path, "unknown", 0)
     pid, start, place = int(match[1]), match[2], match[3]
     if place != _place():
-        return Folder(path, Owner.ELSEWHERE, pid)
-    return Folder(path, Owner.HERE if _start(str(pid)) == start else Owner.GONE, pid)
+        return Folder(path, "elsewhere", pid)
+    return Folder(path, "here" if _start(str(pid)) == start else "gone", pid)
 
 
 def _below() -> dict[str, int]:

@@ -26,15 +26,15 @@ def _seen(packets: int, interrupts: int, vectors: int = 1) -> Observed:
 @pytest.mark.parametrize(
     ("driver", "usecs", "frames", "packets", "interrupts", "agreement"),
     [
-        ("igb", 50, 0, 100_000, 19_500, Agreement.AGREES),
-        ("igb", 50, 0, 100_000, 40_000, Agreement.CONTRADICTS),
-        ("igb", 50, 0, 100_000, 8_000, Agreement.SILENT),
-        ("igb", 50, 0, 5_000, 5_000, Agreement.SILENT),
-        ("igbvf", 50, 0, 60_000, 8_197, Agreement.SILENT),
-        ("igbvf", 0, 0, 60_000, 8_197, Agreement.CONTRADICTS),
-        ("igbvf", 122, 0, 60_000, 8_197, Agreement.AGREES),
-        ("mlx5_core", 16, 32, 6_400_000, 200_000, Agreement.AGREES),
-        ("mlx5_core", 16, 0, 6_400_000, 200_000, Agreement.CONTRADICTS),
+        ("igb", 50, 0, 100_000, 19_500, "agrees"),
+        ("igb", 50, 0, 100_000, 40_000, "contradicts"),
+        ("igb", 50, 0, 100_000, 8_000, "silent"),
+        ("igb", 50, 0, 5_000, 5_000, "silent"),
+        ("igbvf", 50, 0, 60_000, 8_197, "silent"),
+        ("igbvf", 0, 0, 60_000, 8_197, "contradicts"),
+        ("igbvf", 122, 0, 60_000, 8_197, "agrees"),
+        ("mlx5_core", 16, 32, 6_400_000, 200_000, "agrees"),
+        ("mlx5_core", 16, 0, 6_400_000, 200_000, "contradicts"),
     ],
 )
 def test_rates_are_compared_with_the_setting(
@@ -48,13 +48,13 @@ def test_rates_are_compared_with_the_setting(
 def test_a_fallback_that_may_be_pauses_is_named(interrupts: int, named: bool) -> None:
     """A virtual function that had lost its 50 us was said to have had a load with pauses."""
     made = judge(_seen(60_000, interrupts), driver="igbvf", usecs=50)
-    assert made.agreement is Agreement.SILENT
+    assert made.agreement == "silent"
     assert ("122 us, its fallback, or pauses" in made.reason) is named
     assert "fallback" not in judge(_seen(60_000, interrupts), driver="igb", usecs=50).reason
 
 
 def test_rates_are_per_vector() -> None:
-    assert judge(_seen(400_000, 78_000, vectors=4), driver="igb", usecs=50).agreement is Agreement.AGREES
+    assert judge(_seen(400_000, 78_000, vectors=4), driver="igb", usecs=50).agreement == "agrees"
 
 
 def test_only_interrupts_caused_by_the_load_are_counted(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_moderation_is_verified_under_pings_and_unknown_without_replies(
     machine = KnobMachine.make(tmp_path, {"eth1": {}}, files)
     intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
     (silent,) = verified(machine, intended, "10.0.0.2").values()
-    assert silent.agreement is Agreement.SILENT
+    assert silent.agreement == "silent"
     assert "10.0.0.2 does not answer" in silent.reason
     ticks = iter((0, SECOND_NS))
     monkeypatch.setattr("nearmetal.knobs.effect.time.monotonic_ns", lambda: next(ticks))
@@ -108,7 +108,7 @@ def test_moderation_is_verified_under_pings_and_unknown_without_replies(
 
     monkeypatch.setattr("nearmetal.knobs.effect.flood", flood)
     assert {name: one.agreement for name, one in verified(machine, intended, "10.0.0.2").items()} == {
-        "nic.rx-usecs of eth1": Agreement.CONTRADICTS
+        "nic.rx-usecs of eth1": "contradicts"
     }
 
 
@@ -120,7 +120,7 @@ def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("interrupts", "agreement"),
-    [(90_000, Agreement.CONTRADICTS), (5_000, Agreement.SILENT), (0, Agreement.SILENT)],
+    [(90_000, "contradicts"), (5_000, "silent"), (0, "silent")],
     ids=["too many", "perhaps idle", "none counted"],
 )
 def test_a_launch_can_show_too_many_interrupts_but_never_too_few(
@@ -158,4 +158,4 @@ def test_without_a_timer_a_launch_shows_nothing_and_sending_does_not_count(tmp_p
     for usecs in (0, 50):
         wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": usecs, "nic.rx-frames": 1}
         (one,) = moderated(machine, plan(machine, wanted, [ETH1]))
-        assert judge_launch(one, counted, SECOND_NS).agreement is Agreement.SILENT
+        assert judge_launch(one, counted, SECOND_NS).agreement == "silent"

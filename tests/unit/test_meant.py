@@ -185,7 +185,7 @@ def test_answers_of_init_may_stand_between_blanks() -> None:
 
 
 def test_what_vanishes_while_it_is_shown_has_no_size(tmp_path: Path) -> None:
-    gone = scratch.Folder(tmp_path / "nm-1-2-3-x", scratch.Owner.HERE, 1)
+    gone = scratch.Folder(tmp_path / "nm-1-2-3-x", "here", 1)
     assert gone.size_bytes() == 0
 
 

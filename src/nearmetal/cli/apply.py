@@ -22,7 +22,7 @@ from nearmetal.errors import BadInputError, ExitCode, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs import mpi, places, waiting
 from nearmetal.knobs.access import run_c
-from nearmetal.knobs.effect import Agreement, verified
+from nearmetal.knobs.effect import verified
 from nearmetal.knobs.folder import expire, refuse_measured
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
@@ -208,7 +208,7 @@ def _warn_of_side_effects(session: Session, peer: str) -> None:
     if peer and not effects:
         click.echo("warning: --verify has verified nothing: no interface's nic.rx-usecs was set", err=True)
     for what, effect in effects.items():
-        lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""
+        lead = "warning: " if effect.agreement == "contradicts" else ""
         click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import click
 
 from nearmetal.errors import ExitCode
-from nearmetal.scratch import Folder, Owner, left_behind
+from nearmetal.scratch import Folder, left_behind
 
 _SAID = {
-    Owner.HERE: "in use by process {pid}",
-    Owner.GONE: "left behind: process {pid} is gone",
-    Owner.ELSEWHERE: "made by process {pid} of another boot or container",
-    Owner.UNKNOWN: "unknown owner",
+    "here": "in use by process {pid}",
+    "gone": "left behind: process {pid} is gone",
+    "elsewhere": "made by process {pid} of another boot or container",
+    "unknown": "unknown owner",
 }
 _MOST_NAMED = 3
 
@@ -32,13 +32,13 @@ def command(*, remove: bool, everything: bool) -> int:
     if everything and not remove:
         raise click.UsageError("--all only goes with --remove")
     found = left_behind()
-    removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN] if everything else [])}
-    unused = [one for one in found if one.owner is Owner.NOBODY]
-    others = [one for one in found if one.owner is not Owner.NOBODY]
+    removable = {"gone", *(["elsewhere", "unknown"] if everything else [])}
+    unused = [one for one in found if one.owner == "nobody"]
+    others = [one for one in found if one.owner != "nobody"]
     done = [_list_or_remove(one, remove=remove and one.owner in removable) for one in others]
     if unused:
         done.append(_list_or_remove_unused(unused, remove=everything))
-    left = sum(one.owner is Owner.GONE for one in found)
+    left = sum(one.owner == "gone" for one in found)
     if not found:
         click.echo(f"no files of nearmetal in {tempfile.gettempdir()}")
     elif left and not remove:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,8 @@ MOST_LINKS = 1 / 16
 """Suspected links, as a share of all entries of the table, beyond which only the worst are re-tested."""
 
 
-class Role(StrEnum):
-    """What is slow: a node as such (latency), its sending, its receiving, or a link (bandwidth: from `a` to `b`)."""
-
-    NODE = "node"
-    SEND = "send"
-    RECEIVE = "receive"
-    LINK = "link"
-    DIRECTION = "direction"
+Role = Literal["node", "send", "receive", "link", "direction"]
+"""What is slow: a node as such (latency), its sending, its receiving, or a link (bandwidth: from `a` to `b`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +66,8 @@ class Suspect:
 
     def is_reverse_of(self, other: Suspect) -> bool:
         """Return whether this is the other direction of the same node or link."""
-        of_a_node = {self.role, other.role} == {Role.SEND, Role.RECEIVE} and self.a == other.a
-        of_a_link = self.role is other.role is Role.LINK and (self.a, self.b) == (other.b, other.a)
+        of_a_node = {self.role, other.role} == {"send", "receive"} and self.a == other.a
+        of_a_link = self.role == other.role == "link" and (self.a, self.b) == (other.b, other.a)
         return self.metric == other.metric and (of_a_node or of_a_link)
 
 
@@ -155,29 +149,32 @@ def screen(pairs: Pairs, margin: float) -> Screen:
 
 def _fit(metric: str, table: FloatArray, margin: float, *, symmetric: bool) -> Fit:
     split = two_way_fit(table, symmetric=symmetric)
-    least = math.log1p(margin)
-    of_nodes = {Role.NODE: split.row} if symmetric else {Role.SEND: split.row, Role.RECEIVE: split.column}
-    limits = {role: max(least, SPREADS * robust_spread(effects)) for role, effects in of_nodes.items()}
-    limits[Role.LINK] = max(least, SPREADS * robust_spread(off_diagonal(split.residual).ravel()))
-    return Fit(metric, split, symmetric, limits)
+
+    def limit(effects: FloatArray) -> float:
+        return max(math.log1p(margin), SPREADS * robust_spread(effects))
+
+    link = limit(off_diagonal(split.residual).ravel())
+    if symmetric:
+        return Fit(metric, split, symmetric, {"node": limit(split.row), "link": link})
+    return Fit(metric, split, symmetric, {"send": limit(split.row), "receive": limit(split.column), "link": link})
 
 
 def _nodes(fit: Fit) -> Iterable[Suspect]:
     for role, limit in fit.limits.items():
-        if role is not Role.LINK:
+        if role != "link":
             effects = _effects(fit, role)
             for node in np.flatnonzero(effects > limit).tolist():
                 yield Suspect(fit.metric, role, node, -1, float(effects[node]))
 
 
 def _effects(fit: Fit, role: Role) -> FloatArray:
-    return fit.split.column if role is Role.RECEIVE else fit.split.row
+    return fit.split.column if role == "receive" else fit.split.row
 
 
 def _links(fit: Fit) -> Iterable[Suspect]:
     residual = np.triu(fit.split.residual) if fit.symmetric else fit.split.residual
-    for a, b in np.argwhere(residual > fit.limits[Role.LINK]).tolist():
-        yield Suspect(fit.metric, Role.LINK, a, b, float(residual[a, b]))
+    for a, b in np.argwhere(residual > fit.limits["link"]).tolist():
+        yield Suspect(fit.metric, "link", a, b, float(residual[a, b]))
 
 
 def _directions(pairs: Pairs, margin: float) -> Iterable[Suspect]:
@@ -185,7 +182,7 @@ def _directions(pairs: Pairs, margin: float) -> Iterable[Suspect]:
     if pairs.has_bandwidth:
         for a, b, log_ratio in _slower(pairs):
             if log_ratio > math.log1p(margin):
-                yield Suspect("bandwidth", Role.DIRECTION, a, b, log_ratio)
+                yield Suspect("bandwidth", "direction", a, b, log_ratio)
 
 
 def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
@@ -204,7 +201,7 @@ def confirm(found: Screen, again: Pairs) -> tuple[RetestedSuspect, ...]:
     for fit in found.fits:
         tested |= _test_passes(found, fit, passes) if passes else _test(found, fit, again)
     for one in found.suspects:
-        if one.role is Role.DIRECTION:
+        if one.role == "direction":
             tested[one] = _test_direction(one, again, found.margin)
     corrected = holm([tested[one].p_value for one in found.suspects]).tolist()
     return tuple(_finding(one, tested[one], p) for one, p in zip(found.suspects, corrected, strict=True))
@@ -284,9 +281,9 @@ def _directed(found: Screen, fit: Fit, again: Pairs) -> _DirectedRetests:
 
 def _own_effect(fit: Fit, role: Role, directed: _DirectedRetests) -> FloatArray | float:
     """Return what a node of that role adds itself, which `excess` is without."""
-    if role is Role.LINK:
+    if role == "link":
         return 0.0
-    return _effects(fit, role)[directed.target if role is Role.RECEIVE else directed.source]
+    return _effects(fit, role)[directed.target if role == "receive" else directed.source]
 
 
 def _chance(excess: FloatArray, limit: float, directed: _DirectedRetests, fit: Fit) -> float:
@@ -301,9 +298,9 @@ def _chance(excess: FloatArray, limit: float, directed: _DirectedRetests, fit: F
 
 def _keys(found: Screen, role: Role, directed: _DirectedRetests) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return what each is a re-test of, and whether it counts: one of a node only with a partner above suspicion."""
-    if role is Role.LINK:
+    if role == "link":
         return directed.source * found.nodes + directed.target, np.ones(directed.source.size, np.bool_)
-    own, other = (directed.target, directed.source) if role is Role.RECEIVE else (directed.source, directed.target)
+    own, other = (directed.target, directed.source) if role == "receive" else (directed.source, directed.target)
     return own, _with_partner(found, own, other)
 
 
@@ -332,10 +329,10 @@ def _opposite(
     """Return the median log excess of the other direction of each wanted key; -inf where both ways are one figure."""
     if fit.symmetric:
         return [-math.inf] * len(wanted)
-    if role is Role.LINK:
+    if role == "link":
         keys, excess = directed.target * found.nodes + directed.source, directed.excess
     else:
-        other = Role.SEND if role is Role.RECEIVE else Role.RECEIVE
+        other: Role = "send" if role == "receive" else "receive"
         excess = directed.excess + _own_effect(fit, other, directed)
         keys, usable = _keys(found, other, directed)
         keys, excess = keys[usable], excess[usable]
@@ -382,11 +379,11 @@ def _test_passes(found: Screen, fit: Fit, passes: Sequence[Pairs]) -> dict[Suspe
     tested: dict[Suspect, _RetestExcess] = {}
     for one in (one for one in found.suspects if one.metric == fit.metric):
         limit = fit.limits[one.role]
-        if one.role is Role.LINK:
+        if one.role == "link":
             excess, back = residual[:, one.a, one.b], residual[:, one.b, one.a]
             controls = residual[:, _healthy_links(found, symmetric=fit.symmetric)]
         else:
-            effects, others = (column, row) if one.role is Role.RECEIVE else (row, column)
+            effects, others = (column, row) if one.role == "receive" else (row, column)
             excess, back = effects[:, one.a], others[:, one.a]
             controls = np.delete(effects, list(found.suspected_nodes), axis=1)
         beyond = int(np.count_nonzero(excess > limit))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.errors import BadInputError, ForeignFileError, command_line
-from nearmetal.fabric.detect import RetestedSuspect, Role, Screen, confirm, screen, unconfirmed
+from nearmetal.fabric.detect import RetestedSuspect, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.stats.interval import FloatArray
@@ -112,7 +112,7 @@ def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequenc
     settled = table.copy()
     for one in findings:
         a, b = one.suspect.a, one.suspect.b
-        if fit is not None and one.suspect.metric == metric and one.suspect.role is Role.LINK and one.retests:
+        if fit is not None and one.suspect.metric == metric and one.suspect.role == "link" and one.retests:
             settled[a, b] = np.exp(fit.split.overall + fit.split.row[a] + fit.split.column[b]) * one.ratio
             if fit.symmetric:
                 settled[b, a] = settled[a, b]
@@ -184,15 +184,15 @@ def sentence(of: Survey, finding: RetestedSuspect) -> str:
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""
     times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
     takes = "takes" if finding.named else "once took"
-    told = finding.named and finding.one_sided and one.role is not Role.DIRECTION
+    told = finding.named and finding.one_sided and one.role != "direction"
     less = any(other.named and other.suspect.is_reverse_of(one) for other in of.findings)
     only = f"; the reverse direction {'takes less' if less else 'does not'}" if told else ""
     link = f"link {a} {'-' if one.metric == 'latency' else '->'} {b}"
     subject = {
-        Role.NODE: f"node {a}: a message to or from it {takes} {times} as long as is typical",
-        Role.SEND: f"node {a}: what it sends {takes} {times} as long as is typical{only}",
-        Role.RECEIVE: f"node {a}: what it receives {takes} {times} as long as is typical{only}",
-        Role.LINK: f"{link}: {takes} {times} as long as is typical of its two nodes, by {one.metric}{only}",
-        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} as long as the reverse direction",
+        "node": f"node {a}: a message to or from it {takes} {times} as long as is typical",
+        "send": f"node {a}: what it sends {takes} {times} as long as is typical{only}",
+        "receive": f"node {a}: what it receives {takes} {times} as long as is typical{only}",
+        "link": f"{link}: {takes} {times} as long as is typical of its two nodes, by {one.metric}{only}",
+        "direction": f"link {a} -> {b}: {takes} {times} as long as the reverse direction",
     }
     return subject[one.role]

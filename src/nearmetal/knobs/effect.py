@@ -14,8 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
@@ -44,12 +43,8 @@ FALLBACK_USECS = {"igbvf": 122}
 """What a driver's device really does after it lost the value that still reads back."""
 
 
-class Agreement(StrEnum):
-    """What the interrupt rate says about a read-back."""
-
-    AGREES = "agrees"
-    CONTRADICTS = "contradicts"
-    SILENT = "silent"
+Agreement = Literal["agrees", "contradicts", "silent"]
+"""What the interrupt rate says about a read-back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +78,20 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Ef
     # A vector serves both directions, and about as much is sent as received.
     most = _allowed(usecs, frames, 2.0 * load) if usecs else math.inf
     if rate > _TOLERANCE * most:
-        return Effect(Agreement.CONTRADICTS, f"{seen}: more than the {most:.0f} that {usecs} us allows")
+        return Effect("contradicts", f"{seen}: more than the {most:.0f} that {usecs} us allows")
     fallback = FALLBACK_USECS.get(driver)
     if fallback and allowed > _TOLERANCE * _SATURATED * _US_PER_S / fallback:
         held_back = _US_PER_S / fallback
         if load > _SATURATED * held_back and rate < _TOLERANCE * held_back:
-            return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, not {usecs} us")
+            return Effect("contradicts", f"{seen}: that is {fallback} us, its fallback, not {usecs} us")
     if usecs and load > _SATURATED * allowed and rate < allowed / _SATURATED:
         # Too near to the setting to tell the fallback from pauses of the load.
         near = fallback and 1 / _TOLERANCE < rate * fallback / _US_PER_S < _TOLERANCE
         lost = f"{fallback} us, its fallback, " if near else ""
-        return Effect(Agreement.SILENT, f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, {lost}or pauses")
+        return Effect("silent", f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, {lost}or pauses")
     if load < _SATURATED * allowed:
-        return Effect(Agreement.SILENT, f"{seen}: too little load to tell")
-    return Effect(Agreement.AGREES, f"{seen}, {usecs} us allows {allowed:.0f}")
+        return Effect("silent", f"{seen}: too little load to tell")
+    return Effect("agrees", f"{seen}, {usecs} us allows {allowed:.0f}")
 
 
 def _allowed(usecs: int, frames: int, load: float) -> float:
@@ -139,7 +134,7 @@ def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) ->
         if name.startswith("irq.") and name.split(".")[1] in one.vectors and not _SENDS_ONLY.search(name)
     ]
     if not fired or not elapsed_ns:
-        return Effect(Agreement.SILENT, "none of its interrupts was counted")
+        return Effect("silent", "none of its interrupts was counted")
     seen = Observed(packets, sum(fired), elapsed_ns, len(fired))
     return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames)
 
@@ -155,7 +150,7 @@ def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
             seen = observe(shell, one.target, lambda target=one.target: flood(shell, target, address))  # type: ignore[misc]
             made = judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames)
         except TrialError as error:
-            made = Effect(Agreement.SILENT, error.message)
+            made = Effect("silent", error.message)
         found[f"nic.rx-usecs of {one.target}"] = made
     return found
 

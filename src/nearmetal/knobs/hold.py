@@ -18,7 +18,7 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import mpi
-from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
+from nearmetal.knobs.effect import Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.places import folders_for, refuse_unfinished_on
@@ -59,7 +59,7 @@ class HeldSetting:
         for one in self._moderated:
             seen = judge_launch(one, counted, elapsed_ns)
             facts[f"knob.effect.nic.rx-usecs.{one.target}"] = f"{seen.agreement}: {seen.reason}"
-            if seen.agreement is Agreement.CONTRADICTS:
+            if seen.agreement == "contradicts":
                 facts[f"{KNOB_UNPROVEN}nic.rx-usecs"] = seen.reason
         return facts
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nearmetal.fabric.against import Against, NodeRatio
-from nearmetal.fabric.detect import ALPHA, RetestedSuspect, Role
+from nearmetal.fabric.detect import ALPHA, RetestedSuspect
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
@@ -83,8 +83,7 @@ def verdict_sentence(of: Survey) -> str:
         return f"{count} out by more than {percent(of.margin)}, confirmed by re-tests:"
     if not of.complete:
         return "Nothing can be named: the suspects were not measured again."
-    few = Role.DIRECTION if not of.screened.fits else None
-    if few:
+    if not of.screened.fits:
         return f"No direction of a pair is slower by more than {percent(of.margin)}; {few_sentence(of)}."
     return f"No node or link stands out by more than {percent(of.margin)}."
 
