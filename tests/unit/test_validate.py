@@ -306,7 +306,7 @@ def test_paths_of_one_name_with_other_options_are_reported(truth: Path, monkeypa
     named = replace(
         machine("bridge", 5), conditions=(("over", other["over"]), ("with", dict(launches.conditions)["with"]))
     )
-    (doubt,) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)[:-1]
+    (doubt, _) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)
     assert doubt.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
     assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
     assert other["on a processor"] == "EPYC"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -248,8 +248,8 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
         text = f"--as {changes.stands_for}: exactly one setting must be chosen, and a different one"
         raise BadInputError(text, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
-    of_one_rule = _of_one_rule(changes, chosen)
-    unlike = {label(one): changes.doubts(was) + of_one_rule for one, was in zip(machines, chosen, strict=True)}
+    of_one_rule = list(_of_one_rule(changes, chosen))
+    unlike = {label(one): [*changes.doubts(was), *of_one_rule] for one, was in zip(machines, chosen, strict=True)}
     often = (given["replicas"], given["seed"], given["extrapolate"])
     return Replay(name_of(programs, schedules), schedules, machines, model, changes, unlike, *often)
 
@@ -266,11 +266,12 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
         warn(f"{'' if whole else ', '.join(alike) + ': '}{worst.said}{more}\nhint: {hint}")
 
 
-def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt]:
-    """Return that paths of several drivers are given the rule of one."""
+def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> Iterator[Doubt]:
+    """Say that paths of several drivers are given the rule of one."""
     paths = list(dict.fromkeys(named.path for named in chosen))
-    if not changes.interrupts or len(paths) < 2:
-        return []
-    text = f"the rule {changes.interrupts} is added to all of {', '.join(paths)}, but the drivers of a port, of its "
-    text += "virtual function and of a guest's NIC have different rules"
-    return [Doubt(text, "name the paths that it applies to with --path", 1.0)]
+    if changes.interrupts and len(paths) > 1:
+        text = (
+            f"the rule {changes.interrupts} is added to all of {', '.join(paths)}, but the drivers of a port, of its "
+        )
+        text += "virtual function and of a guest's NIC have different rules"
+        yield Doubt(text, "name the paths that it applies to with --path", 1.0)

@@ -35,7 +35,7 @@ class Doubt:
         return self.about or _FIGURE.sub("", self.said)
 
 
-def told_once(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+def told_once(found: Iterable[Iterable[Doubt]]) -> list[Doubt]:
     """Return each doubt of several launches, or placements, once: where it is refused, else where it concerns most."""
     worst: dict[str, Doubt] = {}
     for doubt in (doubt for several in found for doubt in several):
@@ -44,7 +44,7 @@ def told_once(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
     return list(worst.values())
 
 
-def worst(found: Iterable[Sequence[Doubt]]) -> list[Doubt]:
+def worst(found: Iterable[Iterable[Doubt]]) -> list[Doubt]:
     """Return the doubt of the launch that it concerns most; the others' say the same in other figures."""
     told = [doubt for several in found for doubt in several]
     return [max(told, key=lambda doubt: doubt.share)] if told else []

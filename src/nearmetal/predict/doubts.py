@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
@@ -59,155 +59,148 @@ def find_doubts(
     return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
 
 
-def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
+def _of_mpi(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
     flavour = next((word for name, word in _FLAVOURS.items() if name in schedule.mpi), "")
     version = re.search(r"\d+(?:\.\d+)+", schedule.mpi)
     traced = f"{flavour} {version[0]}" if flavour and version else flavour or " ".join(schedule.mpi.split())[:40]
     measured = named.mpi or named.machine.collectives
     known = measured.split(" ")
     if not traced or (traced.split(" ")[0] == known[0] and (len(known) == 1 or traced == measured)):
-        return []
+        return
     same = traced.split(" ")[0] == known[0]
     text = f"the program was traced with {traced}, the paths were measured with {measured}"
     text += "" if same else ", whose collectives, eager limits and processor times are used"
-    return [Doubt(text, "trace the program with the run's MPI, or measure with the program's", 0.5 if same else 1)]
+    yield Doubt(text, "trace the program with the run's MPI, or measure with the program's", 0.5 if same else 1)
 
 
-def _of_older_rules(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
-    """Return that collectives are played by rules that the run's MPI does not have."""
+def _of_older_rules(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
+    """Say that collectives are played by rules that the run's MPI does not have."""
     version = re.match(r"openmpi (\d+)\.(\d+)", named.mpi)
     if version is None or (int(version[1]), int(version[2])) >= RULES_OF_OPENMPI:
-        return []
+        return
     if not any(op.kind is OpKind.COLLECTIVE for program in schedule.programs for op in program.ops):
-        return []
+        return
     text = (
         f"{named.mpi} chooses algorithms for collectives by older rules than those of Open MPI 4.1, which are replayed"
     )
     hint = "measure the program's collectives on as many ranks in the same run, or all of it with Open MPI 4.1 or later"
-    return [Doubt(text, hint, 0.5)]
+    yield Doubt(text, hint, 0.5)
 
 
-def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
-    """Return that a trace computes by the clock of another processor, unless the user has given its speed."""
+def _of_computing(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
+    """Say that a trace computes by the clock of another processor, unless the user has given its speed."""
     measured = dict(named.conditions).get(PROCESSOR, "")
     as_traced = {1.0, schedule.traced_ranks / schedule.ranks, schedule.compute_scale}
     if not schedule.mpi or named.machine.compute_scale not in as_traced or same_condition(schedule.processor, measured):
-        return []
+        return
     if schedule.processor and measured:
         text = f"the trace was taken on {schedule.processor}, the paths were measured on {measured}"
     elif named.host == "lab":
         text = "the trace does not say on which processor it was taken, the paths were measured in the emulated lab"
     else:
-        return []
+        return
     text += ": computing is assumed to take as long there, although the two differ in clock or instructions"
     hint = "trace the program where the paths are measured (options = { trace = true }), or pass --compute-scale"
-    return [Doubt(text, hint, 1.0)]
+    yield Doubt(text, hint, 1.0)
 
 
-def _of_crowd(schedule: Schedule) -> list[Doubt]:
-    """Return that computing was timed while ranks waited for each other's processors."""
-    if not schedule.crowd:
-        return []
-    text = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting for one"
-    return [Doubt(text, "trace with --processor-time, which leaves that out", 1.0)]
+def _of_crowd(schedule: Schedule) -> Iterator[Doubt]:
+    """Say that computing was timed while ranks waited for each other's processors."""
+    if schedule.crowd:
+        text = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting "
+        text += "for one"
+        yield Doubt(text, "trace with --processor-time, which leaves that out", 1.0)
 
 
-def _of_launches(named: NamedMachine) -> list[Doubt]:
+def _of_launches(named: NamedMachine) -> Iterator[Doubt]:
     launches = len(named.launches)
-    if named.machine.inter.fit is None or launches >= ENOUGH_LAUNCHES:
-        return []
-    text = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
-    return [Doubt(text, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
+    if named.machine.inter.fit is not None and launches < ENOUGH_LAUNCHES:
+        text = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
+        yield Doubt(text, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)
 
 
-def _of_busy_machines(named: NamedMachine) -> list[Doubt]:
-    hint = "measure again while nothing else runs there; `nearmetal report` shows what ran"
-    text = f"most trials of the path were disturbed: {named.busy}"
-    return [Doubt(text, hint, 1.0, about="busy machines")] if named.busy else []
+def _of_busy_machines(named: NamedMachine) -> Iterator[Doubt]:
+    if named.busy:
+        text = f"most trials of the path were disturbed: {named.busy}"
+        hint = "measure again while nothing else runs there; `nearmetal report` shows what ran"
+        yield Doubt(text, hint, 1.0, about="busy machines")
 
 
-def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> list[Doubt]:
-    """Return in what trials differ that are taken together, as in a run that was continued later."""
+def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> Iterator[Doubt]:
+    """Say in what trials differ that are taken together, as in a run that was continued later."""
     found = by_key(("on" if how == PROCESSOR else how, words or "as found") for how, words in conditions)
     hint = "measure the study again, on the machine as it is now"
-    return [
-        Doubt(f"{what} ran {how} {' and '.join(words)}: their times are mixed", hint, 1.0)
-        for how, words in found.items()
-        if len(words) > 1
-    ]
+    for how, words in found.items():
+        if len(words) > 1:
+            yield Doubt(f"{what} ran {how} {' and '.join(words)}: their times are mixed", hint, 1.0)
 
 
-def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> list[Doubt]:
-    """Return that the traces are of several programs: replayed in turn, they give the time of none."""
+def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Iterator[Doubt]:
+    """Say that the traces are of several programs: replayed in turn, they give the time of none."""
     commands = sorted({" ".join(one.command) for one in schedules if one.command})
     builds = sorted({one.build[:12] for one in schedules if one.build})
     if max(len(commands), len(builds)) < 2:
-        return []
+        return
     what, told = ("command lines", commands) if len(commands) > 1 else ("builds of one program", builds)
     sent = [messages_of(one, machine, MAX_SAMPLED_RANKS) for one in schedules]
     counts = [int(one.count.sum()) for one in sent]
     text = f"the traces are of {len(told)} {what} ({told[0]!r:.60}, {told[1]!r:.60})"
     text += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
-    return [Doubt(text, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))]
+    yield Doubt(text, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))
 
 
-def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
-    if not schedule.opaque_share:
-        return []
-    share = schedule.opaque_share
-    text = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as "
-    text += "computing, as long as traced on every path"
-    return [Doubt(text, "measure the program itself on each path", share)]
+def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
+    if share := schedule.opaque_share:
+        text = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken "
+        text += "as computing, as long as traced on every path"
+        yield Doubt(text, "measure the program itself on each path", share)
 
 
-def _of_rounding(schedule: Schedule) -> list[Doubt]:
-    if not (share := schedule.rounded_share):
-        return []
-    text = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because the "
-    text += "program makes too many distinct calls"
-    return [Doubt(text, "trace fewer steps of the program", share)]
+def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:
+    if share := schedule.rounded_share:
+        text = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because "
+        text += "the program makes too many distinct calls"
+        yield Doubt(text, "trace fewer steps of the program", share)
 
 
-def _of_threads(schedule: Schedule) -> list[Doubt]:
-    """Return that threads which wait for messages at the same time wait one after the other in a replay."""
-    if schedule.calling_threads < 2:
-        return []
-    text = f"{schedule.calling_threads} threads of a rank call MPI: a replay runs their calls one after another, in "
-    text += "the order in which they ended when traced"
-    return [Doubt(text, "measure the program itself on each path", 1.0)]
+def _of_threads(schedule: Schedule) -> Iterator[Doubt]:
+    """Say that threads which wait for messages at the same time wait one after the other in a replay."""
+    if schedule.calling_threads > 1:
+        text = f"{schedule.calling_threads} threads of a rank call MPI: a replay runs their calls one after another, "
+        text += "in the order in which they ended when traced"
+        yield Doubt(text, "measure the program itself on each path", 1.0)
 
 
-def _of_any_source(schedule: Schedule) -> list[Doubt]:
-    """Return that who comes first decides what a program does next, where a receive takes messages of several ranks."""
-    if (share := share_of_any_source(schedule)) < FEW:
-        return []
-    text = f"{share:.0%} of receives take the message of whichever rank comes first: what the program does next is "
-    text += "replayed as traced, although on another path other ranks may come first (as workers that ask for work do)"
-    return [Doubt(text, "compare it with launches of the program: --validate RUN", share)]
+def _of_any_source(schedule: Schedule) -> Iterator[Doubt]:
+    """Say that who comes first decides what a program does next, where a receive takes messages of several ranks."""
+    if (share := share_of_any_source(schedule)) >= FEW:
+        text = f"{share:.0%} of receives take the message of whichever rank comes first: what the program does next "
+        text += "is replayed as traced, although on another path other ranks may come first (as workers that ask for "
+        text += "work do)"
+        yield Doubt(text, "compare it with launches of the program: --validate RUN", share)
 
 
-def _of_grid(schedule: Schedule) -> list[Doubt]:
-    if not schedule.given_dims:
-        return []
-    grids = ["x".join(map(str, dims)) for dims in (schedule.given_dims, schedule.programs[0].dims)]
-    text = f"the pattern's grid of {grids[0]} does not have {schedule.ranks} ranks: a grid of {grids[1]} is used"
-    return [Doubt(text, f"write ranks = {schedule.ranks} and dims into the pattern", 1.0)]
+def _of_grid(schedule: Schedule) -> Iterator[Doubt]:
+    if schedule.given_dims:
+        grids = ["x".join(map(str, dims)) for dims in (schedule.given_dims, schedule.programs[0].dims)]
+        text = f"the pattern's grid of {grids[0]} does not have {schedule.ranks} ranks: a grid of {grids[1]} is used"
+        yield Doubt(text, f"write ranks = {schedule.ranks} and dims into the pattern", 1.0)
 
 
-def _of_scaling(schedule: Schedule) -> list[Doubt]:
+def _of_scaling(schedule: Schedule) -> Iterator[Doubt]:
     if not schedule.traced_ranks:
-        return []
+        return
     if schedule.traced_before:
         text = f"the traces have {schedule.traced_before} and {schedule.traced_ranks} ranks, not {schedule.ranks}: "
         text += "sizes of messages and computing are assumed to change on as they do between those"
         text += f" (computing: {schedule.compute_scale:.2f} times that on {schedule.traced_ranks} ranks)"
-        return [Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)]
-    text = f"the trace has {schedule.traced_ranks} ranks, not {schedule.ranks}: the program is assumed to make as many "
-    text += "iterations, with messages of the same sizes"
-    return [Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)]
+    else:
+        text = f"the trace has {schedule.traced_ranks} ranks, not {schedule.ranks}: the program is assumed to make as "
+        text += "many iterations, with messages of the same sizes"
+    yield Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)
 
 
-def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
+def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
     cores, ranks = named.machine.cores, ranks_of_a_computer(named, placement)
     if cores is not None and ranks > cores.count:
         text = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
@@ -215,31 +208,30 @@ def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
             "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted in "
         )
         text += "the lab, and 13 % less to 76 % more in namespaces"
-        return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)]
-    if cores is not None or not named.host or ranks == 1:
-        return []
-    text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
-    return [Doubt(text, "give the processors of each host with --cores", 0.0)]
+        yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
+    if cores is None and named.host and ranks != 1:
+        text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
+        yield Doubt(text, "give the processors of each host with --cores", 0.0)
 
 
-def _of_guests(named: NamedMachine) -> list[Doubt]:
+def _of_guests(named: NamedMachine) -> Iterator[Doubt]:
     if named.kind not in GUEST_KINDS:
-        return []
+        return
     text = "no validated case has guests: "
     if named.machine.inter.works() or named.machine.inter.copy_fs_per_byte:
         text += "six programs held out in the lab since took 10 % less to 3 % more than predicted"
-        return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)]
-    text += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 to "
-    text += "24 % longer than predicted"
-    return [Doubt(text, "measure `bibw` too: it shows what messages take of guests that compute", 1.0)]
+        yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
+    else:
+        text += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 "
+        text += "to 24 % longer than predicted"
+        yield Doubt(text, "measure `bibw` too: it shows what messages take of guests that compute", 1.0)
 
 
-def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
+def _of_virtual_nodes(named: NamedMachine) -> Iterator[Doubt]:
     told = named.machine.cores is not None and named.machine.cores.shared_by_node
-    if not named.virtual or named.host in VIRTUAL_ANYWAY or told:
-        return []
-    text = "the nodes are virtual machines, which cannot see whether they share processors: assumed to share none"
-    return [Doubt(text, "give the number of guests per host with --vms-per-host", 0.0)]
+    if named.virtual and named.host not in VIRTUAL_ANYWAY and not told:
+        text = "the nodes are virtual machines, which cannot see whether they share processors: assumed to share none"
+        yield Doubt(text, "give the number of guests per host with --vms-per-host", 0.0)
 
 
 def same_condition(one: str, other: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,9 +30,8 @@ INSIDE = "inside a node"
 Sizes = NDArray[np.int64]
 
 
-def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
-    """Return what is doubtful about the messages of one launch: between whom they are, and of which sizes."""
-    found: list[Doubt] = []
+def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
+    """Say what is doubtful about the messages of one launch: between whom they are, and of which sizes."""
     sent = messages_of(schedule, named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
@@ -43,76 +44,72 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
 
     if machine.intra is None and own.any():
         text = f"{share(own):.0%} of messages go from a rank to itself: assumed to take as long as a copy in memory"
-        found.append(Doubt(text, "measure the path `shm` in the same run", share(own)))
+        yield Doubt(text, "measure the path `shm` in the same run", share(own))
     cores = machine.cores.count if machine.cores else 0
     if machine.intra is not None and machine.intra.one_processor and cores != 1 and same.any():
         text = f"{share(same):.0%} of messages stay inside a node of {cores or 'more'} processors, but were measured "
         text += "between ranks that shared one: their times include waiting for it"
-        found.append(Doubt(text, "measure `shm` on nodes with as many processors", share(same)))
+        yield Doubt(text, "measure `shm` on nodes with as many processors", share(same))
     if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
         text = f"{share(apart):.0%} of messages go between nodes, but {named.path} was measured inside one"
-        found.append(Doubt(text, "name the paths between nodes with --path", share(apart), refuse=True))
+        yield Doubt(text, "name the paths between nodes with --path", share(apart), refuse=True)
     if machine.host is None and beside.any():
         where, hint = "between guests of one host", "measure a path between two guests of one host"
         if named.bare:
             where, hint = "inside a host, which on bare metal is one node", "measure the path `shm` in the same run"
-        found.append(
-            Doubt(
-                f"{share(beside):.0%} of messages are {where}: assumed to take as long as between hosts",
-                hint,
-                share(beside),
-            )
-        )
+        text = f"{share(beside):.0%} of messages are {where}: assumed to take as long as between hosts"
+        yield Doubt(text, hint, share(beside))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
-    found += _of_pairs(named, placement, share(apart))
+    yield from _of_pairs(named, placement, share(apart))
     if machine.stage is not None:
-        found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
-    found += _of_a_timer(named, sent.message_bytes[apart], sent.count[apart], total)
-    found += _of_messages_in_a_row(schedule, named, placement)
+        yield from _of_the_rule(share(apart))
+        yield from _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
+    yield from _of_a_timer(named, sent.message_bytes[apart], sent.count[apart], total)
+    yield from _of_messages_in_a_row(schedule, named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
         (INSIDE, machine.intra, same),
     ):
         if path is not None and chosen.any():
-            found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
-            found += _of_streaming(where, path, share(chosen))
-            found += _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
-            found += _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
-    return found
+            yield from _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            yield from _of_streaming(where, path, share(chosen))
+            yield from _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            yield from _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
 
 
-def _of_the_rule(share: float) -> list[Doubt]:
-    if not share:
-        return []
-    text = "interrupt moderation is simulated by a rule, not measured: for two held-out programs predictions were 4 % "
-    text += "too fast to 20 % too slow"
-    return [Doubt(text, "compare it with launches of a program of yours: --validate RUN", share)]
+def _of_the_rule(share: float) -> Iterator[Doubt]:
+    if share:
+        text = "interrupt moderation is simulated by a rule, not measured: for two held-out programs predictions were "
+        text += "4 % too fast to 20 % too slow"
+        yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", share)
 
 
-def _of_many_packets(share: float) -> list[Doubt]:
-    if not share:
-        return []
-    text = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for interrupts, "
-    text += "which moderation delays. The interrupt stage does not model that: such ping-pongs were off by up to 60 %"
-    return [Doubt(text, "measure the setting itself at these sizes", share)]
+def _of_many_packets(share: float) -> Iterator[Doubt]:
+    if share:
+        text = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for "
+        text += (
+            "interrupts, which moderation delays. The interrupt stage does not model that: such ping-pongs were off "
+        )
+        text += "by up to 60 %"
+        yield Doubt(text, "measure the setting itself at these sizes", share)
 
 
-def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
-    """Return that TCP may hold small messages back until the port reports earlier ones as sent, or the peer answers.
+def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
+    """Say that TCP may hold small messages back until the port reports earlier ones as sent, or the peer answers.
 
     No ping-pong meets that. A rank that computes meanwhile makes the receiver wait for all that was held.
     """
     if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
-        return []
+        return
     text = f"{share:.0%} of messages between nodes follow another one before an answer. In the run's streams TCP held "
     text += "such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because of it"
     hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
-    return [Doubt(text, hint, share)]
+    yield Doubt(text, hint, share)
 
 
-def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
-    """Return a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
+def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) -> Iterator[Doubt]:
+    """Yield a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
     segments = named.machine.inter.segments
     segment_of = np.searchsorted([segment.up_to_bytes for segment in segments], sizes)
     met: list[tuple[int, int]] = []
@@ -124,51 +121,49 @@ def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) ->
         if fast_ps < -segment.one_way_ps(size) / 2:
             met.append((int(counts[segment_of == at].sum()), size))
     if not met:
-        return []
+        return
     text = f"a tenth of the messages of {format_size(max(met)[1])} took less than half the usual time: the others met "
     text += "a timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
     hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
     hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
-    return [Doubt(text, hint, sum(count for count, _ in met) / total)]
+    yield Doubt(text, hint, sum(count for count, _ in met) / total)
 
 
-def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, total: int) -> list[Doubt]:
-    """Return that the ping-pong of sizes that the program sends shows a timer of the kernel, and not the path."""
+def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, total: int) -> Iterator[Doubt]:
+    """Say that the ping-pong of sizes that the program sends shows a timer of the kernel, and not the path."""
     measured, names = np.array(path.measured_bytes, dtype=np.int64), dict(path.timers)
     if not names:
-        return []
+        return
     ratios = np.abs(np.log(np.maximum(sizes, 1))[:, None] - np.log(np.maximum(measured, 1))[None, :])
     nearest = measured[ratios.argmin(axis=1)]
     chosen = np.isin(nearest, list(names))
     if not chosen.any():
-        return []
+        return
     share, size = float(counts[chosen].sum()) / total, int(nearest[chosen][counts[chosen].argmax()])
     text = (
         f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a launch "
     )
     text += f"or more: of {format_size(size)}, {names[size]}"
-    return [Doubt(text, "measure the path so that no timer decides it: a processor of its own for each rank", share)]
+    yield Doubt(text, "measure the path so that no timer decides it: a processor of its own for each rank", share)
 
 
-def _of_streaming(where: str, path: PathModel, share: float) -> list[Doubt]:
-    """Return a doubt where messages take no processor time and no gap because none were sent in a row."""
-    if path.fit is None or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
-        return []
-    text = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor time "
-    text += "there, and messages in a row to follow each other at once"
-    hint = f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too"
-    return [Doubt(text, hint, share)]
+def _of_streaming(where: str, path: PathModel, share: float) -> Iterator[Doubt]:
+    """Yield a doubt where messages take no processor time and no gap because none were sent in a row."""
+    if path.fit is not None and not any(one.send_overhead_ps or one.gap_ps for one in path.segments):
+        text = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor "
+        text += "time there, and messages in a row to follow each other at once"
+        yield Doubt(text, f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too", share)
 
 
 def _of_sizes(
     where: str, path: PathModel, sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int
-) -> list[Doubt]:
+) -> Iterator[Doubt]:
     measured = np.array(path.measured_bytes, dtype=np.int64)
     if measured.size == 0:
-        if path.fit is None:
-            return []
-        text = "the model file does not say which sizes were measured"
-        return [Doubt(text, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
+        if path.fit is not None:
+            text = "the model file does not say which sizes were measured"
+            yield Doubt(text, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)
+        return
     volume = np.maximum(sizes, 1) * counts
 
     def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
@@ -180,24 +175,22 @@ def _of_sizes(
         hint = f"measure {_sizes_to_measure(measured, sizes)}"
         return Doubt(text, hint, max(of_messages, of_bytes), refuse=refuse)
 
-    found: list[Doubt] = []
     least, largest = int(measured[0]), int(measured[-1])
     if (beyond := sizes > largest).any():
         most = int(sizes[beyond].max())
         what = f"larger than the largest measured: up to {format_size(most)} against {format_size(largest)}"
         far = max(shares(sizes > BEYOND_FACTOR * largest))
-        found.append(told(beyond, f"{what}, {most / largest:.1f} times", refuse=far >= BEYOND_SHARE))
+        yield told(beyond, f"{what}, {most / largest:.1f} times", refuse=far >= BEYOND_SHARE)
     if (below := least > WIDE_FACTOR * np.maximum(sizes, SMALL_BYTES)).any():
         what = f"far smaller than the smallest measured: down to {format_size(int(sizes.min()))}"
-        found.append(told(below, f"{what} against {format_size(least)}"))
+        yield told(below, f"{what} against {format_size(least)}")
     at = np.searchsorted(measured, sizes)
     low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
     wide = high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES)
     if (between := (at > 0) & (at < measured.size) & (sizes != high) & wide).any():
         widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
         ends = f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
-        found.append(told(between, f"far from every measured size: {ends}"))
-    return found
+        yield told(between, f"far from every measured size: {ends}")
 
 
 def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> str:
@@ -218,23 +211,21 @@ def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> s
     return f"sizes = [{', '.join(spelled)}]"
 
 
-def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, counts: Sizes) -> list[Doubt]:
-    """Return that large messages are taken not to wait for their receiver, where it is not known which do."""
+def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, counts: Sizes) -> Iterator[Doubt]:
+    """Say that large messages are taken not to wait for their receiver, where it is not known which do."""
     share = float(counts[sizes > SURELY_EAGER_BYTES].sum()) / max(1.0, float(counts.sum()))
-    if path.fit is None or path.eager_up_to_bytes != UNBOUNDED or share < FEW:
-        return []
-    mpi = named.mpi or "the run's MPI"
-    text = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
-    text += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
-    return [Doubt(text, "give the MPI's eager limit, such as --eager '64 KiB'", share)]
+    if path.fit is not None and path.eager_up_to_bytes == UNBOUNDED and share >= FEW:
+        mpi = named.mpi or "the run's MPI"
+        text = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
+        text += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
+        yield Doubt(text, "give the MPI's eager limit, such as --eager '64 KiB'", share)
 
 
-def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[Doubt]:
-    """Return that more ranks of a node share its port than streamed when it was measured."""
+def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> Iterator[Doubt]:
+    """Say that more ranks of a node share its port than streamed when it was measured."""
     most = int(np.bincount(placement.host_of).max())
-    if not 0 < named.pairs < most or not named.machine.port_fs_per_byte or not share:
-        return []
-    text = f"up to {most} ranks of a node share its port, but only {named.pairs} at once did when it was measured: "
-    text += "all together are assumed to be no faster than those"
-    hint = f"measure `message_rate` with placement = [{', '.join('0' * most + '1' * most)}]"
-    return [Doubt(text, hint, share)]
+    if 0 < named.pairs < most and named.machine.port_fs_per_byte and share:
+        text = f"up to {most} ranks of a node share its port, but only {named.pairs} at once did when it was measured: "
+        text += "all together are assumed to be no faster than those"
+        hint = f"measure `message_rate` with placement = [{', '.join('0' * most + '1' * most)}]"
+        yield Doubt(text, hint, share)

@@ -17,6 +17,7 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -87,33 +88,31 @@ class Changes:
             launches=tuple(self._changed(one, named) for one in named.launches),
         )
 
-    def doubts(self, named: NamedMachine) -> list[Doubt]:
-        """Return what the changes make doubtful about figures of that machine."""
-        found: list[Doubt] = []
+    def doubts(self, named: NamedMachine) -> Iterator[Doubt]:
+        """Say what the changes make doubtful about figures of that machine."""
         cores = named.machine.cores
         if (self.vms_per_host or self.cores) and cores and cores.one_computer:
             text = f"the paths were measured on nodes that share {counted(cores.count, 'processor')} of one computer"
             text += ": their times include waiting for a processor, which may not occur on the target machine"
-            found.append(Doubt(text, "measure on nodes with processors of their own", 1.0))
+            yield Doubt(text, "measure on nodes with processors of their own", 1.0)
         if not self.cores and cores and (guests := self._guests_measured(named)) > 1:
             text = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
             text += f"not known: taken as {guests * cores.count} for {guests} guests"
-            found.append(Doubt(text, "give the processors of each host: --cores", 1.0))
+            yield Doubt(text, "give the processors of each host: --cores", 1.0)
         if self.stands_for:
             text = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
-            found.append(Doubt(text, "compare it with launches under it: --validate RUN", 1.0))
+            yield Doubt(text, "compare it with launches under it: --validate RUN", 1.0)
         unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
         if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
             text = "the interrupt stage is added to the interrupts that the samples already contain"
-            found.append(Doubt(text, "measure a setting without moderation, and predict on that", 1.0))
+            yield Doubt(text, "measure a setting without moderation, and predict on that", 1.0)
         if self.interrupts and "emulated" not in self.interrupts and self._stage(named).moderation.emulated:
             text = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
             text += ", and that is replayed"
-            found.append(Doubt(text, "add emulated=0 to the rule for hardware", 1.0))
+            yield Doubt(text, "add emulated=0 to the rule for hardware", 1.0)
         if self.interrupts and not self._stage(named).packet_gap_ps:
             text = "all packets of a message are assumed to arrive at once, because the run lacks the rate of the path"
-            found.append(Doubt(text, "measure the operation `bw` too", 1.0))
-        return found
+            yield Doubt(text, "measure the operation `bw` too", 1.0)
 
     def _changed(self, machine: Machine, named: NamedMachine) -> Machine:
         if self.topology or self.hop or self.interrupts or self.vms_per_host or self.cores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -178,9 +178,11 @@ def _program(run: RunDir, record: TrialRecord) -> tuple[tuple[str, ...], bool]:
     return command, wall
 
 
-def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> list[Doubt]:
-    """Return how the launches differ from what is predicted, besides the time."""
-    found = of_mixed_trials(launches.conditions, "the launches")
+def doubts_of_launches(
+    schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches
+) -> Iterator[Doubt]:
+    """Say how the launches differ from what is predicted, besides the time."""
+    yield from of_mixed_trials(launches.conditions, "the launches")
     told = Counter(how for how, _ in launches.conditions)
     alike = {how: words for how, words in launches.conditions if told[how] == 1}
     older = {"on the host": named.host, "with": named.mpi, "under the setting": named.knobs} if named.host else {}
@@ -189,20 +191,19 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
         if not same_condition(model, truth):
             on = "on" if how == PROCESSOR else how
             text = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
-            found.append(Doubt(text, "compare predictions with launches under the conditions of the run", 1.0))
+            yield Doubt(text, "compare predictions with launches under the conditions of the run", 1.0)
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
         traced = (PROGRAM, *traced[1:])  # a build has its own name
     shorter = min(len(traced), len(ordered))
     if traced[:shorter] != ordered[:shorter]:
         text = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
-        found.append(Doubt(text, "name the launched program with --workload, or trace that", 1.0))
+        yield Doubt(text, "name the launched program with --workload, or trace that", 1.0)
     if launches.wall:
         text = (
             "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does not"
         )
-        found.append(Doubt(text, "let the study read the seconds that the program prints: figure = 'regex'", 1.0))
-    return found
+        yield Doubt(text, "let the study read the seconds that the program prints: figure = 'regex'", 1.0)
 
 
 def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
