@@ -19,7 +19,7 @@ from nearmetal.tune.explain import explain, front, pareto_front
 from nearmetal.tune.measure import ChangedSettingError, Launched, StudyTrials
 from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
-from nearmetal.tune.objective import CellLimit, Objective
+from nearmetal.tune.objective import Objective
 from nearmetal.tune.race import Race, RacePlan, survivors
 from nearmetal.tune.search import Confirmation, Laboratory, confirm, search
 from nearmetal.tune.space import AS_FOUND, Axis, Space
@@ -91,7 +91,7 @@ class TestObjective:
         assert objective.aim({"a/p99": 0.1, "a/median": -0.1, "irq": 9.0}) == pytest.approx(0.05)
 
     def test_a_violated_limit_is_penalised_and_named(self) -> None:
-        objective = Objective({"a": 1.0}, limits=(CellLimit("*", 0.02),))
+        objective = Objective({"a": 1.0}, limits={"*": 0.02})
         assert objective.cost({"a": -0.1, "b": 0.0}) == pytest.approx(-0.1)
         assert objective.cost({"a": -0.1, "b": 0.1}) > 0.2
         assert objective.broken({"a": -0.1, "b": 0.03}) == ("b",)
@@ -329,7 +329,7 @@ class TestConfirmation:
             yield "latency", (100.0 - 30.0 * better) * (1 + block / 1000)
             yield "irq", 100.0 * (1 + more * better) * math.exp(rng.normal(0.0, noise))
 
-        laboratory = Laboratory(SPACE, measure, Objective({"latency": 1.0}, limits=(CellLimit("irq", 0.02),)), 1)
+        laboratory = Laboratory(SPACE, measure, Objective({"latency": 1.0}, limits={"irq": 0.02}), 1)
         made = confirm(laboratory, BEST, first_block=0)
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")
@@ -362,7 +362,7 @@ class TestConfirmation:
                 yield "ping/8/median", 90.0 + block
 
         for pattern, kept in (("*/mean", True), ("*/median", False)):
-            objective = Objective(limits=(CellLimit(pattern, 0.02),))
+            objective = Objective(limits={pattern: 0.02})
             made = confirm(Laboratory(SPACE, measure, objective, 1), BEST, first_block=0)
             assert made.recommended is kept
             assert made.reason.endswith(", of what all blocks have: without ping/8/median")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError
@@ -24,23 +24,16 @@ _PENALTY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class CellLimit:
-    """No cell that matches `cells` (a shell pattern) may be worse than present by more than `worse`, such as 0.02."""
-
-    cells: str
-    worse: float
-
-
-@dataclass(frozen=True, slots=True)
 class Objective:
-    """Weights of cells by shell pattern (the first that matches counts), which cells are rates, and limits.
+    """Weights of cells by shell pattern (the first that matches counts), which cells are rates, and limits by pattern.
 
-    A cell that matches no weight is measured for the limits and the Pareto front only.
+    No cell that matches a limit may be worse than present by more than that, such as 0.02. A cell that matches no
+    weight is measured for the limits and the Pareto front only.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
     larger_is_better: tuple[str, ...] = ("*bandwidth*", "*rate*")
-    limits: tuple[CellLimit, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def better(self, cell: str) -> Better:
         """Return the direction of a cell."""
@@ -52,7 +45,7 @@ class Objective:
 
     def minds(self, cell: str) -> bool:
         """Return whether a cell has a weight or a limit."""
-        return self.weight(cell) > 0.0 or _any(cell, tuple(limit.cells for limit in self.limits))
+        return self.weight(cell) > 0.0 or _any(cell, self.limits)
 
     def log_costs(self, figures: Figures, present: Figures) -> dict[str, float]:
         """Return each cell's log cost relative to present."""
@@ -77,9 +70,9 @@ class Objective:
         return tuple(cell for cell, value in log_costs.items() if self._excess(cell, value) > 0.0)
 
     def _excess(self, cell: str, log_cost: float) -> float:
-        limits = [limit.worse for limit in self.limits if fnmatch.fnmatchcase(cell, limit.cells)]
+        limits = [worse for pattern, worse in self.limits.items() if fnmatch.fnmatchcase(cell, pattern)]
         return log_cost - math.log1p(min(limits)) if limits else -math.inf
 
 
-def _any(cell: str, patterns: tuple[str, ...]) -> bool:
+def _any(cell: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(cell, pattern) for pattern in patterns)

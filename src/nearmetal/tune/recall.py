@@ -16,7 +16,7 @@ from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, NotLaunchedError, StudyTrials, tuned_path
 from nearmetal.tune.method import Grid, Method, OneAtATime, Sampler
 from nearmetal.tune.narrow import Narrowed, look_around, narrowed
-from nearmetal.tune.objective import CellLimit, Objective
+from nearmetal.tune.objective import Objective
 from nearmetal.tune.race import Race
 from nearmetal.tune.search import Confirmation, Laboratory, SearchResult, SearchStep, confirm, search
 from nearmetal.tune.space import Space
@@ -38,7 +38,7 @@ class Search:
 def search_of(spec: Study, tune: TuneSpec, kind: TuneClass, launches: Launches, space: Space) -> Search:
     """Return the search of one class of a study."""
     trials = StudyTrials(spec, tune, kind, launches, {axis.knob: axis.values[0] for axis in space.axes})
-    objective = Objective(kind.weights, (), tuple(CellLimit(*limit) for limit in tune.limits.items()))
+    objective = Objective(kind.weights, (), tune.limits)
     laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
     return Search(trials, objective, laboratory, _method(spec, tune, space))
 
