@@ -40,16 +40,11 @@ _AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """The best split of one series: `index` is the first run of the new level, `p_value` that of this split alone."""
-
-    index: int
-    p_value: float
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
-    """A change that survived: `ratio` is the level after / before, medians of the segments up to the next changes."""
+    """A change that survived: `index` is the first run of the new level, `p_value` that of this split alone.
+
+    `ratio` is the level after / before, medians of the segments up to the next changes.
+    """
 
     index: int
     p_value: float
@@ -65,8 +60,8 @@ def least_runs(series: int, alpha: float = ALPHA) -> int:
     return next(n for n in range(2 * LEAST_SEGMENT, 1000, 2) if 2.0 / math.comb(n, n // 2) <= enough)
 
 
-def best_split(values: FloatArray) -> Split | None:
-    """Return the split of shape (n,) values with its permutation p-value; None when n is too small or nothing varies.
+def best_split(values: FloatArray) -> tuple[int, float] | None:
+    """Return where shape (n,) values are best split, and its permutation p-value; None if n is too small or all agree.
 
     p = (1 + number of permutations at least as extreme) / (1 + permutations); it is valid for any distribution of the
     values, and never below 2 / binomial(n, index): few runs cannot show a change, however large.
@@ -81,7 +76,7 @@ def best_split(values: FloatArray) -> Split | None:
     null = _null(tuple(np.sort(ranks[0]).tolist()))
     # Equal statistics differ by rounding: count those that are as large but for that.
     beyond = null.size - int(np.searchsorted(null, largest - 1e-9, side="left"))
-    return Split(_place(values), (1 + beyond) / (1 + null.size))
+    return _place(values), (1 + beyond) / (1 + null.size)
 
 
 def _place(values: FloatArray) -> int:
@@ -133,7 +128,7 @@ def find_changes(series: Sequence[FloatArray]) -> tuple[tuple[Change, ...], ...]
     """
     logs = [np.log(one) for one in series]
     first = [best_split(one) for one in logs]
-    adjusted = benjamini_hochberg([1.0 if one is None else one.p_value for one in first])
+    adjusted = benjamini_hochberg([1.0 if one is None else one[1] for one in first])
     marked = [one is not None and bool(p <= ALPHA) for one, p in zip(first, adjusted, strict=True)]
     level = ALPHA * sum(marked) / max(1, len(marked))
     return tuple(_changes(one, level) if is_marked else () for one, is_marked in zip(logs, marked, strict=True))
@@ -141,25 +136,24 @@ def find_changes(series: Sequence[FloatArray]) -> tuple[tuple[Change, ...], ...]
 
 def _changes(logs: FloatArray, level: float) -> tuple[Change, ...]:
     splits = _segment(logs, 0, level)
-    edges = [0, *(one.index for one in splits), logs.size]
-    placed = []
-    for number, one in enumerate(splits):
+    edges = [0, *(index for index, _ in splits), logs.size]
+    for number in range(len(splits)):
         # Sought again between its neighbours, where no other change pulls at it.
         again = best_split(logs[edges[number] : edges[number + 2]])
-        index = edges[number] + again.index if again else one.index
-        edges[number + 1] = index
-        placed.append(Split(index, one.p_value))
+        if again:
+            edges[number + 1] = edges[number] + again[0]
     middles = [float(np.median(logs[a:b])) for a, b in pairwise(edges)]
     return tuple(
-        Change(one.index, one.p_value, math.exp(after - before))
-        for one, (before, after) in zip(placed, pairwise(middles), strict=True)
+        Change(index, p_value, math.exp(after - before))
+        for index, (_, p_value), (before, after) in zip(edges[1:-1], splits, pairwise(middles), strict=True)
     )
 
 
-def _segment(logs: FloatArray, offset: int, level: float) -> list[Split]:
+def _segment(logs: FloatArray, offset: int, level: float) -> list[tuple[int, float]]:
+    """Return all splits of a segment that begins at `offset`, and of their sides, ascending."""
     found = best_split(logs)
-    if found is None or found.p_value > level:
+    if found is None or found[1] > level:
         return []
-    at = found.index
-    here = Split(offset + at, found.p_value)
+    at, p_value = found
+    here = (offset + at, p_value)
     return [*_segment(logs[:at], offset, level / 2), here, *_segment(logs[at:], offset + at, level / 2)]
