@@ -10,7 +10,6 @@ from nearmetal.report.steps import next_step
 from nearmetal.results.records import Cell, FactRow, PathCell, PathVerdict, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import ALPHA
-from nearmetal.stats.paired import Significance
 from nearmetal.stats.summary import Metric, Summary
 from nearmetal.store.record import TrialRecord
 
@@ -106,13 +105,9 @@ def _estimate(one: RatioEstimate) -> schema.EstimateJson:
         p_difference_holm=one.judgement.p_difference,
         p_equivalence_holm=one.judgement.p_equivalence,
         p_beyond_holm=one.judgement.p_beyond,
-        paired_t_test=_test(one.t_test),
-        wilcoxon_signed_rank=_test(one.wilcoxon),
+        paired_t_test=one.t_test,
+        wilcoxon_signed_rank=one.wilcoxon,
     )
-
-
-def _test(one: Significance | None) -> schema.TestJson | None:
-    return schema.TestJson(statistic=one.statistic, p=one.p_value, n=one.n) if one else None
 
 
 def _rows(view: View, rows: tuple[FactRow, ...]) -> list[schema.RowJson]:

@@ -18,6 +18,7 @@ from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
+from nearmetal.stats.paired import Significance
 from nearmetal.study.order import Scalar
 from nearmetal.typed import JsonFloat, adapter
 
@@ -97,15 +98,6 @@ class TrialJson(SummaryJson):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestJson:
-    """A test's statistic, its p-value without correction, and of how many pairs."""
-
-    statistic: JsonFloat
-    p: float
-    n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateJson:
     """One figure compared."""
 
@@ -120,8 +112,8 @@ class EstimateJson:
     p_difference_holm: float | None
     p_equivalence_holm: float | None
     p_beyond_holm: float | None
-    paired_t_test: TestJson | None
-    wilcoxon_signed_rank: TestJson | None
+    paired_t_test: Significance | None
+    wilcoxon_signed_rank: Significance | None
     cohens_dz: float | None
     hedges_gz: float | None
     rank_biserial: float | None

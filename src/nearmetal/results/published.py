@@ -291,6 +291,6 @@ def _significances(view: View, figures: Figures, sources: _Sources) -> list[tupl
             path = next((path for path in native if base and base.of(path)), None)
             theirs = _ours(view, base, path, column) if base and path else None
             ratio = _ratio(view, sources[column.name].get(size), theirs)
-            p = ratio.t_test.p_value if ratio and ratio.t_test else None
+            p = ratio.t_test.p if ratio and ratio.t_test else None
             found.append((column.name, size, published, p))
     return found

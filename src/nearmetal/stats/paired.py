@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy import special
 
 from nearmetal.stats.interval import FloatArray, Interval
+from nearmetal.typed import JsonFloat
 
 # Log ratios closer than this differ by floating-point rounding only: durations are whole nanoseconds, and even a
 # second resolves relative differences of 1e-9.
@@ -27,8 +28,8 @@ _Ranks = npt.NDArray[np.int64]
 class Significance:
     """A test's statistic, its two-sided p-value, and the number of pairs that it used (ties with 0 may drop out)."""
 
-    statistic: float
-    p_value: float
+    statistic: JsonFloat
+    p: float
     n: int
 
 
