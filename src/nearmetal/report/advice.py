@@ -99,14 +99,10 @@ def _function(seen: PathEvidence) -> Iterator[Advice]:
     """Find a software path into a guest where a virtual function would bypass the hypervisor."""
     exits = seen.count(r"kvm\.exits")
     if seen.path.recipe == "vhost" and exits:
-        yield Advice(
-            seen.path.name,
-            "an SR-IOV virtual function instead of vhost",
-            f"{exits:.1f} KVM exits per iteration",
-            _with_path(seen, "guest-vf", "libvirt: <interface type='hostdev'> of a VF, and its guest as another path"),
-            1.5,
-            _LADDER,
-        )
+        evidence = f"{exits:.1f} KVM exits per iteration"
+        elsewhere = "libvirt: <interface type='hostdev'> of a VF, and its guest as another path"
+        attempt = _with_path(seen, "guest-vf", elsewhere)
+        yield Advice(seen.path.name, "an SR-IOV virtual function instead of vhost", evidence, attempt, 1.5, _LADDER)
 
 
 def _with_path(seen: PathEvidence, kind: str, elsewhere: str) -> str:
@@ -159,14 +155,10 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     trips = seen.of_round_trips
     interrupts = trips.count(_NIC_INTERRUPTS)
     if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
-        yield Advice(
-            seen.path.name,
-            "no interrupt moderation while small messages matter",
-            f"{interrupts:.2f} device interrupts per iteration for two messages{_of_sizes(trips.trials)}",
-            _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }'),
-            5.5,
-            "studies/sriov-gap.toml in the lab, at 8 B",
-        )
+        remedy = "no interrupt moderation while small messages matter"
+        evidence = f"{interrupts:.2f} device interrupts per iteration for two messages{_of_sizes(trips.trials)}"
+        attempt = _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }')
+        yield Advice(seen.path.name, remedy, evidence, attempt, 5.5, "studies/sriov-gap.toml in the lab, at 8 B")
 
 
 def _of_sizes(trials: Sequence[TrialRecord]) -> str:
@@ -188,13 +180,10 @@ def _polling(seen: PathEvidence) -> Iterator[Advice]:
     own = replace(seen, trials=tuple(t for t in seen.trials if t.order.workload.label in blocking))
     switches = own.count(r"sched\.context_switches")
     if blocking and switches > _FEW_SWITCHES:
-        yield Advice(
-            seen.path.name,
-            "polling ranks, where each has a core to itself",
-            f"{switches:.1f} context switches per iteration of {', '.join(sorted(blocking))}",
-            'sed \'s/^progress *= *"blocking"/progress = "polling"/\' RUN/study.toml > polling.toml '
-            "&& nearmetal run polling.toml",
-        )
+        evidence = f"{switches:.1f} context switches per iteration of {', '.join(sorted(blocking))}"
+        attempt = 'sed \'s/^progress *= *"blocking"/progress = "polling"/\' RUN/study.toml > polling.toml '
+        attempt += "&& nearmetal run polling.toml"
+        yield Advice(seen.path.name, "polling ranks, where each has a core to itself", evidence, attempt)
 
 
 def _pinning(seen: PathEvidence) -> Iterator[Advice]:

@@ -12,7 +12,7 @@ from nearmetal.typed import JsonFloat
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
     from nearmetal.tune.search import SearchStep
-    from nearmetal.tune.space import Point, Space
+    from nearmetal.tune.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +89,15 @@ def _class(space: Space, one: RecalledClass) -> SearchClassJson:
         name=one.name,
         winner=space.setting(one.found.winner) if one.found else None,
         proof=made(ProofJson, one.proof) if one.proof else None,
-        blocks=[_block(space, step, step.leader) for step in one.steps],
+        blocks=[_block(space, step) for step in one.steps],
     )
 
 
-def _block(space: Space, step: SearchStep, leader: Point) -> SearchBlockJson:
+def _block(space: Space, step: SearchStep) -> SearchBlockJson:
     return SearchBlockJson(
         block=step.blocks,
         launches=step.trials,
-        leader=space.setting(leader),
+        leader=space.setting(step.leader),
         standing=len(step.standing),
-        trials=[
-            made(
-                SearchTrialJson,
-                note,
-                setting=space.setting(note.point),
-            )
-            for note in step.notes
-        ],
+        trials=[made(SearchTrialJson, note, setting=space.setting(note.point)) for note in step.notes],
     )
