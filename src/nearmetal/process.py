@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,3 +160,13 @@ def of_each_process(file: str) -> Iterator[tuple[int, bytes]]:
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             yield int(folder.name), (folder / file).read_bytes()
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float, pause_s: float) -> bool:
+    """Ask once, then after each pause, and return whether it is done in time."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+    return True

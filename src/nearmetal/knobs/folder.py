@@ -17,6 +17,7 @@ from typing import IO
 from nearmetal.errors import NearmetalError, StoreError, TrialError, os_errors_as
 from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
+from nearmetal.process import wait_until
 
 SUFFIX = ".journal"
 DAMAGED_SUFFIX = ".damaged"
@@ -136,16 +137,13 @@ def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
     used, or when others could write into it.
     """
     with _opened(folder) as lock:
-        deadline = time.monotonic() + patience_s
-        while not _locked(lock):
-            if time.monotonic() >= deadline:
-                lock.seek(0)
-                holder = lock.read().strip() or "unknown"
-                raise TrialError(
-                    f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
-                    hint="wait until it ends; the lock is released with the process",
-                )
-            time.sleep(_LOCK_PAUSE_S)
+        if not wait_until(lambda: _locked(lock), patience_s, _LOCK_PAUSE_S):
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise TrialError(
+                f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
+                hint="wait until it ends; the lock is released with the process",
+            )
         with contextlib.suppress(OSError):  # for the message above; a full disk must not keep a roll-back away
             os.ftruncate(lock.fileno(), 0)
             os.write(lock.fileno(), f"{os.getpid()}\n".encode())

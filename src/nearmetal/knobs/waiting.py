@@ -10,12 +10,12 @@ import contextlib
 import errno
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal.errors import StoreError, TrialError, os_errors_as
+from nearmetal.process import wait_until
 
 _KEPT = b"kept\n"
 _LOOK_S = 0.05
@@ -83,11 +83,8 @@ class ConfirmationPoint:
             if _free(descriptor):
                 raise nobody
             os.close(os.open(self._token, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-            deadline = time.monotonic() + _PATIENCE_S
-            while not _free(descriptor):
-                if time.monotonic() > deadline:
-                    raise TrialError(f"the apply of {self.profile} does not answer; look at its terminal")
-                time.sleep(_LOOK_S)
+            if not wait_until(lambda: _free(descriptor), _PATIENCE_S, _LOOK_S):
+                raise TrialError(f"the apply of {self.profile} does not answer; look at its terminal")
             if os.pread(descriptor, len(_KEPT), 0) != _KEPT:
                 raise TrialError(
                     f"{self.profile} was not kept: the apply ended before it was confirmed",

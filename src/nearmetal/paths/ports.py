@@ -7,7 +7,6 @@ wire. In a cluster of the lab every node is a machine with one port on the wire,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from nearmetal.hosts.host import HYPERVISOR, OnNode, Shell, machines_of
 from nearmetal.hosts.lab.machine import MANAGEMENT
 from nearmetal.paths import links
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import wait_until
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder, Scalar
 
@@ -232,8 +232,6 @@ def vf_address(shell: Shell, port: str, index: int) -> str:
 
 def wait_for_carrier(shell: Shell, port: str) -> None:
     """Wait until a port that is up has its link; raise TrialError after `CARRIER_TIMEOUT_S`."""
-    deadline = time.monotonic() + CARRIER_TIMEOUT_S
-    while shell.read(f"/sys/class/net/{port}/carrier") != b"1\n":
-        if time.monotonic() > deadline:
-            raise TrialError(f"port {port} had no link within {CARRIER_TIMEOUT_S:.0f} s")
-        time.sleep(_POLL_S)
+    carrier = f"/sys/class/net/{port}/carrier"
+    if not wait_until(lambda: shell.read(carrier) == b"1\n", CARRIER_TIMEOUT_S, _POLL_S):
+        raise TrialError(f"port {port} had no link within {CARRIER_TIMEOUT_S:.0f} s")

@@ -6,7 +6,6 @@ usually keeps two addresses of one machine off the wire is switched off (Documen
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import HYPERVISOR, Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import wait_until
 from nearmetal.study.order import PathOrder
 
 _ENDS = 2
@@ -78,12 +78,9 @@ def _split(shell: Shell, found: Sequence[str]) -> Sequence[str]:
 
 def _wait_for_gid(shell: Shell, device: str) -> None:
     """Wait until the device has the GID of its IPv4 address (RoCE v2, index 1); it follows the address by a moment."""
-    path = f"/sys/class/infiniband/{device}/ports/1/gids/1"
-    deadline = time.monotonic() + _GID_TIMEOUT_S
-    while b"ffff" not in shell.run(["cat", path], check=False).stdout:
-        if time.monotonic() > deadline:
-            raise TrialError(f"{device} had no RoCE v2 address within {_GID_TIMEOUT_S:.0f} s")
-        time.sleep(_POLL_S)
+    show = ["cat", f"/sys/class/infiniband/{device}/ports/1/gids/1"]
+    if not wait_until(lambda: b"ffff" in shell.run(show, check=False).stdout, _GID_TIMEOUT_S, _POLL_S):
+        raise TrialError(f"{device} had no RoCE v2 address within {_GID_TIMEOUT_S:.0f} s")
 
 
 ROCE_PATHS = (
