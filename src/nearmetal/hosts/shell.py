@@ -36,11 +36,6 @@ done 2>/dev/null
 """
 
 
-def new_mark() -> str:
-    """Return a word that no file holds by chance."""
-    return secrets.token_hex(16)
-
-
 def split(printed: bytes, paths: Sequence[str], mark: str) -> dict[str, bytes]:
     """Return the content of each file that could be read; raise NearmetalError when the reader was cut short."""
     *contents, rest = printed.split(f"\n{mark} ".encode())
@@ -109,7 +104,7 @@ class CommandShell(Closing, ABC):
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that the node can read; one program reads them all."""
-        mark = new_mark()
+        mark = secrets.token_hex(16)  # no file holds it by chance
         return split(self.run(["sh", "-c", _SCRIPT, "sh", mark, *paths], node=node).stdout, paths, mark)
 
     def _stop_helpers(self) -> None:

@@ -8,6 +8,7 @@ from typing import NoReturn
 from nearmetal.errors import UnavailableError, named
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
+from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.host import PATH_OPTIONS
 from nearmetal.hosts.host import Host, whole_number
 from nearmetal.hosts.kind import HostKind, Pace
@@ -65,7 +66,7 @@ HOSTS: dict[str, HostKind] = {
     ),
     "slurm": HostKind(
         about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",
-        open=lambda study: batch.open_batch("slurm", study),
+        open=lambda study: batch.BatchHost(Slurm(str(study.host.options.get("mpi", ""))), study.host.options),
         pace=lambda host: Pace(2.0, side_by_side=whole_number(host.options, "allocations", 1)),
         options=batch.OPTIONS,
         path_options=PATH_OPTIONS | batch.OF_ALLOCATION,

@@ -15,28 +15,24 @@ from nearmetal.serve.catalogue import SavedResult, SavedResultKind
 from nearmetal.store.rundir import SearchDir
 from nearmetal.tune.recall import recall
 
-_READ: dict[SavedResultKind, Callable[[Path], Any]] = {
-    SavedResultKind.SEARCH: lambda place: recall(SearchDir.open(place)),
-    SavedResultKind.TRACE: lambda place: view_trace(read_trace(place)),
-    SavedResultKind.PREDICTION: lambda place: prediction_json.read(place, PredictionFile),
-    SavedResultKind.PLACEMENT: lambda place: prediction_json.read(place, PlacementFile),
+_KINDS: dict[SavedResultKind, tuple[Callable[[Path], Any], Callable[..., str]]] = {
+    SavedResultKind.SEARCH: (lambda place: recall(SearchDir.open(place)), tuning_html.as_html),
+    SavedResultKind.TRACE: (lambda place: view_trace(read_trace(place)), trace_html.as_html),
+    SavedResultKind.PREDICTION: (lambda place: prediction_json.read(place, PredictionFile), prediction_html.predicted),
+    SavedResultKind.PLACEMENT: (lambda place: prediction_json.read(place, PlacementFile), prediction_html.placed),
 }
-_PAGE: dict[SavedResultKind, Callable[..., str]] = {
-    SavedResultKind.SEARCH: tuning_html.as_html,
-    SavedResultKind.TRACE: trace_html.as_html,
-    SavedResultKind.PREDICTION: prediction_html.predicted,
-    SavedResultKind.PLACEMENT: prediction_html.placed,
-}
+"""How each kind is read, and drawn as a page."""
 
 
 def as_page(one: SavedResult) -> str:
     """Return the page; raise what its reader raises for a damaged file."""
-    return _PAGE[one.kind](_READ[one.kind](one.place), pages.over_beside(one))
+    read, page = _KINDS[one.kind]
+    return page(read(one.place), pages.over_beside(one))
 
 
 def as_json(one: SavedResult) -> str:
     """Return the same for a program."""
-    found = _READ[one.kind](one.place)
+    found = _KINDS[one.kind][0](one.place)
     if one.kind is SavedResultKind.TRACE:
         return trace_text.as_json(found)
     return schema.as_json(tuning_json.searched(found) if one.kind is SavedResultKind.SEARCH else found) + "\n"

@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Phase, Request, Scheduler
-from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
@@ -24,12 +22,6 @@ from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError, open_program
 from nearmetal.hosts.host import Shell, is_on, seconds, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
-
-if TYPE_CHECKING:
-    from nearmetal.study.spec import Study
-
-SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
-"""Kind of host -> its batch system, given the host's option `mpi`."""
 
 OF_ALLOCATION = dict.fromkeys(CHOICES, "as in the batch system")
 """What a path may ask for itself, too: native nodes and guests are often two partitions."""
@@ -293,8 +285,3 @@ class BatchHost:
             self._disconnect(allocation)
         for job in sorted(jobs):
             self._scheduler.cancel(job)
-
-
-def open_batch(kind: str, study: Study) -> BatchHost:
-    """Return the host of a study's [host] table; nothing is submitted before the first trial."""
-    return BatchHost(SCHEDULERS[kind](str(study.host.options.get("mpi", ""))), study.host.options)

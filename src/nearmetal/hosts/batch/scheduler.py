@@ -1,4 +1,4 @@
-"""What nearmetal asks of a batch system: a new one is one file that offers this, and one row in `host.SCHEDULERS`."""
+"""What nearmetal asks of a batch system: a new one is one file that offers this, and one row in `hosts/table.py`."""
 
 from __future__ import annotations
 
