@@ -32,14 +32,13 @@ OPERATIONS = {"PingPong": "latency", **{name: name.lower() for name in _COLLECTI
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One benchmark on one number of processes; `operation` is empty where nearmetal has none like it.
+    """One benchmark on one number of processes; nearmetal has one like it where OPERATIONS names it.
 
     `rows` are mean times in us as IMB states them (half the round trip for PingPong), one a size. `failed` are the
     sizes that IMB itself left out, for want of memory or time.
     """
 
     benchmark: str
-    operation: str
     processes: int
     rows: tuple[Mean, ...]
     failed: tuple[int, ...]
@@ -90,7 +89,7 @@ def _block(name: str, text: str) -> Block:
         rows.append(Mean(operation, number(words[first + mean], PROGRAM, "a mean"), size))
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty" + (", IMB measured no size" if failed else ""))
-    return Block(name, operation, processes(count[1], PROGRAM), tuple(rows), tuple(failed))
+    return Block(name, processes(count[1], PROGRAM), tuple(rows), tuple(failed))
 
 
 # ---- launching, decoding, adopting
@@ -103,17 +102,13 @@ def _arguments(run: BenchmarkRun) -> list[str]:
     return [run.benchmark, *many, *size]
 
 
-def _means(data: bytes) -> list[Mean]:
-    return [row for block in parse(data).blocks for row in block.rows]
-
-
 _WORKLOAD = MpiBenchmark(
     kind="imb",
     benchmarks={operation: benchmark for benchmark, operation in OPERATIONS.items()},
     option="folder",
     program=lambda _: "IMB-MPI1",
     arguments=_arguments,
-    means=_means,
+    means=lambda data: [row for block in parse(data).blocks for row in block.rows],
     hint="`pip install impi-rt` brings it, for MPIs with the binary interface of MPICH; its sources build with any: "
     "`make CC=mpicc CXX=mpicxx IMB-MPI1`; then name its directory in option `folder`",
 )
@@ -121,15 +116,16 @@ _WORKLOAD = MpiBenchmark(
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     output = parse(data)
+    blocks = [block for block in output.blocks if block.benchmark in OPERATIONS]
     known: dict[int, list[FileCell]] = {}
-    for block in (block for block in output.blocks if block.operation):
+    for block in blocks:
         known.setdefault(block.processes, []).extend(cells_of(block.rows))
     if not any(known.values()):
         raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
-    others = sorted({block.benchmark for block in output.blocks if not block.operation})
+    others = sorted({block.benchmark for block in output.blocks} - OPERATIONS.keys())
     ended = "" if output.ended else cut_short("its closing line (# All processes entering MPI_Finalize) is missing")
     zeros = zeros_left_aside(row for block in output.blocks for row in block.rows)
-    failed = ", ".join(format_size(size) for block in output.blocks if block.operation for size in block.failed)
+    failed = ", ".join(format_size(size) for block in blocks for size in block.failed)
     unmeasured = f"IMB ran out of memory or time at {failed}" if failed else ""
     aside = f"left aside: {', '.join(others)}" if others else ""
     lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, unmeasured, ended)))
