@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 
 import numpy as np
@@ -14,6 +14,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
+from nearmetal.results.series import CellId
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -29,8 +30,8 @@ WORST_RESIDUE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Waterfall:
-    """The round trips of one combination and size, cut into parts; latencies are of one message: half a round trip.
+class Waterfall(CellId):
+    """The round trips of one cell, cut into parts; latencies are of one message: half a round trip.
 
     `kept` are the round trips without the 1 % slowest and fastest of each launch, of which all means are made: the
     figure that comparisons call the mean. `untraced_ns` is that mean of the same operation without tracing in the same
@@ -38,10 +39,6 @@ class Waterfall:
     between them.
     """
 
-    path: str
-    setting: str
-    workload: str
-    message_bytes: int
     trials: int
     trips: tuple[RoundTrip, ...]
     kept: tuple[RoundTrip, ...]
@@ -70,39 +67,38 @@ class Waterfall:
         return max(trip.residue for trip in self.trips)
 
 
-_Key = tuple[str, str, str, int]
 _MeasuredCell = tuple[str, str]
 """An operation, and everything else of its workload that a trace beside it leaves as it is."""
 _Untraced = tuple[str, str, _MeasuredCell, int]
 
 
 def waterfalls(run: RunDir) -> list[Waterfall]:
-    """Return a waterfall of every combination and size that was traced, in the order of the plan.
+    """Return a waterfall of every cell that was traced, in the order of the plan.
 
     Raises BadInputError for a whole fabric's run, ForeignFileError for a trace that is damaged, TrialError for one that
     shows no messages.
     """
     refuse_fabric(run)
     records = [record for record in run.trials() if record.valid]
-    traced: dict[_Key, list[list[RoundTrip]]] = {}
-    measured: dict[_Key, _MeasuredCell] = {}
+    traced: dict[CellId, list[list[RoundTrip]]] = {}
+    alike: dict[CellId, _Untraced] = {}
     for record in records:
-        if not record.order.workload.options.get(TRACE_OPTION):
+        order = record.order
+        if not order.workload.options.get(TRACE_OPTION):
             continue
         for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
-            key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
+            key = CellId(order.workload.label, operation, order.setting, message_bytes, order.path.label)
             traced.setdefault(key, []).append(found)
-            measured[key] = _measured(record, operation)
-    wanted = {(path, setting, measured[key], size) for key in traced for path, setting, _, size in [key]}
-    untraced = _untraced_means(run, records, wanted)
+            alike[key] = (key.path, key.setting, _measured(record, operation), message_bytes)
+    untraced = _untraced_means(run, records, set(alike.values()))
     return [
         Waterfall(
-            *key,
-            len(launches),
-            tuple(trips),
-            tuple(chain(*map(trimmed, launches))),
-            nearest_rank(trips, 0.99),
-            untraced.get((key[0], key[1], measured[key], key[3])),
+            **asdict(key),
+            trials=len(launches),
+            trips=tuple(trips),
+            kept=tuple(chain(*map(trimmed, launches))),
+            p99=nearest_rank(trips, 0.99),
+            untraced_ns=untraced.get(alike[key]),
         )
         for key, launches in traced.items()
         if (trips := list(chain(*launches)))
