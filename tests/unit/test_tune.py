@@ -16,7 +16,7 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.explain import explain, front, pareto_front
-from nearmetal.tune.measure import ChangedSettingError, Launched, StudyTrials
+from nearmetal.tune.measure import ChangedSettingError, StudyTrials
 from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import Objective
@@ -487,11 +487,11 @@ class Recalled:
         self.facts = list(facts)
         self.looks: list[dict[str, list[Scalar]]] = []
 
-    def launch(self, order: Order, check: Callable[[Outcome], None]) -> Launched:
+    def launch(self, order: Order, check: Callable[[Outcome], None]) -> tuple[Outcome, list[object]]:
         self.looks.append(order.look)
         outcome = Outcome(TrialStatus.VALID, facts=self.facts.pop(0))
         check(outcome)
-        return Launched(order, outcome, ())
+        return outcome, []
 
 
 def recalled(*facts: dict[str, Scalar], present: Mapping[str, str]) -> tuple[Recalled, StudyTrials]:

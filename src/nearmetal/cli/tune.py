@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import shorten
@@ -185,11 +185,7 @@ def _tune(task: _Task, kind: TuneClass, progress: Console) -> Profile | None:
         setting,
         {knob: value for knob, value in one.trials.was.items() if knob in setting},
         dialect(str(facts.get("mpi.flavour", spec.mpi.flavour)), str(facts.get("mpi.version", ""))),
-        replace(
-            _evidence(tune, kind, found, proof),
-            machine=one.trials.machine,
-            label=shorten(task.label, MOST_LABEL, placeholder=" ..."),
-        ),
+        _evidence(task, kind, found, proof, one.trials.machine),
     )
 
 
@@ -209,11 +205,13 @@ def _place(tune: TuneSpec, out: Path | None) -> Path:
     return place
 
 
-def _evidence(tune: TuneSpec, kind: TuneClass, found: SearchResult, proof: Confirmation) -> ProfileEvidence:
+def _evidence(
+    task: _Task, kind: TuneClass, found: SearchResult, proof: Confirmation, machine: dict[str, str]
+) -> ProfileEvidence:
     assert proof.ratio is not None
     assert proof.interval is not None
     return ProfileEvidence(
-        tune.method,
+        task.tune.method,
         found.trials,
         proof.blocks,
         proof.ratio,
@@ -222,5 +220,7 @@ def _evidence(tune: TuneSpec, kind: TuneClass, found: SearchResult, proof: Confi
         proof.interval.level,
         ", ".join(f"{weight:g} x {pattern}" for pattern, weight in kind.weights.items()),
         {cell: [one.value, of.low, of.high] for cell, one in proof.cells.items() if (of := one.interval)},
+        machine,
+        shorten(task.label, MOST_LABEL, placeholder=" ..."),
         to_native=[one.value for one in proof.to_native] if proof.to_native else [],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.hosts.host import Host
@@ -30,15 +30,6 @@ from nearmetal.units import NS_PER_S, format_size
 # alike whether or not it was interrupted.
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """What one launch gave."""
-
-    order: Order
-    outcome: Outcome
-    cells: tuple[tuple[StoredCell, Summary], ...]
-
-
 class NotLaunchedError(NearmetalError):
     """A search that is only read requests a launch that was never run."""
 
@@ -61,7 +52,9 @@ class Launches:
         """Return how many launches were on disk when this was made."""
         return len(self._known)
 
-    def launch(self, order: Order, check: Callable[[Outcome], None] = lambda _outcome: None) -> Launched:
+    def launch(
+        self, order: Order, check: Callable[[Outcome], None] = lambda _outcome: None
+    ) -> tuple[Outcome, list[tuple[StoredCell, Summary]]]:
         """Return what an order gave, now or before the interruption; `check` may refuse a new one before it is kept.
 
         Raise what the host and the disk raise, and TrialError for samples that say nothing.
@@ -78,7 +71,7 @@ class Launches:
             cells = [(cell, self._kept.summary(record, cell)) for cell in record.cells]
         except BadInputError as error:
             raise TrialError(f"{order.workload.label}: {error.message}", hint=error.hint) from error
-        return Launched(order, record.outcome, tuple(cells))
+        return record.outcome, cells
 
     def _carry_out(self, order: Order, check: Callable[[Outcome], None]) -> TrialRecord:
         if self._host is None:
@@ -151,16 +144,14 @@ class StudyTrials:
         looked: dict[str, list[Scalar]] = {} if setting or path != self._path else {knob: [] for knob in self._present}
         for planned in orders(self._study, path, setting, block):
             order = replace(planned, look=looked)
-            launched = self._launches.launch(order, self._check_present)
-            if launched.outcome.timed_out:  # a busy machine, more often than the setting
-                launched = self._launches.launch(order, self._check_present)
-            outcome = launched.outcome
+            outcome, cells = self._launches.launch(order, self._check_present)
+            if outcome.timed_out:  # a busy machine, more often than the setting
+                outcome, cells = self._launches.launch(order, self._check_present)
             self._keep_facts(outcome)
             if outcome.status is not TrialStatus.VALID:
                 raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
-            label = launched.order.workload.label
-            for cell, summary in launched.cells:
-                name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
+            for cell, summary in cells:
+                name = f"{order.workload.label}/{cell.operation}/{format_size(cell.message_bytes)}"
                 for metric in Metric:
                     figure_ns, refused = summary.figure(metric)
                     if figure_ns is not None:

@@ -38,8 +38,7 @@ def look_around(study: Study, tune: TuneSpec, launches: Launches) -> dict[str, S
     """Launch the present setting once on the tuned path and return its facts; raise TrialError when it fails."""
     values = study_values(tune)
     order = orders(study, tuned_path(study, tune), {}, 0)[0]
-    launched = launches.launch(replace(order, look={knob: list(taken) for knob, taken in values.items()}))
-    outcome = launched.outcome
+    outcome, _ = launches.launch(replace(order, look={knob: list(taken) for knob, taken in values.items()}))
     if outcome.status is not TrialStatus.VALID:
         text = f"the present setting cannot be measured: {order.workload.label}: {outcome.reason}"
         raise TrialError(text, hint=outcome.hint or "run the study without tuning first")
