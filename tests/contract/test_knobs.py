@@ -13,7 +13,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import KnobError, write_one
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.knob import Knob, Numbers, OneOf, Scope, Target, WholeNumber, canon
+from nearmetal.knobs.knob import Knob, Numbers, OneOf, Target, WholeNumber, canon
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
@@ -44,7 +44,7 @@ class TestEveryKnob:
 
     def test_reads_as_absent_with_a_reason(self, knob: Knob, tmp_path: Path) -> None:
         empty = KnobMachine.make(tmp_path, {}, {})
-        reading = knob.read(empty, Target("", "eth9" if knob.scope is Scope.INTERFACE else ""))
+        reading = knob.read(empty, Target("", "eth9" if knob.scope == "interface" else ""))
         assert reading.value is None
         assert reading.reason
 
@@ -227,7 +227,7 @@ def test_a_table_of_flows_is_read_where_it_could_be_restored(
         "#!/bin/sh\ncat << 'END'\nRX flow hash indirection table for eth1:\n" + "\n".join(lines) + "\nEND\n"
     )
     tool.chmod(0o755)
-    (access,) = find("nic.rss-equal").locate(_machine(tmp_path), Target("", "eth1"))
+    (access,) = find("nic.rss-equal").accesses(_machine(tmp_path), Target("", "eth1"))
     where = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     printed = subprocess.run(access.show, check=True, env=where, capture_output=True, text=True)
     assert access.pick.find(printed.stdout) == value

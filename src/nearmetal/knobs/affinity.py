@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, file_access
-from nearmetal.knobs.knob import CpuList, Knob, Scope, Stage, Step, Target, parse_cpus
+from nearmetal.knobs.knob import CpuList, Knob, Stage, Step, Target, parse_cpus
 from nearmetal.knobs.nic import listing
 from nearmetal.study.order import Scalar
 
@@ -54,7 +54,7 @@ KNOBS = (
     IrqAffinity(
         "nic.irq-affinity",
         "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
-        Scope.INTERFACE,
+        "interface",
         Stage.AFFINITY,
         _VectorPlacement(),
         _vectors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
-from nearmetal.knobs.knob import FLAG, Knob, OneOf, Scope, Stage, Step, Target, WholeNumber
+from nearmetal.knobs.knob import FLAG, Knob, OneOf, Stage, Step, Target, WholeNumber
 from nearmetal.knobs.nic import listing
 
 _CPU = "/sys/devices/system/cpu"
@@ -63,13 +63,11 @@ def _latencies_us(shell: Shell, target: Target) -> list[int]:
 
 
 KNOBS = (
-    Knob(
-        "host.cpu-governor", "how the clock frequency follows the load", Scope.MACHINE, Stage.HOST, OneOf(), _governors
-    ),
+    Knob("host.cpu-governor", "how the clock frequency follows the load", "machine", Stage.HOST, OneOf(), _governors),
     IdleLatency(
         "host.idle-latency-us",
         "the longest allowed wake-up from an idle state; 0 keeps processors polling and out of idle states",
-        Scope.MACHINE,
+        "machine",
         Stage.HOST,
         WholeNumber(0, 1_000_000, "us"),
         lambda shell, target: _states(shell, target, "disable"),
@@ -77,7 +75,7 @@ KNOBS = (
     Knob(
         "host.transparent-hugepages",
         "large pages without the program's involvement: fewer TLB misses, but pauses when pages are merged",
-        Scope.MACHINE,
+        "machine",
         Stage.HOST,
         OneOf(("always", "madvise", "never")),
         machine_file("/sys/kernel/mm/transparent_hugepage/enabled", pick=_BRACKETED),

@@ -20,7 +20,7 @@ from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
-from nearmetal.knobs.knob import Scope, Target
+from nearmetal.knobs.knob import Target
 from nearmetal.knobs.places import folders_for, refuse_unfinished_on
 from nearmetal.knobs.plan import Plan, plan
 from nearmetal.knobs.session import Session, begin
@@ -146,7 +146,7 @@ def _sides(
     parts: dict[bool, dict[str, Scalar]] = {True: {}, False: {}}
     for name, value in wanted.items():
         if not name.startswith(mpi.PREFIX):
-            parts[find(name).scope is Scope.MACHINE][name] = value
+            parts[find(name).scope == "machine"][name] = value
     return (
         _NodeSetting(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
         _NodeSetting(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),

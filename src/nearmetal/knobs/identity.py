@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
@@ -62,13 +62,8 @@ class Present:
     up_s: float
 
 
-class Claim(StrEnum):
-    """What a place is to the one that looks."""
-
-    MINE = "mine"
-    PAST = "past"
-    ELSEWHERE = "elsewhere"
-    UNKNOWN = "unknown"
+Claim = Literal["mine", "past", "elsewhere", "unknown"]
+"""What a place is to the one that looks."""
 
 
 def present(shell: Shell, node: str = HYPERVISOR) -> Present:
@@ -101,26 +96,26 @@ def claim(then: Place, now: Present, elapsed_s: float) -> tuple[Claim, str]:
     if then.boot and then.boot == here.boot:
         return _same_boot(then, here)
     if not then.boot or not then.machine or not here.machine:
-        return Claim.UNKNOWN, "it cannot be verified that this is the machine that it was on"
+        return "unknown", "it cannot be verified that this is the machine that it was on"
     if (then.machine, then.name) != (here.machine, here.name):
-        return Claim.ELSEWHERE, f"it was on {then.name}, machine id {then.machine}"
+        return "elsewhere", f"it was on {then.name}, machine id {then.machine}"
     if now.up_s > elapsed_s:
-        return Claim.ELSEWHERE, f"it was on another boot of {here.name}"
-    return Claim.PAST, "the machine has been rebooted since"
+        return "elsewhere", f"it was on another boot of {here.name}"
+    return "past", "the machine has been rebooted since"
 
 
 def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:
     if not then.network:
-        return Claim.UNKNOWN, "the journal does not say in which network namespace it was"
+        return "unknown", "the journal does not say in which network namespace it was"
     if not _same_network(then.network, here.network) or then.machine != here.machine:
         if then.vanishes:
-            return Claim.PAST, "its namespaces ended with their process"
-        return Claim.ELSEWHERE, f"it was in network namespace {then.network} of {then.name}, this is {here.network}"
+            return "past", "its namespaces ended with their process"
+        return "elsewhere", f"it was in network namespace {then.network} of {then.name}, this is {here.network}"
     if then.mount != here.mount:
         if then.vanishes:
-            return Claim.PAST, "its namespaces ended with their process"
-        return Claim.UNKNOWN, f"it was in mount namespace {then.mount}, this is {here.mount}"
-    return Claim.MINE, ""
+            return "past", "its namespaces ended with their process"
+        return "unknown", f"it was in mount namespace {then.mount}, this is {here.mount}"
+    return "mine", ""
 
 
 def _same_network(then: str, here: str) -> bool:

@@ -22,7 +22,7 @@ def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "")
     return locate
 
 
-def sysctl_knob(name: str, path: str, kind: Kind, about: str, scope: Scope = Scope.MACHINE) -> Knob:
+def sysctl_knob(name: str, path: str, kind: Kind, about: str, scope: Scope = "machine") -> Knob:
     """Return the knob of one file under `/proc/sys`."""
     return Knob(f"host.{name}", about, scope, Stage.HOST, kind, machine_file(f"/proc/sys/{path}"))
 
@@ -32,12 +32,12 @@ def _core(name: str, kind: Kind, about: str) -> Knob:
 
 
 def _tcp(name: str, kind: Kind, about: str) -> Knob:
-    return sysctl_knob(f"tcp_{name}", f"net/ipv4/tcp_{name}", kind, about, Scope.NODE)
+    return sysctl_knob(f"tcp_{name}", f"net/ipv4/tcp_{name}", kind, about, "node")
 
 
 def _kvm(name: str, kind: WholeNumber, about: str) -> Knob:
     locate = machine_file(f"/sys/module/kvm/parameters/{name}")
-    return Knob(f"host.kvm-{name}", about, Scope.MACHINE, Stage.HOST, kind, locate)
+    return Knob(f"host.kvm-{name}", about, "machine", Stage.HOST, kind, locate)
 
 
 _COUNT = WholeNumber(1, 2**31 - 1, "packets")
@@ -58,7 +58,7 @@ TCP = (
     Knob(
         "host.tcp_congestion_control",
         "the algorithm by which TCP finds its rate",
-        Scope.NODE,
+        "node",
         Stage.HOST,
         OneOf(),
         machine_file(f"{_IPV4}/tcp_congestion_control", choices_path=f"{_IPV4}/tcp_available_congestion_control"),

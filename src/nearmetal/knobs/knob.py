@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
-from typing import Protocol
+from enum import IntEnum
+from typing import Literal, Protocol
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.host import Shell
@@ -18,13 +18,8 @@ from nearmetal.knobs.access import Access, Reading, read_all
 from nearmetal.study.order import Scalar
 from nearmetal.units import ranges, whole
 
-
-class Scope(StrEnum):
-    """What one value of a knob belongs to."""
-
-    INTERFACE = "interface"
-    NODE = "node"
-    MACHINE = "machine"
+Scope = Literal["interface", "node", "machine"]
+"""What one value of a knob belongs to."""
 
 
 class Stage(IntEnum):
@@ -172,8 +167,8 @@ class Knob:
 
     `name` is the word in the study file (`nic.rx-usecs`, `host.busy_read`), `about` one line for people: what it does
     to latency, bandwidth or CPU. One value belongs to a `scope`, `stage` says when it is written, `kind` what values
-    it takes anywhere; the machine may take fewer. `locate` finds the accesses on a target. The kernel may reset the
-    values of the knobs in `disturbs` when this one is written.
+    it takes anywhere; the machine may take fewer. `accesses` finds where its values are on a target. The kernel may
+    reset the values of the knobs in `disturbs` when this one is written.
     """
 
     name: str
@@ -181,12 +176,8 @@ class Knob:
     scope: Scope
     stage: Stage
     kind: Kind
-    locate: Locate
+    accesses: Locate
     disturbs: tuple[str, ...] = ()
-
-    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
-        """Return where its values are on the target."""
-        return self.locate(shell, target)
 
     def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
         """Return the writes that set it."""
@@ -212,10 +203,10 @@ def joined(readings: list[Reading]) -> Reading:
 
 def targets_of(knob: Knob, places: Sequence[Target]) -> list[Target]:
     """Return where a knob applies, given the interfaces and nodes of a setting; no node stands for the machine."""
-    if knob.scope is Scope.INTERFACE:
+    if knob.scope == "interface":
         return [target for target in places if target.interface]
     nodes = list(dict.fromkeys(Target(target.node) for target in places))
-    return nodes if knob.scope is Scope.NODE else nodes or [Target("")]
+    return nodes if knob.scope == "node" else nodes or [Target("")]
 
 
 class _Valued(Protocol):

@@ -14,7 +14,7 @@ from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import drivers
 from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify, refuse_management
-from nearmetal.knobs.knob import Knob, Scope, Target, canon, check_limits, targets_of
+from nearmetal.knobs.knob import Knob, Target, canon, check_limits, targets_of
 from nearmetal.knobs.mpi import PREFIX
 from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
@@ -40,7 +40,7 @@ def look(
     ruled = [name for name in RULED if name not in ours] if any(name in RULED for name in ours) else []
     for name in [*ours, *ruled]:
         knob = find(name)
-        of_machine = knob.scope is Scope.MACHINE
+        of_machine = knob.scope == "machine"
         side = (machine or shell) if of_machine else shell
         places = [Target(node) for node in machines_of(side)] if of_machine else interfaces
         facts |= _facts(side, knob, targets_of(knob, places), ours.get(name, ()), driver)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
-from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Scope, Stage, Target, WholeNumber
+from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Stage, Target, WholeNumber
 
 NUMBER = "([0-9]+)"
 SWITCH_WORD = "(on|off)"
@@ -60,7 +60,7 @@ def nic_knob(
     name: str, about: str, stage: Stage, kind: Kind, locate: Locate, *, disturbs: tuple[str, ...] = ()
 ) -> Knob:
     """Return a knob of an interface."""
-    return Knob(f"nic.{name}", about, Scope.INTERFACE, stage, kind, locate, disturbs)
+    return Knob(f"nic.{name}", about, "interface", stage, kind, locate, disturbs)
 
 
 _NOW = "Current hardware settings"

@@ -20,7 +20,7 @@ from nearmetal.knobs.folder import JournalFolder, forget_scripts, survey
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.identity import Claim, Present, claim, present
 from nearmetal.knobs.journal import Device, EndState, Journal, JournalState, SavedValue, read_state
-from nearmetal.knobs.knob import Scope, Target
+from nearmetal.knobs.knob import Target
 from nearmetal.knobs.table import find
 
 OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
@@ -90,7 +90,7 @@ def roll_back(
     state = whole.on(machine) if machine else whole
     cells = list(state.cells.values()) if state.touched() else []
     claims = _claims(shell, state, cells, force=force)
-    mine = [cell for cell in cells if claims[cell.cell][0] is Claim.MINE]
+    mine = [cell for cell in cells if claims[cell.cell][0] == "mine"]
     undone = _with_claims(_put_back(shell, state, mine), cells, claims)
     script = "\n".join(undo.scripts_of(_reached(shell, mine)[0]).values())
     tell(undone)
@@ -155,7 +155,7 @@ def journals_of(
 
 
 def _is_here(cell: SavedValue, here: Present) -> bool:
-    return bool(cell.place.boot) and claim(cell.place, here, 0.0)[0] in {Claim.MINE, Claim.UNKNOWN}
+    return bool(cell.place.boot) and claim(cell.place, here, 0.0)[0] in {"mine", "unknown"}
 
 
 def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring: bool = False) -> None:
@@ -196,7 +196,7 @@ def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bo
         return []
     cells = [replace(cell, node=cell.node or node) for cell in state.cells.values()]
     claims = _claims(shell, state, cells)
-    left = [cell for cell in cells if claims[cell.cell][0] in {Claim.MINE, Claim.UNKNOWN}]
+    left = [cell for cell in cells if claims[cell.cell][0] in {"mine", "unknown"}]
     if measuring:
         reached = _reached(shell, left)[0]
         as_found = {cell.cell for cell, now in undo.read_cells(shell, reached) if now.value == cell.old}
@@ -215,8 +215,8 @@ def _claims(
         if cell.node not in now:
             now[cell.node] = _present(shell, cell.node)
         what, why = claim(cell.place, now[cell.node], elapsed_s)
-        if force and what is Claim.UNKNOWN:
-            what = Claim.MINE if cell.place.boot == now[cell.node].place.boot else Claim.PAST
+        if force and what == "unknown":
+            what = "mine" if cell.place.boot == now[cell.node].place.boot else "past"
         found[cell.cell] = (what, why)
     return found
 
@@ -232,12 +232,12 @@ def _present(shell: Shell, node: str) -> Present:
 def _with_claims(
     undone: undo.RollbackResult, cells: Iterable[SavedValue], claims: Mapping[int, tuple[Claim, str]]
 ) -> undo.RollbackResult:
-    away = {Claim.ELSEWHERE, Claim.UNKNOWN}
+    away = {"elsewhere", "unknown"}
     told = {cell.cell: f"{_with_old_value(cell)}: {claims[cell.cell][1]}" for cell in cells}
     return replace(
         undone,
         elsewhere=tuple(text for number, text in told.items() if claims[number][0] in away),
-        past=tuple(text for number, text in told.items() if claims[number][0] is Claim.PAST),
+        past=tuple(text for number, text in told.items() if claims[number][0] == "past"),
     )
 
 
@@ -287,7 +287,7 @@ def _with_old_value(cell: SavedValue) -> str:
 
 def _ways(shell: Shell, cell: SavedValue) -> tuple[Access, ...]:
     knob = find(cell.knob)
-    interface = cell.target.rpartition("/")[2] if knob.scope is Scope.INTERFACE else ""
+    interface = cell.target.rpartition("/")[2] if knob.scope == "interface" else ""
     if interface and (not _INTERFACE.fullmatch(interface) or interface in {".", ".."}):
         return ()
     return knob.accesses(shell, Target(cell.node, interface))

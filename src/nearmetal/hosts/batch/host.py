@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
-from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Phase, Request, Scheduler
+from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Request, Scheduler
 from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
@@ -105,11 +105,11 @@ class BatchHost:
                 self._release(allocation)
                 raise
             else:
-                if outcome.status is TrialStatus.VALID or self._scheduler.look(allocation.job).phase is Phase.RUNNING:
+                if outcome.status is TrialStatus.VALID or self._scheduler.look(allocation.job).phase == "running":
                     self._put_back(request, allocation)
                     return outcome
                 lost = self._after_loss(allocation, LostError(outcome.reason))
-            if allocation.state.phase in {Phase.WAITING, Phase.STUCK}:  # back in the queue: it comes, or is given up
+            if allocation.state.phase in {"waiting", "stuck"}:  # back in the queue: it comes, or is given up
                 self._put_back(request, allocation)
         return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
 
@@ -175,7 +175,7 @@ class BatchHost:
                 self._release(allocation)
                 raise
             enough = allocation.state.left_s >= order.timeout_s + _SPARE_S / 2
-            if allocation.state.phase is Phase.RUNNING and enough and allocation.batch == batch:
+            if allocation.state.phase == "running" and enough and allocation.batch == batch:
                 return allocation
             self._release(allocation)
             useless += allocation.job in own
@@ -193,11 +193,11 @@ class BatchHost:
                 self._jobs.update(waiting)
                 own.update(waiting)
             job = waiting.pop(0)
-            return _Allocation(job, batch, JobState(job, Phase.WAITING, ""))
+            return _Allocation(job, batch, JobState(job, "waiting", ""))
 
     def _unusable(self, state: JobState, order: Order) -> UnavailableError:
         """Return the error for allocations that all end, or have too little time, before a trial can start."""
-        if state.phase is Phase.RUNNING:
+        if state.phase == "running":
             return UnavailableError(
                 f"{_STARTS} jobs started with too little time left, the last with {state.left_s} s; one trial may take "
                 f"{order.timeout_s:.0f} s and {_SPARE_S} s more",
@@ -212,13 +212,13 @@ class BatchHost:
         stuck_since, pause_s = 0.0, _POLL_S[0]
         while True:
             allocation.state = state = self._scheduler.look(allocation.job)
-            if state.phase is Phase.ENDED:
+            if state.phase == "ended":
                 return
-            if state.phase is Phase.RUNNING:
+            if state.phase == "running":
                 self._connect(allocation)
                 return
             now = time.monotonic()
-            stuck_since = (stuck_since or now) if state.phase is Phase.STUCK else 0.0
+            stuck_since = (stuck_since or now) if state.phase == "stuck" else 0.0
             if now > deadline or (stuck_since and now - stuck_since > _STUCK_S):
                 message, hint = self._scheduler.explain(state)
                 raise UnavailableError(message, hint=hint)
@@ -241,10 +241,10 @@ class BatchHost:
         """Return why an allocation was lost, in the batch system's words where it has some."""
         self._disconnect(allocation)
         allocation.state = state = self._settled(allocation.job)
-        if state.phase is Phase.RUNNING:
+        if state.phase == "running":
             self._release(allocation)
             return error.message, error.hint
-        if state.phase in {Phase.ENDING, Phase.ENDED}:
+        if state.phase in {"ending", "ended"}:
             self._release(allocation)
         message, hint = self._scheduler.explain(state)
         return f"{message} during the trial", hint
@@ -252,7 +252,7 @@ class BatchHost:
     def _settled(self, job: str) -> JobState:
         """Return a job's state once its nodes are cleaned up: one that was preempted may then wait again."""
         deadline = time.monotonic() + _STUCK_S
-        while (state := self._scheduler.look(job)).phase is Phase.ENDING and time.monotonic() < deadline:
+        while (state := self._scheduler.look(job)).phase == "ending" and time.monotonic() < deadline:
             time.sleep(_POLL_S[0])
         return state
 

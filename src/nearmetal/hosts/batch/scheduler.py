@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from nearmetal.hosts.host import Starter
 
+Phase = Literal["waiting", "stuck", "running", "ending", "ended"]
+"""Where a job is, as far as it matters here.
 
-class Phase(StrEnum):
-    """Where a job is, as far as it matters here."""
-
-    WAITING = "waiting"
-    STUCK = "stuck"
-    """Waiting for something that does not come by itself: drained nodes, a limit, a partition that is down."""
-    RUNNING = "running"
-    ENDING = "ending"
-    """Its nodes are being cleaned up; only then is it told whether it has ended or waits again."""
-    ENDED = "ended"
+`stuck` waits for something that does not come by itself: drained nodes, a limit, a partition that is down. Of one that
+is `ending` the nodes are being cleaned up; only then is it told whether it has ended or waits again.
+"""
 
 
 @dataclass(frozen=True, slots=True)

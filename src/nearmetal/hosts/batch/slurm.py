@@ -20,11 +20,11 @@ do [ "$name" = SLURM_CONF ] || unset "$name"; done
 exec /bin/sh"""
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
-_PHASES = {
-    "RUNNING": Phase.RUNNING,
-    "SIGNALING": Phase.RUNNING,
-    "COMPLETING": Phase.ENDING,
-    "STAGE_OUT": Phase.ENDING,
+_PHASES: dict[str, Phase] = {
+    "RUNNING": "running",
+    "SIGNALING": "running",
+    "COMPLETING": "ending",
+    "STAGE_OUT": "ending",
 }
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
 _WAITING |= {"RESV_DEL_HOLD", "SPECIAL_EXIT", "STOPPED"}
@@ -79,10 +79,10 @@ class Slurm:
         finished = _ask_again(["scontrol", "--oneliner", "show", "job", job])
         if not finished.ok:
             if "Invalid job id" in finished.stderr.decode(errors="replace"):
-                return JobState(job, Phase.ENDED, "GONE", "slurmctld no longer knows it")
+                return JobState(job, "ended", "GONE", "slurmctld no longer knows it")
             raise UnavailableError(f"cannot ask Slurm about job {job}: {finished.complaint()}")
         state, nodes = parse_job(job, finished.text)
-        if state.phase is not Phase.RUNNING:
+        if state.phase != "running":
             return state
         expanded = _ask_again(["scontrol", "show", "hostnames", nodes])
         if not expanded.ok:
@@ -92,7 +92,7 @@ class Slurm:
     def cancel(self, job: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
         finished = _ask_again(["scancel", "--quiet", job])
-        if not finished.ok and self.look(job).phase not in {Phase.ENDING, Phase.ENDED}:
+        if not finished.ok and self.look(job).phase not in {"ending", "ended"}:
             raise UnavailableError(f"cannot cancel job {job}: {finished.complaint()}", hint=f"scancel {job}")
 
     def shell_argv(self, job: str, node: str) -> list[str]:
@@ -106,7 +106,7 @@ class Slurm:
 
     def explain(self, state: JobState) -> tuple[str, str]:
         """Return a sentence for a job that does not start, or did not end as it should."""
-        if state.phase in {Phase.WAITING, Phase.STUCK}:
+        if state.phase in {"waiting", "stuck"}:
             restarted = " after it was put back into the queue" if state.restarts else ""
             return (
                 f"Slurm job {state.job} does not start{restarted}: {state.reason.replace('_', ' ')}",
@@ -180,13 +180,12 @@ def parse_job(job: str, text: str) -> tuple[JobState, str]:
     fields = (own or lines or [{}])[0]
     word = fields.get("JobState", "")
     reason = fields.get("Reason", "")
+    phase: Phase = "ended"
     if word in _PHASES:
         phase = _PHASES[word]
     elif word in _WAITING:
-        phase = Phase.STUCK if _STUCK.search(reason) else Phase.WAITING
-    elif word:
-        phase = Phase.ENDED
-    else:
+        phase = "stuck" if _STUCK.search(reason) else "waiting"
+    elif not word:
         raise UnavailableError(f"cannot parse Slurm's answer about job {job}: {text[:200]!r}")
     left_s = parse_time_s(fields.get("TimeLimit", "")) - parse_time_s(fields.get("RunTime", ""))
     number = fields.get("JobId", job) if own else job

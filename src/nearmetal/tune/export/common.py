@@ -11,7 +11,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import Access
-from nearmetal.knobs.knob import Scope, Step, Target, canon
+from nearmetal.knobs.knob import Step, Target, canon
 from nearmetal.knobs.table import find
 from nearmetal.tune.profile import Profile
 
@@ -96,7 +96,7 @@ def steps(profile: Profile) -> tuple[list[tuple[str, str, Step]], dict[str, str]
     missed: dict[str, str] = {}
     for name, value in _in_stage_order(profile):
         knob = find(name)
-        interfaces = profile.interfaces if knob.scope is Scope.INTERFACE else ("",)
+        interfaces = profile.interfaces if knob.scope == "interface" else ("",)
         try:
             for interface in interfaces:
                 target = Target("", interface)
