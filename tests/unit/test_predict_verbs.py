@@ -138,6 +138,51 @@ def test_marked_iterations_have_a_p99_with_its_own_errors(
     assert row["p99_iteration"] is None
 
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+class TestErrorsOfOlderFiles:
+    """Until 26 November 2026 a p99 was predicted for several launches together, and said to be a launch's."""
+
+    @pytest.fixture(autouse=True)
+    def marks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [marked(10)])
+
+    @staticmethod
+    def p99(*argv: str) -> tuple[list[float], str]:
+        """Return between which factors a p99 is expected, and what was said."""
+        out, err = run(predict, "program", *argv, "--replicas", "2", "--format", "json")
+        (row,) = json.loads(out)
+        found = row["p99_iteration"]
+        return [end / found["ns"] for end in found["interval_ns"]], " ".join(err.split())
+
+    def test_a_model_of_version_1_gives_no_interval_of_a_p99(self, tmp_path: Path) -> None:
+        shipped = Errors("", p99_errors()["own cores"]).span()
+        factors, said = self.p99("--on", str(GOLDEN / "model-v1.json"))
+        assert factors == pytest.approx(shipped)
+        assert "model-v1.json is of version 1: its errors of the p99 are of several launches together" in said
+        run(predict, "program", "--on", str(GOLDEN / "model-v1.json"), "--save-model", str(tmp_path / "m.json"))
+        assert self.p99("--on", str(tmp_path / "m.json"))[0] == pytest.approx(shipped), "it stays what it was"
+
+    def test_errors_of_version_1_are_used_for_run_times_alone(self, tmp_path: Path) -> None:
+        source = model_of(tmp_path, Machine(path(1), path(5)))
+        argv = ("--on", source, "--errors", str(GOLDEN / "validation-v1.json"))
+        factors, said = self.p99(*argv)
+        assert factors == pytest.approx(Errors("", p99_errors()["own cores"]).span())
+        assert "validation-v1.json is of version 1: its errors of the p99 are of several launches together" in said
+        (row,) = json.loads(run(predict, "program", *argv, "--replicas", "2", "--format", "json")[0])
+        assert row["validated"]["cases"] == 19
+        assert row["validated"]["factors"] == pytest.approx([1.1, 1.1])
+
+    def test_errors_of_version_2_are_used_for_both(self, tmp_path: Path) -> None:
+        (again := tmp_path / "mine.validation.json").write_text(
+            (GOLDEN / "validation-v1.json").read_text().replace('"version": 1', '"version": 2')
+        )
+        factors, said = self.p99("--on", str(GOLDEN / "model-v1.json"), "--errors", str(again))
+        assert factors == pytest.approx([4.0, 5.0])
+        assert "mine.validation.json" not in said
+
+
 def test_the_cost_of_an_added_interrupt_stage_is_in_the_chart(files: tuple[str, str]) -> None:
     out, _ = run(predict, *files_on(files), "--interrupts", "igbvf:usecs=200", "--path", "veth")
     assert "Where time goes: # computing, + sending and receiving, . waiting, ~ moderation\n" in out

@@ -398,8 +398,8 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     table = output_of(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())
-    kept.write_text(kept.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(ForeignFileError, match="not a file of this kind in version 1"):
+    kept.write_text(kept.read_text().replace('"version": 2', '"version": 3'))
+    with pytest.raises(ForeignFileError, match="not a file of this kind in version 2"):
         output_of(*on, "--errors", str(kept))
 
 
@@ -423,7 +423,7 @@ def test_the_p99_of_each_launch_counts_for_the_errors_of_its_class(truth: Path, 
         case_class="guest", launches_ns=(1.0, 2.0, 9.0), predicted_p99_ns=2.0, p99_ns=(4.0, 1.0), **entry
     )  # fmt: skip
     file = ValidationFile(
-        format="nearmetal-validation", version=1, nearmetal_version="", created_utc="", program="", model="",
+        format="nearmetal-validation", version=2, nearmetal_version="", created_utc="", program="", model="",
         cases=(case, replace(case, predicted_p99_ns=None)),
     )  # fmt: skip
     of_run, of_p99 = errors_by_class([file])

@@ -12,12 +12,13 @@ from typing import Any
 import click
 import numpy as np
 
+from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
 from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
-from nearmetal.predict.models import NamedMachine, write_model
+from nearmetal.predict.models import MODEL_VERSION, NamedMachine, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.validate import (
@@ -190,7 +191,7 @@ def _answer(
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
     reference = {"baseline": baseline, "of_the_run": model.baseline}
-    answer = compare(predicted, placed, model.validated, model.validated_p99, jobs=jobs, loss=loss, **reference)
+    answer = compare(predicted, placed, model.validated, model.of_p99, jobs=jobs, loss=loss, **reference)
     tell_doubts(doubts)
     return answer
 
@@ -248,6 +249,11 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
                 hint="name each file of errors once",
             )
         holder |= dict.fromkeys(file.cases, path)
+        if file.p99_of_launches_together:
+            warn(
+                f"{path} is of version {file.version}: its errors of the p99 are of several launches together, so only "
+                "those of run times are used\nhint: make it again: predict --validate RUN --save NAME.validation.json"
+            )
         files.append(file)
     return files
 
@@ -257,8 +263,9 @@ def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     run, p99 = errors_by_class(files)
     model = replay.model
     validated = {**(model.validated or run_errors()), **run}
-    validated_p99 = {**(model.validated_p99 or p99_errors()), **p99}
-    return replace(replay, model=replace(model, validated=validated, validated_p99=validated_p99))
+    of_p99 = {**(model.of_p99 or p99_errors()), **p99}
+    renewed = replace(model, version=MODEL_VERSION, validated=validated, validated_p99=of_p99)
+    return replace(replay, model=renewed)
 
 
 def _jobs_of(files: Sequence[ValidationFile]) -> list[list[JobCase]]:

@@ -100,7 +100,13 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
         raise BadInputError(
             f"--eager has no effect on {source}, whose paths are fitted", hint="use it when you fit the run"
         )
-    return read_model(source)
+    model = read_model(source)
+    if model.validated_p99 and not model.of_p99:
+        warn(
+            f"{source} is of version {model.version}: its errors of the p99 are of several launches together, so the "
+            "cases that ship give intervals of the p99\nhint: fit the run again: --on RUN --save-model FILE"
+        )
+    return model
 
 
 def choose(

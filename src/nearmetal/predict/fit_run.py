@@ -26,6 +26,7 @@ from nearmetal.predict.fit import (
 )
 from nearmetal.predict.models import (
     INTRA_KIND,
+    MODEL_VERSION,
     SMALL_BYTES,
     UNBOUNDED,
     Cores,
@@ -192,7 +193,9 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     )
     labels = (record.order.path.label for record in records)
     baseline = next((label.removesuffix(AGAIN) for label in labels if label.endswith(AGAIN)), "")
-    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors(), baseline)
+    return ModelFile(
+        "nearmetal-model", MODEL_VERSION, str(run.root.name), machines, run_errors(), p99_errors(), baseline
+    )
 
 
 def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:

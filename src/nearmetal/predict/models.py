@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ from nearmetal.predict.moderation import StageSetting
 from nearmetal.reading import read_bytes
 from nearmetal.store.disk import Disk
 
-MODEL_VERSION = 1
+MODEL_VERSION: Final = 2
+"""Version 1 has errors of the p99 that are of several launches together."""
 UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
 INTRA_KIND = "shm"
@@ -340,12 +341,13 @@ class ModelFile:
     """All machines fitted from one run.
 
     `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
-    `validated_p99` are those of the 99th percentile of iterations. `baseline` is the path that the run's study compares
+    `validated_p99` are those of the 99th percentile of a launch's iterations; those of version 1 are to that of several
+    launches together, which `of_p99` leaves out. `baseline` is the path that the run's study compares
     others with, empty where it has none.
     """
 
     format: Literal["nearmetal-model"]
-    version: Literal[1]
+    version: Literal[1, 2]
     run: str
     machines: tuple[NamedMachine, ...]
     validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -359,6 +361,11 @@ class ModelFile:
         for of_class, errors in (*self.validated.items(), *self.validated_p99.items()):
             if not _increase(errors, strictly=False):
                 raise BadInputError(f"the errors of the class {of_class!r} are not sorted")
+
+    @property
+    def of_p99(self) -> dict[str, tuple[float, ...]]:
+        """Return the errors of the 99th percentile of a launch's iterations by class; none where it has others."""
+        return self.validated_p99 if self.version == MODEL_VERSION else {}
 
     def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
         """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
@@ -396,6 +403,6 @@ def read_model(path: Path) -> ModelFile:
         ) from error
     except (ValueError, BadInputError) as error:
         raise ForeignFileError(
-            f"{path} is not a model file of version {MODEL_VERSION}: {error}",
+            f"{path} is not a model file of version 1 to {MODEL_VERSION}: {error}",
             hint="--on takes a run directory, or a file that --save-model of this version wrote",
         ) from error

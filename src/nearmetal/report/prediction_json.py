@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nearmetal.predict.decide import AnswerRow
     from nearmetal.predict.models import NamedMachine
 
-VERSION = 1
 PREDICTION_SUFFIX, PLACEMENT_SUFFIX, VALIDATION_SUFFIX = ".prediction.json", ".placement.json", ".validation.json"
 PROBABILITIES = (0.5, 0.95, 0.99)
 MAX_ROWS = 10_000
@@ -209,10 +208,19 @@ class CaseJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationFile(SavedFile):
-    """What `nearmetal predict --validate RUN --save` keeps."""
+    """What `nearmetal predict --validate RUN --save` keeps.
+
+    In version 1 `predicted_p99_ns` is of several launches together, `p99_ns` of each: their ratio is no error.
+    """
 
     format: Literal["nearmetal-validation"]
+    version: Literal[1, 2]  # type: ignore[assignment] # the others are at 1
     cases: Rows[CaseJson]
+
+    @property
+    def p99_of_launches_together(self) -> bool:
+        """Return whether it has predictions of a p99 that no launch's own can be compared with."""
+        return self.version == 1 and any(case.predicted_p99_ns for case in self.cases)
 
 
 Errors = dict[str, tuple[float, ...]]
@@ -223,7 +231,9 @@ def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
     cases = [case for file in files for case in file.cases]
     p99 = (
         (case.case_class, math.log(one / case.predicted_p99_ns))
-        for case in cases
+        for file in files
+        if not file.p99_of_launches_together
+        for case in file.cases
         if case.predicted_p99_ns
         for one in case.p99_ns
     )
@@ -266,16 +276,18 @@ def check_place(path: Path | None, suffix: str) -> None:
 
 
 _FORMATS = {
-    PredictionFile: "nearmetal-prediction",
-    PlacementFile: "nearmetal-placement",
-    ValidationFile: "nearmetal-validation",
+    PredictionFile: ("nearmetal-prediction", 1),
+    PlacementFile: ("nearmetal-placement", 1),
+    ValidationFile: ("nearmetal-validation", 2),
 }
+"""Name and version of each kind of file."""
 
 
 def save(path: Path, kind: type[SavedFile], program: str, model: str, **own: Any) -> None:
     """Write a file of a kind, with its specific fields; it appears whole or not at all."""
-    head = {"format": _FORMATS[kind], "nearmetal_version": nearmetal.__version__, "created_utc": utc_now()}
-    whole = kind(**head, version=1, program=program, model=model, **own)
+    name, version = _FORMATS[kind]
+    head: dict[str, Any] = {"format": name, "version": version, "created_utc": utc_now()}
+    whole = kind(**head, nearmetal_version=nearmetal.__version__, program=program, model=model, **own)
     Disk().put_bytes(path, as_json(whole).encode() + b"\n")
 
 
@@ -289,6 +301,6 @@ def read(path: Path, kind: type[File]) -> File:
     except ValueError as error:
         made = "predict --validate RUN --save NAME.validation.json" if kind is ValidationFile else "--save"
         raise ForeignFileError(
-            f"{path} is not a file of this kind in version {VERSION}: {str(error)[:200]}",
+            f"{path} is not a file of this kind in version {_FORMATS[kind][1]}: {str(error)[:200]}",
             hint=f"make it again with this version of nearmetal: {made}",
         ) from error
