@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from nearmetal.cli.place import command as place
@@ -21,6 +22,7 @@ from nearmetal.predict.models import (
     PathModel,
     write_model,
 )
+from nearmetal.predict.place import Candidate
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall
 from nearmetal.predict.trace_view import read_placement
@@ -134,6 +136,31 @@ def test_a_placement_not_shown_to_be_faster_is_reported(tmp_path: Path, monkeypa
     err = placed(monkeypatch, tmp_path, shared(ring), *argv, intra=measured(1, 8, 1024), inter=measured(50, 8, 1024))
     assert "round-robin" in err
     assert expected not in " ".join(err.split())
+
+
+def test_a_placement_that_loses_in_paired_replays_is_not_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its median was the smaller one, of launches that differ more than placements, and its gain -10 %."""
+    times = {"in-order": [100, 50, 60], "round-robin": [55, 55, 66], "partition": [140, 90, 95]}
+
+    def recommended(*_: object, **__: object) -> list[Candidate]:
+        hosts = {"in-order": [0, 0, 1, 1], "round-robin": [0, 1, 0, 1], "partition": [0, 1, 1, 0]}
+        made = [Candidate(m, np.array(hosts[m], np.uint32), 0.5, np.array(ns, np.int64)) for m, ns in times.items()]
+        return sorted(made, key=lambda one: one.median_ns)
+
+    monkeypatch.setattr("nearmetal.cli.place.recommend", recommended)
+    ring = Op(OpKind.SENDRECV, rule=Peer.SHIFT, peer=2, recv_rule=Peer.SHIFT, recv_peer=2, message_bytes=8)
+    argv = ("--path", "vf", "-o", str(tmp_path / "ranks"))
+    err = " ".join(placed(monkeypatch, tmp_path, shared(ring), *argv).split())
+    best = "The order at hand, in-order on vf / as-found / polling, is the best one known"
+    assert best in err
+    assert "-10.0%" in err, "the others are listed with what they lose"
+    assert (tmp_path / "ranks").read_text().startswith("# in-order on vf / as-found / polling")
+    times["round-robin"] = [55, 45, 54]
+    err = " ".join(placed(monkeypatch, tmp_path, shared(ring), *argv).split())
+    assert best not in err
+    assert (tmp_path / "ranks").read_text().startswith("# round-robin on vf / as-found / polling")
 
 
 @pytest.mark.parametrize("launcher", WRITERS)

@@ -117,7 +117,7 @@ def test_quantiles_are_shown_below_their_names(made: Path) -> None:
 def test_a_placement_shows_gains_hosts_and_where_paths_are_equal(client: TestClient, made: Path) -> None:
     page, raw = client.get("/placements/halo").text, kept(made, "placement")
     best = raw["candidates"][0]
-    assert f"{best['method']} on {best['name']} is the fastest" in page
+    assert f"{best['method']} on {best['name']} is the best one known" in page
     assert f"{best['gain'][0]:+.1%}" in page
     assert raw["break_even"]["said"][1:] in page
     assert "n1" in page

@@ -71,6 +71,10 @@ def parse_hosts(text: str) -> Slots:
     return Slots(tuple(names), tuple(counts))
 
 
+_DEFAULT = "in-order"
+"""The placement that launchers choose without being told."""
+
+
 @click.command(name="place")
 @click.argument("program", type=PATH)
 @replay_options
@@ -172,12 +176,28 @@ def _write(output: Path | None, text: str) -> None:
 def _recommended(
     replay: Replay, slots: Slots, grid: tuple[int, ...], tries: int
 ) -> list[tuple[NamedMachine, Candidate]]:
-    """Return the candidates of every machine, the fastest first."""
+    """Return the candidates of every machine, the best first."""
     found: list[tuple[NamedMachine, Candidate]] = []
     for named in replay.machines:
         judge = Judge(tuple(replay.schedules), named.replayed, replay.seed, replay.replicas)
         found += [(named, candidate) for candidate in recommend(judge, slots, dims=grid, tries=tries)]
-    return sorted(found, key=lambda one: one[1].median_ns)
+    return _ranked(found)
+
+
+def _ranked(found: list[tuple[NamedMachine, Candidate]]) -> list[tuple[NamedMachine, Candidate]]:
+    """Return candidates, the fastest first; one that gains nothing on the default of its machine comes behind that.
+
+    Its median may be the smaller one all the same, where launches differ more than placements do.
+    """
+    defaults = {named: candidate for named, candidate in found if candidate.method == _DEFAULT}
+
+    def key(one: tuple[NamedMachine, Candidate]) -> tuple[float, bool]:
+        named, candidate = one
+        default = defaults[named]
+        loses = candidate is not default and _gains(candidate, default)[0] <= 0
+        return (max(candidate.median_ns, default.median_ns) if loses else candidate.median_ns, loses)
+
+    return sorted(found, key=key)
 
 
 def _doubts(replay: Replay, found: list[tuple[NamedMachine, Candidate]], launched: Hosts) -> dict[str, list[Doubt]]:
@@ -231,7 +251,7 @@ def _check(
     Return nothing where both are the same.
     """
     named, chosen = found[0]
-    default = next(one for other, one in found if other == named and one.method == "in-order")
+    default = next(one for other, one in found if other == named and one.method == _DEFAULT)
     run, program = checked
     console = Console(stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
@@ -275,7 +295,7 @@ def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
 
 
 def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
-    default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
+    default = {named: candidate for named, candidate in found if candidate.method == _DEFAULT}
     return tuple(made(PlacedJson, one, name=label(named), gain=_gains(one, default[named])) for named, one in found)
 
 
@@ -283,7 +303,11 @@ def _print(candidates: tuple[PlacedJson, ...]) -> None:
     console = Console(stderr=True)
     as_table.draw(console, [placements(candidates)])
     best = candidates[0]
-    if not _is_shown(best):
+    if best.method == _DEFAULT:
+        console.print(
+            f"The order at hand, {_DEFAULT} on {best.name}, is the best one known: no other gains on it there."
+        )
+    elif not _is_shown(best):
         console.print(
             f"{best.method} is not shown to be faster than the launcher's default on {best.name}: "
             f"{gained(best.gain)} in 95 % of replays. {_REMEDY}."
@@ -294,14 +318,14 @@ _REMEDY = "The default needs no file; --check measures both"
 
 
 def _is_shown(best: PlacedJson) -> bool:
-    return best.method == "in-order" or best.gain[1] > 0
+    return best.method == _DEFAULT or best.gain[1] > 0
 
 
 def _evidence(best: PlacedJson) -> list[str]:
     """Return the lines that a launcher's file begins with: what it is, and whether it is shown to gain anything."""
     name = f"{best.method} on {best.name}, by nearmetal place"
-    if best.method == "in-order":
-        return [f"{name}: what launchers do by default, and no other placement was faster in replays"]
+    if best.method == _DEFAULT:
+        return [f"{name}: what launchers do by default; no other placement gains on it in replays"]
     lines = [f"{name}: gain {gained(best.gain)} on the launcher's default in replays (middle, 95 %)"]
     return lines if _is_shown(best) else [*lines, f"That is not shown to be faster. {_REMEDY}."]
 

@@ -143,9 +143,10 @@ def _best(of: PlacementFile) -> str:
         return "No placement was found."
     best = of.candidates[0]
     middle, low, high = best.gain
-    start = f"{best.method} on {best.name} is the fastest: {format_duration(best.median_ns)}"
     if best.method == "in-order":
-        return f"{start}. No other placement is faster than host after host."
+        known = f"{best.method} on {best.name} is the best one known: {format_duration(best.median_ns)}"
+        return f"{known}. No other placement gains on host after host."
+    start = f"{best.method} on {best.name} is the fastest: {format_duration(best.median_ns)}"
     surely = "" if low > 0 else ", but its replicas do not prove it"
     return f"{start}, {middle:.1%} [{low:.1%} to {high:.1%}] less than host after host{surely}."
 
