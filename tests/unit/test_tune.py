@@ -346,7 +346,7 @@ class TestConfirmation:
         notes = [note for block in range(3) for note in laboratory.block(block, (BEST,), hopeless_above=9.0)]
         assert [list(note.log_costs) for note in notes] == [["ping/8/mean", "ping/8/median"], *[["ping/8/mean"]] * 2]
         assert not any(note.cut for note in notes)
-        assert explain(SPACE, notes, LATENCY).effects
+        assert explain(SPACE, notes, LATENCY)[0]
         laboratory.native = lambda block: iter([("ping/8/mean", 50.0), *[("ping/8/median", 50.0)] * (block % 2)])
         made = confirm(laboratory, BEST, first_block=0)
         assert made.recommended
@@ -455,12 +455,11 @@ def test_optuna_samplers_have_the_same_interface() -> None:
 
 def test_effects_are_reported_per_knob() -> None:
     found = search(_laboratory(0.001), Grid(SPACE, blocks=2, seed=1), max_trials=500)
-    made = explain(SPACE, found.notes, LATENCY)
-    first = made.effects[0]
-    assert first.knob == "nic.rx-usecs"
+    (first, *_), interactions = explain(SPACE, found.notes, LATENCY)
+    assert first.knobs == ("nic.rx-usecs",)
     assert first.share > 0.8
     assert first.by_value["50"] == pytest.approx(0.5, abs=0.05)
-    assert all(pair.share < 0.1 for pair in made.interactions)
+    assert all(pair.share < 0.1 for pair in interactions)
 
 
 MOVED = """

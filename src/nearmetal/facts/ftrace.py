@@ -57,12 +57,8 @@ class Field:
         return data[start : start + length].split(b"\0", 1)[0].decode(errors="backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """One kind of event: its name such as `net/net_dev_xmit`, and its fields."""
-
-    name: str
-    fields: tuple[Field, ...]
+Layouts = dict[int, tuple[str, list[Field]]]
+"""Kinds of events by their numbers: the name, such as `net/net_dev_xmit`, and the fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +105,16 @@ def read_trace(files: Mapping[str, bytes]) -> list[TraceEvent]:
     return sorted(events, key=lambda event: event.at_ns)
 
 
-def parse_formats(text: str) -> dict[int, Layout]:
-    """Read `format` files, each after a line `event: SYSTEM/NAME`; return the layouts by the events' numbers."""
-    layouts = {}
+def parse_formats(text: str) -> Layouts:
+    """Read `format` files, each after a line `event: SYSTEM/NAME`."""
+    layouts: Layouts = {}
     for part in text.split("event: ")[1:]:
         name, _, rest = part.partition("\n")
         number = re.search(r"^ID: (\d{1,9})$", rest, re.MULTILINE)
         if number is None:
             raise ForeignFileError(f"the layout of event {name[:60]!r} has no number")
-        fields = tuple(_field(match) for match in _FIELD.finditer(rest))
-        layouts[int(number[1])] = Layout(name, tuple(field for field in fields if field.size in _SIZES))
+        fields = map(_field, _FIELD.finditer(rest))
+        layouts[int(number[1])] = name, [field for field in fields if field.size in _SIZES]
     return layouts
 
 
@@ -128,14 +124,15 @@ def _field(match: re.Match[str]) -> Field:
     return Field(name, int(match["at"]), int(match["size"]), match["signed"] == "1", "__data_loc char[]" in text)
 
 
-def _decoded(pages: bytes, cpu: int, machine: str, layouts: Mapping[int, Layout]) -> Iterator[TraceEvent]:
+def _decoded(pages: bytes, cpu: int, machine: str, layouts: Layouts) -> Iterator[TraceEvent]:
     if len(pages) % PAGE_BYTES:
         raise ForeignFileError(f"the ring buffer of CPU {cpu} has {len(pages)} bytes, not whole pages")
     for start in range(0, len(pages), PAGE_BYTES):
         for at_ns, data in page_events(pages[start : start + PAGE_BYTES]):
             layout = layouts.get(int.from_bytes(data[:2], "little"))
             if layout is not None:  # trace_marker writers and other tracers have events of their own
-                yield TraceEvent(at_ns, cpu, layout.name, {f.name: f.read(data) for f in layout.fields}, machine)
+                name, fields = layout
+                yield TraceEvent(at_ns, cpu, name, {f.name: f.read(data) for f in fields}, machine)
 
 
 def page_events(page: bytes) -> Iterator[tuple[int, bytes]]:

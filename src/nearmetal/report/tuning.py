@@ -87,13 +87,13 @@ def alternatives(space: Space, found: SearchResult) -> Table:
 
 def mattered(space: Space, objective: Objective, found: SearchResult) -> list[Table]:
     """Return which knobs and pairs of knobs mattered in the search, for which cells."""
-    made = explain(space, found.notes, objective)
+    effects, interactions = explain(space, found.notes, objective)
     rows = []
-    for effect in [effect for effect in made.effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]:
+    for effect in [effect for effect in effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]:
         first, *others = effect.by_value
         values = ", ".join(f"{value}: {math.expm1(effect.by_value[value]):+.1%}" for value in others)
-        rows.append((f"{effect.knob} ({first})", effect.cell, f"{effect.share:.0%}", values or words.NOTHING))
-    pairs = [pair for pair in made.interactions if pair.share >= _LEAST_SHARE] if rows else []
+        rows.append((f"{effect.knobs[0]} ({first})", effect.cell, f"{effect.share:.0%}", values or words.NOTHING))
+    pairs = [pair for pair in interactions if pair.share >= _LEAST_SHARE] if rows else []
     rows += [
         (" x ".join(pair.knobs), pair.cell, f"{pair.share:.0%}", "together, beyond each alone")
         for pair in pairs[: _SHOWN_EFFECTS // 2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,49 +23,32 @@ from nearmetal.tune.space import Point, Space
 
 @dataclass(frozen=True, slots=True)
 class KnobShare:
-    """One knob on one cell: its share of the variance, and the mean log cost of each value against the first."""
+    """The share of the variance on one cell that a knob explains, or two together and neither alone.
+
+    `by_value` is, of one knob, the mean log cost of each value against the first.
+    """
 
     cell: str
-    knob: str
+    knobs: tuple[str, ...]
     share: float
-    by_value: dict[str, float]
+    by_value: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
-    """Two knobs on one cell: the share of the variance that neither explains alone."""
-
-    cell: str
-    knobs: tuple[str, str]
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Effects and interactions, the largest first."""
-
-    effects: tuple[KnobShare, ...]
-    interactions: tuple[Interaction, ...]
-
-
-def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> Explanation:
-    """Return the effects of every knob on every cell that the objective weighs or limits."""
+def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> tuple[list[KnobShare], list[KnobShare]]:
+    """Return the effects and interactions of knobs on cells that the objective weighs or limits, the largest first."""
     whole = [note for note in notes if note.cost is not None and not note.cut]
     cells = [cell for cell in dict.fromkeys(cell for note in whole for cell in note.log_costs) if objective.minds(cell)]
     effects: list[KnobShare] = []
-    interactions: list[Interaction] = []
+    interactions: list[KnobShare] = []
     for cell in cells:
         observed = [(note.block, note.point, note.log_costs[cell]) for note in whole if cell in note.log_costs]
         own, pairs = _decompose(space, cell, Model(space).posterior(observed).mean)
         effects += own
         interactions += pairs
-    return Explanation(
-        tuple(sorted(effects, key=lambda effect: -effect.share)),
-        tuple(sorted(interactions, key=lambda pair: -pair.share)),
-    )
+    return sorted(effects, key=lambda effect: -effect.share), sorted(interactions, key=lambda pair: -pair.share)
 
 
-def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[KnobShare], list[Interaction]]:
+def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[KnobShare], list[KnobShare]]:
     points = np.array(space.points)
     centred = mean - mean.mean()
     total = float(np.mean(centred**2)) or 1.0
@@ -74,13 +57,13 @@ def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[KnobShar
     for axis, (of, level) in enumerate(zip(space.axes, alone, strict=True)):
         first = level[0]
         values = {value: float(level[i] - first) for i, value in enumerate(of.values) if i in set(points[:, axis])}
-        effects.append(KnobShare(cell, of.knob, float(np.mean(level[points[:, axis]] ** 2)) / total, values))
+        effects.append(KnobShare(cell, (of.knob,), float(np.mean(level[points[:, axis]] ** 2)) / total, values))
     pairs = []
     for one, two in itertools.combinations(range(points.shape[1]), 2):
         joint = points[:, one] * (points[:, two].max() + 1) + points[:, two]
         rest = _means(joint, centred)[joint] - alone[one][points[:, one]] - alone[two][points[:, two]]
         knobs = (space.axes[one].knob, space.axes[two].knob)
-        pairs.append(Interaction(cell, knobs, float(np.mean(rest**2)) / total))
+        pairs.append(KnobShare(cell, knobs, float(np.mean(rest**2)) / total))
     return effects, pairs
 
 

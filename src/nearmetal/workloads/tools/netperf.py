@@ -21,7 +21,7 @@ SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "ELAPSED_TIME", "LOCA
 _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 _CONNECTS = re.compile(r"^MIGRATED TCP Connect/", re.MULTILINE)
 _OTHERWISE = re.compile(rb"^MIGRATED (?:TCP MAERTS TEST|.* : first burst (?P<burst>[1-9]\d*)$)", re.MULTILINE)
-_UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s", "Trans/s": "1/s"}
+_UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "Trans/s": "1/s"}
 
 
 def parse(data: bytes) -> ClientResult:
@@ -35,7 +35,7 @@ def parse(data: bytes) -> ClientResult:
     if missing:
         raise refuse(PROGRAM, f"{missing[0]} is missing")
     unit = _UNITS.get(fields["THROUGHPUT_UNITS"].strip())
-    if unit is None or unit == "kbit/s":
+    if unit is None:
         raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
     if _CONNECTS.search(text):
         raise refuse(PROGRAM, "its transactions open a connection each, so they are no round trips")
