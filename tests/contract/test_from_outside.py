@@ -17,7 +17,7 @@ from nearmetal.hosts.table import HOSTS, open_host
 from nearmetal.knobs import table as knobs
 from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import interface_file, nic_knob
-from nearmetal.paths.path import NO_OPTIONS, Endpoints
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.paths.table import PATHS
 from nearmetal.paths.veth import VETH
 from nearmetal.run.check import check_study
@@ -45,21 +45,14 @@ if TYPE_CHECKING:
     from nearmetal.workloads.tools.tool import FileCell
 
 
-class Jumbo:
-    """A path: a virtual cable for frames of 9,000 bytes."""
+def up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    ends = VETH.up(shell, order, nodes)
+    for end in ends.ends:
+        shell.run(["ip", "link", "set", "dev", end.interface, "mtu", "9000"], node=end.node)
+    return ends
 
-    kind = "jumbo"
-    about = "a virtual cable for large frames"
-    options = NO_OPTIONS
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        ends = VETH.up(shell, order, nodes)
-        for end in ends.ends:
-            shell.run(["ip", "link", "set", "dev", end.interface, "mtu", "9000"], node=end.node)
-        return ends
-
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        pass
+JUMBO = PathRecipe("jumbo", "a virtual cable for frames of 9,000 bytes", up)
 
 
 class Pings:
@@ -133,7 +126,7 @@ workload = [{ name = "latency", sizes = [8] }]
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the rows, and derive again everything that is derived from the table of tools at import."""
-    monkeypatch.setitem(PATHS, Jumbo.kind, Jumbo())
+    monkeypatch.setitem(PATHS, JUMBO.kind, JUMBO)
     monkeypatch.setattr(samples, "TOOLS", (*samples.TOOLS, PINGS))
     monkeypatch.setitem(samples.DECODERS, PINGS.kind, _samples)
     monkeypatch.setitem(WORKLOADS, PINGS.kind, PINGS.workload)
@@ -158,7 +151,7 @@ def desk() -> Iterator[Host]:
 
 def of_desk(**changes: object) -> Order:
     options = {"operation": "ping", "sizes": [], "iterations": 30, "warmup": 0}
-    order = Order(7, 1, PathOrder("p", Jumbo.kind), WorkloadOrder("w", PINGS.kind, options), seed=11)  # type: ignore[arg-type]
+    order = Order(7, 1, PathOrder("p", JUMBO.kind), WorkloadOrder("w", PINGS.kind, options), seed=11)  # type: ignore[arg-type]
     return dataclasses.replace(order, **changes)  # type: ignore[arg-type]
 
 
@@ -168,7 +161,7 @@ def test_a_study_that_names_a_new_host_and_mpi_is_checked_and_estimated() -> Non
 
 
 def test_a_path_a_tool_and_its_workload_pass_the_contract() -> None:
-    check_path(PATHS[Jumbo.kind])
+    check_path(PATHS[JUMBO.kind])
     check_workload(WORKLOADS[PINGS.kind])
     check_tool(PINGS)
 

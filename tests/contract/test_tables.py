@@ -31,7 +31,7 @@ OPERATION = {"application": "cg", "command": ""}
 """What a workload is asked for where it has no operation `latency`."""
 
 
-def check_path(path: paths.path.Path) -> None:
+def check_path(path: paths.path.PathRecipe) -> None:
     assert find_path(path.kind) is path
     assert path.about
     assert "\n" not in path.about

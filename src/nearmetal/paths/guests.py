@@ -8,8 +8,9 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
@@ -17,7 +18,7 @@ from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
-from nearmetal.paths.path import Endpoints
+from nearmetal.paths.path import Endpoints, PathRecipe
 from nearmetal.study.order import PathOrder
 
 _TAP = "nm-g"
@@ -32,56 +33,56 @@ class Hypervisor(Protocol):
         """Boot a node's guest with these devices; the result waits until it runs programs, and returns its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuestPath:
-    """A recipe for guests: `attach` prepares a port for so many guests and returns each one's devices.
+_Attach = Callable[[Shell, PathOrder, str, int], list[list[str]]]
+"""Prepares a port for so many guests and returns each one's devices."""
+
+
+def _up(
+    attach: _Attach,
+    shell: Shell,
+    order: PathOrder,
+    nodes: Sequence[str],
+    *,
+    own_interrupts: bool,
+    whole_port: bool,
+) -> Endpoints:
+    """Attach and boot the guests, give a peer its port, and wait until all reach all.
 
     `own_interrupts` says that the guest itself takes a real function's interrupts, `whole_port` that it has the port.
     """
+    if not isinstance(shell, Hypervisor):
+        message = f"path {order.kind!r} needs a hypervisor"
+        raise UnavailableError(message, hint="the lab has one: machine = 'kvm' in [host.options]")
+    peer, hosts = _sides(ports.require_holders(shell, order.kind, nodes), order)
+    for port in peer.ports:
+        peer.shell.run(["ip", "link", "set", port, "up"])
+    guests = _boot(attach, shell, order, hosts)
+    if whole_port:  # its card knows the address of a snapshot, which every machine has
+        for name, mac in guests.items():
+            shell.run(["ip", "link", "set", links.INTERFACE, "address", mac], node=name)
+    endpoints = links.configure(shell, [*peer.nodes, *guests], [*peer.ports, *(links.INTERFACE for _ in guests)])
+    for end in endpoints.ends:
+        if end.node in peer.nodes:
+            ports.shape_wire(shell, order, end.interface, node=end.node)
+        if end.node in peer.nodes or own_interrupts:
+            ports.moderate(shell, order, end.interface, node=end.node)
+    if not own_interrupts:
+        ports.moderate_all(hosts, order)
+    return ports.over(endpoints, hosts, ("nm-br0", f"{_TAP}0"))
 
-    kind: str
-    about: str
-    attach: Callable[[Shell, PathOrder, str, int], list[list[str]]]
-    own_interrupts: bool = False
-    whole_port: bool = False
-    options: Mapping[str, str] = field(default_factory=lambda: ports.OPTIONS | {"ends": _ENDS})
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Attach and boot the guests, give a peer its port, and wait until all reach all."""
-        if not isinstance(shell, Hypervisor):
-            message = f"path {self.kind!r} needs a hypervisor"
-            raise UnavailableError(message, hint="the lab has one: machine = 'kvm' in [host.options]")
-        peer, hosts = _sides(ports.require_holders(shell, self.kind, nodes), order)
-        for port in peer.ports:
-            peer.shell.run(["ip", "link", "set", port, "up"])
-        guests = self._boot(shell, order, hosts)
-        if self.whole_port:  # its card knows the address of a snapshot, which every machine has
-            for name, mac in guests.items():
-                shell.run(["ip", "link", "set", links.INTERFACE, "address", mac], node=name)
-        endpoints = links.configure(shell, [*peer.nodes, *guests], [*peer.ports, *(links.INTERFACE for _ in guests)])
-        for end in endpoints.ends:
-            if end.node in peer.nodes:
-                ports.shape_wire(shell, order, end.interface, node=end.node)
-            if end.node in peer.nodes or self.own_interrupts:
-                ports.moderate(shell, order, end.interface, node=end.node)
-        if not self.own_interrupts:
-            ports.moderate_all(hosts, order)
-        return ports.over(endpoints, hosts, ("nm-br0", f"{_TAP}0"))
+def _boot(attach: _Attach, shell: Hypervisor, order: PathOrder, hosts: Sequence[ports.Holder]) -> dict[str, str]:
+    """Boot the guests, on all machines at once and on each one after another.
 
-    def _boot(self, shell: Hypervisor, order: PathOrder, hosts: Sequence[ports.Holder]) -> dict[str, str]:
-        """Boot the guests, on all machines at once and on each one after another.
-
-        Returns each one's name, in the order of nodes, and the address that the port before it had.
-        """
-        macs = [ports.mac_of(host.shell, host.ports[0]) for host in hosts]
-        devices = [self.attach(host.shell, order, host.ports[0], len(host.nodes)) for host in hosts]
-        names: dict[str, str] = {}
-        for turn in zip_longest(*(zip(host.nodes, own, strict=True) for host, own in zip(hosts, devices, strict=True))):
-            booting = {guest[0]: shell.boot_guest(*guest) for guest in turn if guest}
-            names |= {node: known() for node, known in booting.items()}
-        return {names[node]: mac for host, mac in zip(hosts, macs, strict=True) for node in host.nodes}
-
-    down = staticmethod(remove_bridges)  # guests end with their shell
+    Returns each one's name, in the order of nodes, and the address that the port before it had.
+    """
+    macs = [ports.mac_of(host.shell, host.ports[0]) for host in hosts]
+    devices = [attach(host.shell, order, host.ports[0], len(host.nodes)) for host in hosts]
+    names: dict[str, str] = {}
+    for turn in zip_longest(*(zip(host.nodes, own, strict=True) for host, own in zip(hosts, devices, strict=True))):
+        booting = {guest[0]: shell.boot_guest(*guest) for guest in turn if guest}
+        names |= {node: known() for node, known in booting.items()}
+    return {names[node]: mac for host, mac in zip(hosts, macs, strict=True) for node in host.nodes}
 
 
 def ends_of(order: PathOrder, *, machines: bool) -> str:
@@ -167,20 +168,28 @@ def _assigned(address: str) -> list[str]:
     return ["-device", f"vfio-pci,host={address},rombar=0"]
 
 
+def _recipe(
+    kind: str, about: str, attach: _Attach, *, own_interrupts: bool = False, whole_port: bool = False
+) -> PathRecipe:
+    up = partial(_up, attach, own_interrupts=own_interrupts, whole_port=whole_port)
+    # Guests end with their shell.
+    return PathRecipe(kind, about, up, remove_bridges, ports.OPTIONS | {"ends": _ENDS})
+
+
 GUEST_PATHS = (
-    GuestPath("e1000", "a KVM guest with a card emulated in software (e1000), tap and bridge", _tapped(["e1000"])),
-    GuestPath(
+    _recipe("e1000", "a KVM guest with a card emulated in software (e1000), tap and bridge", _tapped(["e1000"])),
+    _recipe(
         "virtio",
         "a KVM guest with a virtio card served by the emulator in user space, tap and bridge",
         _tapped(["virtio-net-pci"], ",vhost=off"),
     ),
-    GuestPath(
+    _recipe(
         "vhost",
         "a KVM guest with a virtio card served by the kernel (vhost), tap and bridge",
         _tapped(["virtio-net-pci"], ",vhost=on"),
     ),
-    GuestPath("guest-vf", "a KVM guest with an SR-IOV virtual function by vfio", _functions, own_interrupts=True),
-    GuestPath(
+    _recipe("guest-vf", "a KVM guest with an SR-IOV virtual function by vfio", _functions, own_interrupts=True),
+    _recipe(
         "passthrough", "a KVM guest with the whole port by vfio", _whole_port, own_interrupts=True, whole_port=True
     ),
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Protocol
 
 from nearmetal.hosts.host import Shell
 from nearmetal.study.order import PathOrder
@@ -40,37 +38,18 @@ class Endpoints:
         return bool(self.subnet)
 
 
-NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
-
-
-class Path(Protocol):
-    """A recipe. A path may be brought up again after it was taken down; recipes hold no state."""
-
-    @property
-    def kind(self) -> str:
-        """The word in the study file, and the key in the table of paths."""
-
-    @property
-    def about(self) -> str:
-        """One line for people: what the traffic goes through."""
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """What each of the path's options means, by name; a study that gives another one is refused."""
-
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str], /) -> Endpoints:
-        """Join the nodes and wait until each reaches each; raise NearmetalError when that fails."""
-
-    def down(self, shell: Shell, endpoints: Endpoints, /) -> None:
-        """Take the path apart where that matters to the machine; scratch nodes may simply vanish."""
-
-
 @dataclass(frozen=True, slots=True)
 class PathRecipe:
-    """A path as two functions; one whose parts vanish with their nodes has nothing to take down."""
+    """A path; it may be brought up again after it was taken down, and holds no state.
+
+    `kind` is the word in the study file, and the key in the table of paths; `about` is one line for people: what the
+    traffic goes through. `up` joins the nodes and waits until each reaches each; it raises NearmetalError when that
+    fails. `down` takes the path apart where that matters to the machine; one whose parts vanish with their nodes has
+    nothing to do. `options` says what each of the path's options means; a study that gives another one is refused.
+    """
 
     kind: str
     about: str
     up: Callable[[Shell, PathOrder, Sequence[str]], Endpoints]
     down: Callable[[Shell, Endpoints], None] = lambda _shell, _endpoints: None
-    options: Mapping[str, str] = field(default_factory=lambda: NO_OPTIONS)
+    options: Mapping[str, str] = field(default_factory=dict)

@@ -6,13 +6,13 @@ usually keeps two addresses of one machine off the wire is switched off (Documen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import HYPERVISOR, Shell
 from nearmetal.paths import links, ports
-from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.process import wait_until
 from nearmetal.study.order import PathOrder
 
@@ -25,50 +25,46 @@ _POLL_S = 0.05
 _OWN_PEER = {"rp_filter": b"0\n", "accept_local": b"1\n", "arp_ignore": b"1\n", "arp_announce": b"2\n"}
 
 
-@dataclass(frozen=True, slots=True)
-class Roce:
-    """A recipe for soft-RoCE; `interfaces` makes the two interfaces that carry it."""
+_Interfaces = Callable[[Shell, Sequence[str]], Sequence[str]]
+"""Makes of two ports the two interfaces that carry it."""
 
-    kind: str
-    about: str
-    interfaces: Callable[[Shell, Sequence[str]], Sequence[str]]
-    options: Mapping[str, str] = field(default_factory=lambda: ports.OPTIONS)
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Make an RDMA device on each of two interfaces of the machine; MPI has no way to use them there."""
-        if len(nodes) != _ENDS:
-            raise BadInputError(f"path {self.kind!r} connects exactly 2 ends, not {len(nodes)}")
-        found = ports.require_ports(shell, self.kind)[:_ENDS]
-        shell.run(["modprobe", "-a", *_MODULES])
-        names = self.interfaces(shell, found)
-        for index, name in enumerate(names):
-            for scope in ("all", name):
-                for setting, value in _OWN_PEER.items():
-                    shell.write(f"/proc/sys/net/ipv4/conf/{scope}/{setting}", value)
-            shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n")
-            shell.run(["ip", "addr", "add", f"{links.address(index)}/24", "dev", name])
-            shell.run(["ip", "link", "set", name, "up"])
-            ports.wait_for_carrier(shell, name)
-        for index, name in enumerate(names):
-            there = ports.mac_of(shell, names[1 - index])
-            neighbour = [links.address(1 - index), "lladdr", there, "dev", name, "nud", "permanent"]
-            shell.run(["ip", "neigh", "replace", *neighbour])
-            shell.run(["rdma", "link", "add", f"rxe{index}", "type", "rxe", "netdev", name])
-            ports.shape_wire(shell, order, name)
-            ports.moderate(shell, order, name)
-        for index in range(_ENDS):
-            _wait_for_gid(shell, f"rxe{index}")
-        ends = tuple(Endpoint(HYPERVISOR, name, links.address(index)) for index, name in enumerate(names))
-        beneath = tuple(Endpoint(HYPERVISOR, port) for port in found if port not in names)
-        return Endpoints(ends, links.SUBNET, beneath=beneath)
+def _up(interfaces: _Interfaces, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+    """Make an RDMA device on each of two interfaces of the machine; MPI has no way to use them there."""
+    if len(nodes) != _ENDS:
+        raise BadInputError(f"path {order.kind!r} connects exactly 2 ends, not {len(nodes)}")
+    found = ports.require_ports(shell, order.kind)[:_ENDS]
+    shell.run(["modprobe", "-a", *_MODULES])
+    names = interfaces(shell, found)
+    for index, name in enumerate(names):
+        for scope in ("all", name):
+            for setting, value in _OWN_PEER.items():
+                shell.write(f"/proc/sys/net/ipv4/conf/{scope}/{setting}", value)
+        shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n")
+        shell.run(["ip", "addr", "add", f"{links.address(index)}/24", "dev", name])
+        shell.run(["ip", "link", "set", name, "up"])
+        ports.wait_for_carrier(shell, name)
+    for index, name in enumerate(names):
+        there = ports.mac_of(shell, names[1 - index])
+        neighbour = [links.address(1 - index), "lladdr", there, "dev", name, "nud", "permanent"]
+        shell.run(["ip", "neigh", "replace", *neighbour])
+        shell.run(["rdma", "link", "add", f"rxe{index}", "type", "rxe", "netdev", name])
+        ports.shape_wire(shell, order, name)
+        ports.moderate(shell, order, name)
+    for index in range(_ENDS):
+        _wait_for_gid(shell, f"rxe{index}")
+    ends = tuple(Endpoint(HYPERVISOR, name, links.address(index)) for index, name in enumerate(names))
+    beneath = tuple(Endpoint(HYPERVISOR, port) for port in found if port not in names)
+    return Endpoints(ends, links.SUBNET, beneath=beneath)
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Remove the RDMA devices, then make split ports whole again."""
-        for index, end in enumerate(endpoints.ends):
-            shell.run(["rdma", "link", "delete", f"rxe{index}"])
-            shell.run(["ip", "addr", "flush", "dev", end.interface])
-            shell.run(["ip", "link", "set", end.interface, "down"])
-        ports.join_ports(shell)
+
+def _down(shell: Shell, endpoints: Endpoints) -> None:
+    """Remove the RDMA devices, then make split ports whole again."""
+    for index, end in enumerate(endpoints.ends):
+        shell.run(["rdma", "link", "delete", f"rxe{index}"])
+        shell.run(["ip", "addr", "flush", "dev", end.interface])
+        shell.run(["ip", "link", "set", end.interface, "down"])
+    ports.join_ports(shell)
 
 
 def _split(shell: Shell, found: Sequence[str]) -> Sequence[str]:
@@ -83,7 +79,11 @@ def _wait_for_gid(shell: Shell, device: str) -> None:
         raise TrialError(f"{device} had no RoCE v2 address within {_GID_TIMEOUT_S:.0f} s")
 
 
-ROCE_PATHS = (
-    Roce("native-roce", "verbs by soft-RoCE over the whole ports; for perftest", lambda _shell, found: found),
-    Roce("vf-roce", "verbs by soft-RoCE over SR-IOV virtual functions; for perftest", _split),
+_KINDS: tuple[tuple[str, str, _Interfaces], ...] = (
+    ("native-roce", "the whole ports", lambda _shell, found: found),
+    ("vf-roce", "SR-IOV virtual functions", _split),
+)
+ROCE_PATHS = tuple(
+    PathRecipe(kind, f"verbs by soft-RoCE over {over}; for perftest", partial(_up, interfaces), _down, ports.OPTIONS)
+    for kind, over, interfaces in _KINDS
 )
