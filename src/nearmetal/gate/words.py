@@ -32,7 +32,8 @@ def unfinished(gate: Gate) -> list[str]:
         if (lacks := side.unfinished) is not None and lacks.running:
             found.append(f"{side.root} is being measured: its figures will change.")
         elif lacks is not None:
-            found.append(f"{side.root} is NOT FINISHED: {lacks.says}. To measure the rest: {lacks.resume}")
+            state = "is NOT FINISHED" if lacks.short else "has more to measure"
+            found.append(f"{side.root} {state}: {lacks.says}. To measure the rest: {lacks.resume}")
     return found
 
 

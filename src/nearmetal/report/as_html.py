@@ -68,7 +68,11 @@ def _header(view: View) -> Markup:
     return header(
         "nearmetal report",
         view.title,
-        *([element("div", *unfinished, class_="honest warn")] if unfinished else []),
+        *(
+            [element("div", *unfinished, class_=f"honest{' warn' * view.unfinished.premature}")]
+            if view.unfinished
+            else []
+        ),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",

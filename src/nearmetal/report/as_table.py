@@ -68,7 +68,9 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
     """
     with console.capture() as captured:
         console.print(view.title, style="bold")
-        say_unfinished(view.unfinished, console)
+        premature = view.unfinished is not None and view.unfinished.premature
+        if premature:
+            say_unfinished(view.unfinished, console)
         _verdicts(view, console, lines // 3)
         for sentence in words.alone(view) if len(view.shown_paths) == 1 else ():
             console.print(f"{sentence}.")
@@ -77,6 +79,8 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
         console.print(words.noise_sentence(view) + words.launches_sentence(view))
         console.print(f"Figures from {view.host_label}.")
         console.print(words.blocks_sentence(view))
+        if not premature:
+            say_unfinished(view.unfinished, console)
         for sentence in (
             *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], "differences"),
             *_most(view.causes, "causes of modes"),

@@ -293,7 +293,8 @@ def unfinished(lacks: Unfinished | None) -> list[str]:
         return []
     if lacks.running:
         return ["This run is being measured: its figures will change."]
-    return [f"NOT FINISHED: {lacks.says}.", f"To measure the rest: {lacks.resume}"]
+    headline = f"NOT FINISHED: {lacks.says}." if lacks.premature else f"More to measure: {lacks.says}."
+    return [headline, f"To measure the rest: {lacks.resume}"]
 
 
 def method_sentence(view: View) -> str:

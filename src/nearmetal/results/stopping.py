@@ -169,6 +169,11 @@ class Unfinished:
     says: str
     resume: str
 
+    @property
+    def premature(self) -> bool:
+        """Return whether its figures are not to be relied on yet."""
+        return self.running or self.short
+
 
 def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None:
     """Return what a run lacks, None for one that is finished and where there is no schedule.
@@ -198,7 +203,7 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
         says = f"it has {begun} of at least {counted(least, 'block')}{occasion}"
     else:
         paths = sorted({path for path, _, _ in wanted if not path.endswith(AGAIN)})
-        says = f"after {counted(begun, 'block')}{occasion} its schedule goes on with {', '.join(listed(paths))}"
+        says = f"block {begun + 1}{occasion} would follow for {', '.join(listed(paths))}"
     resume = command_line("run", "--resume", run.root)
     return Unfinished(run.written_elsewhere, bool(missing) or begun < least, says, resume)
 

@@ -118,7 +118,8 @@ def test_every_report_format_gives_the_cause(shown: View) -> None:
         text = io.StringIO()
         draw(shown, Console(file=text, width=80, color_system=None))
         assert "interrupt moderation sets the pace" in " ".join(text.getvalue().split())
-        assert max(map(len, text.getvalue().splitlines())) <= 80
+        lines = text.getvalue().splitlines()
+        assert max(len(line) for line in lines if "run --resume" not in line) <= 80  # a command can be copied
     for written in (as_markdown.render(shown), as_html.render(shown), as_json.render(shown)):
         assert "interrupt moderation sets the pace" in written
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -308,19 +309,24 @@ def test_gate_and_history_have_the_same_figures_in_the_same_unit(runs: tuple[Run
 def test_gate_corrects_each_figure_over_the_cells_that_can_have_it(runs: tuple[RunDir, RunDir]) -> None:
     """Holm's correction of Welch's one-sided tests against the margin; four blocks are too few to widen them.
 
-    A launch of one sample has no median: it is none of the cells. One that is too short for a p99 is.
+    A launch of one sample has no median: it is none of the cells. One that is too short for a p99 is. Parts of a
+    program are a family of their own.
     """
     gate: dict[str, Any] = json.loads(gate_as_json.render(judge_runs(*runs)))
     figures = [truth(run) for run in runs]
-    for metric, margin in zip(Metric, (gate["margin"], gate["margin"], gate["tail_margin"]), strict=True):
-        cells = [one for one in (*gate["cells"], *gate["others"]) if one["metric"] == metric and one["difference"]]
+    parts = {one["operation"] for one in gate["cells"] if one["part"]}
+    margins = zip(Metric, (gate["margin"], gate["margin"], gate["tail_margin"]), strict=True)
+    for (metric, margin), part in itertools.product(margins, (False, True)):
+        judged = [one for one in (*gate["cells"], *gate["others"]) if one["metric"] == metric and one["part"] == part]
+        cells = [one for one in judged if one["difference"]]
         found = []
         for one in cells:
             key = (one["workload"], one["operation"], one["setting"], one["message_bytes"])
             run, base = ([np.log(of_launch(v, metric) or 0.0) for v in of[key][one["path"]].values()] for of in figures)
             shifted = np.array(run) - np.log1p(margin)
             found.append(float(stats.ttest_ind(shifted, base, equal_var=False, alternative="greater").pvalue))
-        family = 2 * sum(metric is Metric.MEAN or operation != "ft.S.total" for _, operation, *_ in figures[0])
+        operations = [operation for _, operation, *_ in figures[0] if (operation in parts) == part]
+        family = 2 * sum(metric is Metric.MEAN or operation != "ft.S.total" for operation in operations)
         order, least = np.argsort(found), 0.0
         for rank, at in enumerate(order):
             least = max(least, min(1.0, found[at] * (family - rank)))
