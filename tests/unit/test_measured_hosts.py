@@ -13,7 +13,7 @@ import pytest
 from nearmetal.cli.main import run
 from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
-from nearmetal.hosts.batch.scheduler import JobState, Phase
+from nearmetal.hosts.batch.scheduler import JobState
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import measured, refuse_measured
 from nearmetal.run.guests import measuring, open_host
@@ -80,7 +80,7 @@ def test_this_machine_gets_no_folder_by_a_run(state: Path) -> None:
 
 
 def running(*nodes: str) -> JobState:
-    return JobState("", Phase.RUNNING, "RUNNING", nodes=nodes, left_s=1000)
+    return JobState("", "running", "RUNNING", nodes=nodes, left_s=1000)
 
 
 def test_nodes_of_an_allocation_are_measured_on_while_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
