@@ -125,7 +125,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=_setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        cautions=evidence.cautions(good),
+        cautions=evidence.cautions(good, run.info.host_kind),
         busy=evidence.mostly_disturbed(good),
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),

@@ -11,7 +11,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import counter_rows, per_iteration
+from nearmetal.results.evidence import cautions, counter_rows, per_iteration
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.shown import shown_for
@@ -19,13 +19,13 @@ from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-from nearmetal.study.order import Order, WorkloadOrder
+from nearmetal.study.order import Order, Proof, WorkloadOrder
 from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nearmetal.store.rundir import RunDir
+    from nearmetal.store.rundir import RunDir, TrialRecord
 
 
 def test_each_path_gets_the_verdict_of_its_cost(view: View) -> None:
@@ -347,3 +347,20 @@ def test_a_block_that_was_interrupted_for_hours_is_reported(tmp_path: Path) -> N
     assert whole.cautions == ()
     lab = Recipe(blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})
     assert build_view(make_run(tmp_path / "lab", lab), distributions=False).cautions == ()
+
+
+@pytest.mark.parametrize(("packets", "weak"), [(229, True), (499, True), (500, False)])
+def test_a_proof_by_few_packets_is_cautioned_of(tmp_path: Path, packets: int, weak: bool) -> None:
+    """A launch of one message moved 229 packets: those of its launcher alone prove nothing."""
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()
+
+    def moved(record: TrialRecord, n: int) -> TrialRecord:
+        ends = {} if record.order.path.label == "shm" else {"n0.eth0": n, "n1.eth0": n + 2}
+        return replace(record, outcome=replace(record.outcome, proof=Proof(ends, {})))
+
+    records = [moved(one, packets if one.order.path.label.startswith("veth") else 9000) for one in made]
+    said = [one for one in cautions(records, "local") if "proof" in one]
+    told = f"the proof that latency took its path is weak on veth: {packets} packets crossed it in the weakest of "
+    told += "2 such trials, and some 300 may be the launcher's own; more iterations prove it"
+    assert said == [told] * weak
+    assert not any("proof" in one for one in cautions(records, "lab")), "a lab's launchers have a network of their own"
