@@ -219,7 +219,7 @@ class TestGate:
         base = stopped(tmp_path / "base", 9)
         assert nearmetal(["compare", *map(str, runs), "--against", str(base)]) == 0
         text = " ".join(capsys.readouterr().out.split())
-        assert "NOT FINISHED: 2 of 3 runs (run-6, base); to measure the rest of one: nearmetal run --resume RUN" in text
+        assert "NOT FINISHED: 1 of 3 runs (run-6); to measure the rest of one: nearmetal run --resume RUN" in text
 
 
 def test_a_study_that_was_put_back_is_judged_by_its_own_schedule(tmp_path: Path) -> None:

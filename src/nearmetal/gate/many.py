@@ -48,9 +48,9 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
 
 
 def unfinished(gates: Sequence[Gate]) -> str:
-    """Return which of the runs, the base among them, are not finished, empty where all are."""
+    """Return of which runs, the base among them, figures are not to be relied on yet, empty where there is none."""
     sides = dict.fromkeys([*(gate.run for gate in gates), *(gate.base for gate in gates)])
-    if not (which := [name(side) for side in sides if side.unfinished]):
+    if not (which := [name(side) for side in sides if side.unfinished and side.unfinished.premature]):
         return ""
     return (
         f"NOT FINISHED: {len(which)} of {len(sides)} runs ({_named(which)}); "
