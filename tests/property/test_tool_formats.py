@@ -21,6 +21,7 @@ DATA = Path(__file__).parents[1] / "data" / "tools"
 OTHER_READERS: dict[str, Callable[[bytes], object]] = {
     "written-perftest": perftest.parse_json_report,
     "sockperf-3.7-pp": sockperf.parse_summary,
+    "sockperf-3.7-ul": sockperf.parse_summary,
     "sockperf-3.7-full": sockperf.parse_full_log,
     "perftest-4.5-ib_atomic": parse_dump,
 }

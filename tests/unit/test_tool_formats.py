@@ -587,6 +587,15 @@ def test_udp_is_not_labelled_tcp() -> None:
     assert "it does not say whether it was TCP or UDP" in found.lacks
 
 
+def test_a_load_is_no_ping_pong() -> None:
+    """`sockperf under-load` sends at its own rate; both were one operation, and so compared."""
+    for name, operation in (("sockperf-3.7-ul.txt", "tcp_under_load"), ("sockperf-3.7-full-log-ul.csv", "under_load")):
+        (found,) = _imported((DATA / name).read_bytes())
+        assert [cell.operation for cell in found.cells] == [operation]
+        order = WorkloadOrder("sockperf", "imported", {"operation": operation}, (0, 1))
+        assert shown_for(order, operation, 0).name == "latency (half a round trip)"
+
+
 def test_a_mean_over_ranks_is_not_the_slowest_rank() -> None:
     for kind in ("imported", "omb", "imb"):
         assert shown_for(WorkloadOrder("w", kind, {}, (0, 1)), "allreduce", 8).name == "time, mean over ranks"
