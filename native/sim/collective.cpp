@@ -145,6 +145,9 @@ std::uint64_t contributed(const CollectiveCall &c, std::uint32_t first, std::uin
     return sum;
 }
 
+// Both MPIs leave out the empty parts of an alltoallv, a gatherv and a scatterv.
+bool is_empty(std::span<const std::uint64_t> sizes, std::uint32_t peer) { return !sizes.empty() && sizes[peer] == 0; }
+
 Round bruck_allgather(const CollectiveCall &c, std::uint32_t round) {
     const std::uint64_t distance = std::uint64_t{1} << round;
     if (distance >= c.size)
@@ -169,16 +172,16 @@ Round bruck_alltoall(const CollectiveCall &c, std::uint32_t round) {
 Round exchange_with_all(const CollectiveCall &c, std::uint32_t round, bool open) {
     if (round + 1 >= c.size)
         return {.last = true};
-    const std::uint32_t to = (c.rank + round + 1) % c.size;
-    return {.send_to = as_rank(to),
-            .recv_from = as_rank((c.rank + c.size - round - 1) % c.size),
+    const std::uint32_t to = (c.rank + round + 1) % c.size, from = (c.rank + c.size - round - 1) % c.size;
+    return {.send_to = is_empty(c.sizes, to) ? kAny : as_rank(to),
+            .recv_from = is_empty(c.recv_sizes, from) ? kAny : as_rank(from),
             .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[to],
             .open = open};
 }
 
 Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
     if (c.rank != c.root) {
-        if (round > 0)
+        if (round > 0 || c.bytes == 0)
             return {.last = true};
         if (!gather)
             return {.recv_from = as_rank(c.root)};
@@ -188,8 +191,10 @@ Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
         return {.last = true};
     const std::uint32_t peer = round < c.root ? round : round + 1;
     if (gather)
-        return {.recv_from = as_rank(peer), .open = true};
-    return {.send_to = as_rank(peer), .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer], .open = true};
+        return {.recv_from = is_empty(c.recv_sizes, peer) ? kAny : as_rank(peer), .open = true};
+    return {.send_to = is_empty(c.sizes, peer) ? kAny : as_rank(peer),
+            .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer],
+            .open = true};
 }
 
 // Rank 0 receives from all, then sends to all.
@@ -206,9 +211,12 @@ Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
 // To rank 0, one after the other, and from there all of it by a broadcast.
 Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t others = c.size - 1, gathering = c.rank == 0 ? others : 1;
-    if (round < gathering)
-        return c.rank == 0 ? Round{.recv_from = as_rank(round + 1), .open = round + 1 < others}
-                           : Round{.send_to = 0, .send_bytes = contributed(c, c.rank, 1)};
+    if (round < gathering) {
+        if (c.rank == 0)
+            return {.recv_from = is_empty(c.recv_sizes, round + 1) ? kAny : as_rank(round + 1),
+                    .open = round + 1 < others};
+        return {.send_to = is_empty(c.recv_sizes, c.rank) ? kAny : 0, .send_bytes = contributed(c, c.rank, 1)};
+    }
     CollectiveCall all{c};
     all.root = 0;
     all.sizes = all.recv_sizes = {};
@@ -269,6 +277,20 @@ Round neighbors(const CollectiveCall &c, std::uint32_t round) {
             .open = true};
 }
 
+// Every rank of an allgatherv and a reduce_scatter has the same list: where it is empty all return at once.
+bool all_empty(const CollectiveCall &c) {
+    switch (c.algorithm) {
+    case Algorithm::kBruckAllgather:
+    case Algorithm::kRingAllgather:
+    case Algorithm::kGatherBcast:
+    case Algorithm::kHalvingReduceScatter:
+    case Algorithm::kRingReduceScatter:
+        return c.bytes == 0 && !c.recv_sizes.empty() && contributed(c, 0, c.size) == 0;
+    default:
+        return false;
+    }
+}
+
 } // namespace
 
 std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::vector<std::uint32_t> &periods,
@@ -289,7 +311,8 @@ std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::ve
 }
 
 Round collective_round(const CollectiveCall &c, std::uint32_t round) {
-    if (c.size <= 1 && c.algorithm != Algorithm::kNeighbors) // one rank may be its own neighbour
+    const bool alone = c.size <= 1 && c.algorithm != Algorithm::kNeighbors; // one rank may be its own neighbour
+    if (alone || all_empty(c))
         return {.last = true};
     switch (c.algorithm) {
     case Algorithm::kDissemination:
@@ -345,6 +368,8 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return recursive_doubling(c, round, false, true);
     case Algorithm::kNeighbors:
         return neighbors(c, round);
+    case Algorithm::kNothing:
+        return {.last = true};
     }
     return {.last = true};
 }

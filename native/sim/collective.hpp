@@ -40,6 +40,7 @@ enum class Algorithm : std::uint8_t {
     kLinearScan,
     kRecursiveDoublingScan,
     kNeighbors,
+    kNothing, // there are no data, and the library knows it
 };
 
 struct CollectiveCall {

@@ -214,10 +214,23 @@ Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t 
     }
 }
 
+// Without data Open MPI 5 returns at once from all but a barrier; MPICH 5 also from all but an
+// allreduce and exchanges with neighbours.
+// Of a vector variant the counts of one rank do not say what the others send: see collective_round.
+bool sends_nothing(CollectiveChoice choice, Collective collective, std::uint64_t bytes, bool vector) {
+    if (bytes > 0 || vector || collective == Collective::kBarrier)
+        return false;
+    return choice == CollectiveChoice::kOpenMpi ||
+           (collective != Collective::kAllreduce && collective != Collective::kNeighborAllgather &&
+            collective != Collective::kNeighborAlltoall);
+}
+
 } // namespace
 
 Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
                            bool vector) {
+    if (sends_nothing(choice, collective, bytes, vector))
+        return Algorithm::kNothing;
     return choice == CollectiveChoice::kMpich ? choose_mpich(collective, size, bytes, vector)
                                               : choose_openmpi(collective, size, bytes, vector);
 }

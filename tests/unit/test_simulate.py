@@ -264,11 +264,11 @@ COLLECTIVES = [one for one in Collective if not one.name.startswith("NEIGHBOR")]
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_terminates_at_every_size(collective: Collective, ranks: int, library: str) -> None:
     machine = replace(MACHINE, collectives=library)  # type: ignore[arg-type]
+    all_the_same = {Collective.BARRIER, Collective.ALLREDUCE} if library == "mpich" else {Collective.BARRIER}
     for size in (0, 8, 5000, 1 << 20):
         op = Op(OpKind.COLLECTIVE, collective=collective, peer=ranks - 1, message_bytes=size)
         schedule = Schedule(ranks, (program([op], ranks=ranks),) * ranks)
-        time = run_ns(schedule, machine)
-        assert time == 0 if ranks == 1 else time > 0
+        assert (run_ns(schedule, machine) > 0) is (ranks > 1 and (size > 0 or collective in all_the_same))
 
 
 def test_a_barrier_of_eight_takes_three_rounds() -> None:
@@ -286,7 +286,7 @@ def test_neighbour_collectives_follow_the_grid() -> None:
 
 
 def test_a_nonblocking_collective_overlaps_with_compute() -> None:
-    op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, nonblocking=True, slot=0)
+    op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8, nonblocking=True, slot=0)
     overlapped = program(
         [op, Op(OpKind.WAIT, slots=0)],
         [DoCall(0), DoGap(0), DoCall(1)],
@@ -298,7 +298,7 @@ def test_a_nonblocking_collective_overlaps_with_compute() -> None:
     gaps = (Distribution((0.0,), (50 * US,)),)
     lazy = run_ns(Schedule(4, (overlapped,), gaps))
     eager = run_ns(Schedule(4, (overlapped,), gaps), replace(MACHINE, progress=Progress(asynchronous=True)))
-    assert eager < lazy == 100 + 50_000 + 200 + (100 + 1000 + 200)  # at the wait the second round is still to come
+    assert eager < lazy == 100 + 50_000 + 200 + (100 + 1008 + 200)  # at the wait the second round is still to come
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -128,3 +128,43 @@ def test_a_measured_allgather_does_not_stand_for_different_blocks() -> None:
     )
     assert (found.collectives_as_measured, found.messages) == (0, 22)
     assert messages_of(schedule, MACHINE, measured=(measured,)).count.sum() == 22
+
+
+@pytest.mark.parametrize(
+    "kind", [CallKind.GATHER, CallKind.SCATTER, CallKind.ALLGATHER, CallKind.ALLTOALL, CallKind.REDUCE_SCATTER]
+)
+def test_nothing_is_sent_where_there_are_no_data(kind: CallKind) -> None:
+    assert sent(traced(kind, 0)) == (0, 0)
+
+
+def of_one_rank(kind: CallKind, *, lists: bool = True, **meta: str) -> Schedule:
+    """Return a call of two ranks and one byte that rank 0 gives rank 1, or rank 1 gives rank 0 in a gather."""
+    away = kind is CallKind.GATHER
+
+    def of_rank(rank: int) -> RankTrace:
+        knows = rank == 0 or kind is CallKind.ALLTOALL
+        call = Call(kind, CallFlag.VECTOR, peer=0 if kind in ROOTED else -1, message_bytes=int(rank == int(away)))
+        if knows and (lists or rank == 0):
+            gives, takes = (1, 0) if rank == 0 else (0, 2)
+            call = replace(
+                call,
+                list_a=NONE if away else gives,
+                list_b=NONE if kind is CallKind.SCATTER else 1 if away else takes,
+                message_bytes=int(rank == 0),
+            )
+        elif not knows:
+            call = replace(call, message_bytes=1)
+        return made_rank(rank, 2, [call], lists=((0, 0), (0, 1), (1, 0)), meta=meta)
+
+    return schedule_from_trace(Trace((of_rank(0), of_rank(1))))
+
+
+@pytest.mark.parametrize("kind", [CallKind.GATHER, CallKind.SCATTER, CallKind.ALLTOALL])
+def test_only_the_parts_that_hold_something_are_sent(kind: CallKind) -> None:
+    """A scatterv of a byte was one of none to the rank that took it, an alltoallv had a message for every pair."""
+    assert sent(of_one_rank(kind)) == (1, 1)
+
+
+def test_every_part_is_sent_where_a_rank_may_lack_the_list_of_parts() -> None:
+    """Rank 0 knows that rank 1 gives it nothing; rank 1, whose list was left out, has a total alone."""
+    assert sent(of_one_rank(CallKind.ALLTOALL, lists=False, rounded="1"))[0] == 2

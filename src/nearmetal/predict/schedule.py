@@ -204,7 +204,9 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     """
     contexts: dict[int, int] = {}
     gaps: dict[Distribution | Recorded, int] = {}
-    programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
+    # Where sizes were rounded one rank may lack the list that tells another that nothing comes: every part is sent.
+    least = 1 if trace.rounded_calls else 0
+    programs = tuple(_RankReader(rank, contexts, gaps, least).program() for rank in trace.ranks)
     library = trace.ranks[0].meta.get("library", "")
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
     command = words_of(trace.ranks[0].meta.get("command", "").split())
@@ -231,8 +233,10 @@ def words_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 class _RankReader:
-    def __init__(self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution | Recorded, int]) -> None:
-        self.trace, self.contexts, self.gaps = trace, contexts, gaps
+    def __init__(
+        self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution | Recorded, int], least: int
+    ) -> None:
+        self.trace, self.contexts, self.gaps, self.least = trace, contexts, gaps, least
         self.slot_sets: dict[tuple[int, ...], int] = {}
         self.kept: dict[int, int] = {}
         self.ops: list[Op] = []
@@ -257,7 +261,7 @@ class _RankReader:
             comms=tuple(self._comm(comm) for comm in trace.communicators),
             gaps=gaps,
             slot_sets=tuple(self.slot_sets),
-            size_lists=trace.lists,
+            size_lists=tuple(tuple(max(size, self.least) for size in one) for one in trace.lists),
             slots=len(self.slots) + any(call.flags & CallFlag.BUFFERED for call in trace.calls),
         )
 
@@ -344,10 +348,7 @@ class _RankReader:
         def sizes(index: int) -> int:
             return index if vector and index != NONE and len(self.trace.lists[index]) == peers else NONE
 
-        # The trace has the total; of a gather a rank other than the root has what it gives itself.
-        each = (
-            call.message_bytes // max(1, peers) if vector and call.kind is not CallKind.GATHER else call.message_bytes
-        )
+        each = max(self._part(call, peers), self.least) if vector else call.message_bytes
         return Op(
             OpKind.COLLECTIVE,
             nonblocking=bool(call.flags & CallFlag.NONBLOCKING),
@@ -360,6 +361,12 @@ class _RankReader:
             sizes=sizes(call.list_a),
             recv_sizes=sizes(call.list_b),
         )
+
+    def _part(self, call: Call, peers: int) -> int:
+        """Return the bytes for one peer: the mean of a total, or what a rank away from the root gives or takes."""
+        rooted = call.kind in {CallKind.GATHER, CallKind.SCATTER}
+        away = rooted and call.peer != self.trace.communicators[call.comm].my_rank
+        return call.message_bytes if away else call.message_bytes // max(1, peers)
 
 
 _MOST_REPEATS = (1 << 30) - 1
