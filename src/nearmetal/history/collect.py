@@ -14,7 +14,7 @@ from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.record import TrialRecord, trial_name
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.facts import FactScope, scope_of
+from nearmetal.study.facts import scope_of
 
 
 def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
@@ -61,6 +61,6 @@ def _facts(records: tuple[TrialRecord, ...]) -> dict[str, str]:
 
 def _kept_name(key: str, path: str) -> str:
     scope = scope_of(key.removeprefix("guest."))  # of a guest are kept the same kinds of facts
-    if scope is FactScope.INTERFACE:
+    if scope == "interface":
         return f"{path}: {key}"
-    return "" if scope is FactScope.FREE else key
+    return "" if scope == "free" else key

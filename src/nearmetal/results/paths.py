@@ -49,7 +49,7 @@ from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.facts import FactScope, describes_machine, scope_of
+from nearmetal.study.facts import describes_machine, scope_of
 from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study
@@ -172,7 +172,7 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
         for key, value in record.outcome.facts.items():
             facts.setdefault(key, {})[value] = None
     machine = [key for key in facts if describes_machine(key)]
-    versions = [key for key in facts if scope_of(key) is FactScope.CODE and key not in machine]
+    versions = [key for key in facts if scope_of(key) == "code" and key not in machine]
     found = ((key, [*facts[key]]) for key in [*sorted(machine), *sorted(versions)])
     return tuple((key, values[0] if len(values) == 1 else " | ".join(map(str, values))) for key, values in found)
 

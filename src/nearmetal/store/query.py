@@ -6,6 +6,7 @@ are compared only on request.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,13 +48,13 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """
     groups: dict[tuple[str, str], list[_FactsOn]] = {}
     for record in records:
-        of: dict[FactScope, dict[str, Scalar]] = {scope: {} for scope in FactScope}
+        of: dict[FactScope, dict[str, Scalar]] = defaultdict(dict)
         for name, value in record.outcome.facts.items():
             of[scope_of(name)][name] = value
         path, workload, nodes = record.order.path.label, record.order.workload.label, record.order.nodes
-        code = of[FactScope.CODE] | {"mpi": record.order.mpi}
-        groups.setdefault(("", "machine"), []).append((nodes, of[FactScope.MACHINE] | of[FactScope.GUEST]))
-        groups.setdefault((f"path {path}", "nic"), []).append((nodes, of[FactScope.INTERFACE]))
+        code = of["code"] | {"mpi": record.order.mpi}
+        groups.setdefault(("", "machine"), []).append((nodes, of["machine"] | of["guest"]))
+        groups.setdefault((f"path {path}", "nic"), []).append((nodes, of["interface"]))
         groups.setdefault((f"workload {workload}", "code"), []).append((nodes, code))
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
 

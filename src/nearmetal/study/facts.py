@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
+from typing import Literal
 
 TICK = "kernel.tick_ns"
 """The period of the scheduler's tick, where this process's kernel is that of the trial."""
@@ -37,27 +37,21 @@ _INTERFACE = ("kind", "driver", "device", "firmware")
 _OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
 
 
-class FactScope(StrEnum):
-    """Over which trials a fact must be the same; `free` ones may differ."""
-
-    MACHINE = "machine"
-    GUEST = "guest"
-    INTERFACE = "interface"
-    CODE = "code"
-    FREE = "free"
+FactScope = Literal["machine", "guest", "interface", "code", "free"]
+"""Over which trials a fact must be the same; `free` ones may differ."""
 
 
 def scope_of(name: str) -> FactScope:
     """Return over which trials a fact must agree."""
     if name in _MACHINE:
-        return FactScope.MACHINE
+        return "machine"
     if name.startswith(_GUEST):
-        return FactScope.GUEST
+        return "guest"
     if name.endswith(_CODE):
-        return FactScope.CODE
+        return "code"
     if name.count(".") >= 2 and name.rsplit(".", 1)[1] in _INTERFACE:
-        return FactScope.INTERFACE
-    return FactScope.FREE
+        return "interface"
+    return "free"
 
 
 def describes_machine(name: str) -> bool:
