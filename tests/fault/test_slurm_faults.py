@@ -185,9 +185,9 @@ def another(host: BatchHost, **options: str | float) -> Iterator[BatchHost]:
 
 
 def until_lost(shell: Shell) -> None:
-    """Work until the allocation is gone; Slurm takes some time."""
+    """Work until the allocation is gone; Slurm takes some time, on a loaded machine more than a command may."""
     while True:
-        shell.run(["sleep", "0.1"])
+        shell.run(["sleep", "0.1"], timeout_s=600)
 
 
 def test_a_wide_study_runs_concurrently_as_an_array(host: BatchHost) -> None:
