@@ -169,6 +169,26 @@ def test_a_requeued_job_is_awaited_and_no_second_one_is_submitted(meanwhile: Pha
     assert (scheduler.submitted, outcome.facts["scripted.restarts"]) == (1, 1)
 
 
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_job_past_its_limit_is_awaited_until_slurm_ends_it(monkeypatch: pytest.MonkeyPatch, raises: bool) -> None:
+    """Slurm starts nothing in it, but calls it running for up to half a minute more."""
+    monkeypatch.setattr("nearmetal.hosts.batch.host._ATTEMPTS", 1)
+    monkeypatch.setattr("nearmetal.hosts.batch.host._POLL_S", (0.0, 0.0))
+    runs = JobState("", "running", "RUNNING", nodes=("n0", "n1"), left_s=1000)
+    scheduler = Scripted([runs, replace(runs, left_s=-1), replace(runs, left_s=-2), JobState("", "ended", "TIMEOUT")])
+
+    def late(shell: object, order: Order) -> Outcome:
+        if raises:
+            raise LostError("lost n1")
+        return Outcome(TrialStatus.FAILED, reason="a program ended")
+
+    order = Order(0, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", placement=(0, 1)))
+    host = BatchHost(scheduler, {})
+    outcome = host.carry_out(order, late)
+    host.close()
+    assert outcome.reason == "job 1 is ended during the trial"
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

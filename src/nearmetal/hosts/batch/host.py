@@ -46,6 +46,9 @@ _STARTS = 3
 """New allocations that may be of no use, one after another, before a trial is given up."""
 _SPARE_S = 60
 _STUCK_S = 20.0
+_SETTLE_S = 180.0
+"""How long a job may take to end: slurmctld looks for jobs past their limit every 30 s, their processes get 30 s more
+(`KillWait`), and those that cannot be killed 60 s (`UnkillableStepTimeout`; defaults of slurm.conf)."""
 _POLL_S = (0.2, 2.0)
 
 
@@ -105,7 +108,7 @@ class BatchHost:
                 self._release(allocation)
                 raise
             else:
-                if outcome.status is TrialStatus.VALID or self._scheduler.look(allocation.job).phase == "running":
+                if outcome.status is TrialStatus.VALID or self._goes_on(allocation.job):
                     self._put_back(request, allocation)
                     return outcome
                 lost = self._after_loss(allocation, LostError(outcome.reason))
@@ -249,10 +252,14 @@ class BatchHost:
         message, hint = self._scheduler.explain(state)
         return f"{message} during the trial", hint
 
+    def _goes_on(self, job: str) -> bool:
+        state = self._scheduler.look(job)
+        return state.phase == "running" and not state.ending
+
     def _settled(self, job: str) -> JobState:
         """Return a job's state once its nodes are cleaned up: one that was preempted may then wait again."""
-        deadline = time.monotonic() + _STUCK_S
-        while (state := self._scheduler.look(job)).phase == "ending" and time.monotonic() < deadline:
+        deadline = time.monotonic() + _SETTLE_S
+        while (state := self._scheduler.look(job)).ending and time.monotonic() < deadline:
             time.sleep(_POLL_S[0])
         return state
 

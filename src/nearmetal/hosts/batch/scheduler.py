@@ -31,6 +31,11 @@ class JobState:
     left_s: int = 0
     restarts: int = 0
 
+    @property
+    def ending(self) -> bool:
+        """Return whether it will end by itself: Slurm starts nothing in a job past its limit, which it ends later."""
+        return self.phase == "ending" or (self.phase == "running" and self.left_s <= 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
