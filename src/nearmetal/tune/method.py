@@ -21,64 +21,21 @@ Costs = Mapping["Point", "float | None"]
 """Cost of each setting of a block; None where the trial failed or the setting was refused."""
 
 
-class Tally:
-    """Costs told so far; `failed` are settings that are never asked for again.
-
-    A setting that failed is one, and so is every setting with a value that must be at fault: the only one of at least
-    two failures that no trial that worked had, such as a knob that the path's devices do not have.
-    """
-
-    def __init__(self, points: Sequence[Point]) -> None:
-        self._points = points
-        self._failures: set[Point] = set()
-        self.costs: dict[Point, list[float]] = defaultdict(list)
-        self.failed: set[Point] = set()
-
-    def tell(self, costs: Costs) -> None:
-        """Take the costs of a block."""
-        for point, cost in costs.items():
-            if cost is None:
-                self._failures.add(point)
-            else:
-                self.costs[point].append(cost)
-        self.failed |= self._failures
-        for axis, value in self._at_fault():
-            self.failed |= {point for point in self._points if point[axis] == value}
-
-    def _at_fault(self) -> list[tuple[int, int]]:
-        worked = {place for point in self.costs for place in enumerate(point)}
-        blamed: Counter[tuple[int, int]] = Counter()
-        for point in self._failures:
-            suspects = [(axis, value) for axis, value in enumerate(point) if value and (axis, value) not in worked]
-            if len(suspects) == 1:
-                blamed[suspects[0]] += 1
-        return [place for place, failures in blamed.items() if failures > 1]
-
-    def standing(self) -> frozenset[Point]:
-        """Return the settings that have not failed."""
-        return frozenset(self._points) - self.failed
-
-    def mean(self, point: Point) -> float:
-        """Return the mean cost; infinity for what failed or was never measured."""
-        values = self.costs.get(point, [])
-        return math.inf if point in self.failed or not values else sum(values) / len(values)
-
-    def best(self, points: Sequence[Point], present: Point) -> Point:
-        """Return the point of least mean cost, or the present one, whose cost is 0."""
-        return min([present, *points], key=lambda point: 0.0 if point == present else self.mean(point))
-
-
 class Method(ABC):
     """A search; without a model settings are ranked by their mean costs, and no trial is cut short.
 
-    `name` is the word on the command line.
+    `name` is the word on the command line. `_failed` are settings that are never asked for again: each that failed, and
+    every setting with a value that must be at fault: the only one of at least two failures that no trial that worked
+    had, such as a knob that the path's devices do not have.
     """
 
     name: str
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._tally = Tally(space.points)
+        self._costs: dict[Point, list[float]] = defaultdict(list)
+        self._failures: set[Point] = set()
+        self._failed: set[Point] = set()
 
     @abstractmethod
     def ask(self) -> tuple[Point, ...]:
@@ -86,11 +43,27 @@ class Method(ABC):
 
     def tell(self, costs: Costs) -> None:
         """Take the costs of the block that was asked for last."""
-        self._tally.tell(costs)
+        for point, cost in costs.items():
+            if cost is None:
+                self._failures.add(point)
+            else:
+                self._costs[point].append(cost)
+        self._failed |= self._failures
+        for axis, value in self._at_fault():
+            self._failed |= {point for point in self._space.points if point[axis] == value}
+
+    def _at_fault(self) -> list[tuple[int, int]]:
+        worked = {place for point in self._costs for place in enumerate(point)}
+        blamed: Counter[tuple[int, int]] = Counter()
+        for point in self._failures:
+            suspects = [(axis, value) for axis, value in enumerate(point) if value and (axis, value) not in worked]
+            if len(suspects) == 1:
+                blamed[suspects[0]] += 1
+        return [place for place, failures in blamed.items() if failures > 1]
 
     def recommend(self) -> Point:
         """Return the setting to confirm; the present one when nothing seems better."""
-        return self._tally.best(self._space.points, self._space.present)
+        return self._best(self._space.points)
 
     def hopeless_above(self) -> float:
         """Return the cost above which a trial need not be finished; infinity when there is none."""
@@ -98,7 +71,17 @@ class Method(ABC):
 
     def standing(self) -> frozenset[Point]:
         """Return the settings that are still in the search."""
-        return self._tally.standing()
+        return frozenset(self._space.points) - self._failed
+
+    def _best(self, points: Sequence[Point]) -> Point:
+        """Return the point of least mean cost, or the present one, whose cost is 0."""
+        present = self._space.present
+        return min([present, *points], key=lambda point: 0.0 if point == present else self._mean(point))
+
+    def _mean(self, point: Point) -> float:
+        """Return the mean cost; infinity for what failed or was never measured."""
+        values = self._costs.get(point, [])
+        return math.inf if point in self._failed or not values else sum(values) / len(values)
 
 
 # ---- the two plain methods
@@ -125,7 +108,7 @@ class Grid(Method):
         while self._queue:
             batch = dict.fromkeys(self._queue[:_GRID_WIDTH])
             del self._queue[: len(batch)]
-            if asked := tuple(point for point in batch if point not in self._tally.failed):
+            if asked := tuple(point for point in batch if point not in self._failed):
                 return asked
         return ()
 
@@ -144,7 +127,7 @@ class OneAtATime(Method):
 
     def ask(self) -> tuple[Point, ...]:
         """Return the values of the knob whose turn it is."""
-        legal = set(self._space.points) - self._tally.failed
+        legal = set(self._space.points) - self._failed
         while self._axes:
             if self._left == 0:
                 self._left = self._blocks
@@ -158,7 +141,7 @@ class OneAtATime(Method):
         super().tell(costs)
         self._left -= 1
         if self._left == 0:
-            self._here = self._tally.best([self._here, *self._line(self._axes[0])], self._space.present)
+            self._here = self._best([self._here, *self._line(self._axes[0])])
             self._next_axis()
 
     def recommend(self) -> Point:
@@ -202,7 +185,7 @@ class Sampler(Method):
             point = self._space.point(values)
             if point == self._space.present:
                 self._study.tell(trial, 0.0)
-            elif point not in self._legal or point in self._tally.failed:
+            elif point not in self._legal or point in self._failed:
                 self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             else:
                 self._asked = {point: trial}

@@ -115,7 +115,7 @@ class Race(Method):
     def recommend(self) -> Point:
         """Return the leader: of the race by its blocks and the model together, else of the model."""
         pool = self._racing or self._space.points
-        return self._leader([point for point in pool if point not in self._tally.failed])
+        return self._leader([point for point in pool if point not in self._failed])
 
     def hopeless_above(self) -> float:
         """Return the cost above which no noise of this size hides a winner."""
@@ -126,7 +126,7 @@ class Race(Method):
         if self._racing is not None:
             return frozenset(self._racing)
         still = zip(self._space.points, self._open.tolist(), strict=True)
-        return frozenset(point for point, kept in still if kept) - self._tally.failed
+        return frozenset(point for point, kept in still if kept) - self._failed
 
     def _leader(self, pool: Iterable[Point]) -> Point:
         mean = dict(zip(self._space.points, self._posterior.mean.tolist(), strict=True))
@@ -155,7 +155,7 @@ class Race(Method):
 
     def _draw(self) -> tuple[Point, ...]:
         """Return the leader and points that are best in draws from the posterior."""
-        closed = {self._space.present, *self._tally.failed}
+        closed = {self._space.present, *self._failed}
         allowed = [i for i, point in enumerate(self._space.points) if self._open[i] and point not in closed]
         if not allowed:
             return ()
@@ -186,7 +186,7 @@ class Race(Method):
         leader = self._leader(self._space.points)
         ranked = sorted(range(len(self._space.points)), key=lambda i: -gain[i])
         worth = [self._space.points[i] for i in ranked if gain[i] > self._plan.tolerance / 20]
-        pool = [point for point in worth if point not in self._tally.failed and point != leader]
+        pool = [point for point in worth if point not in self._failed and point != leader]
         return [leader, *pool[: self._plan.contenders - 1]]
 
     def _eliminate(self, costs: Costs) -> None:
