@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import nearmetal as nm
 from fake_runs import edit_study, list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.as_json import report
@@ -134,6 +135,7 @@ class TestVerbs:
             (["compare", "--format", "csv"], "err"),
             (["compare", "--format", "latex"], "err"),
             (["plot", "mean", "-o", "chart.svg"], "err"),
+            (["show", "--as", "osu"], "err"),
         ],
     )
     def test_other_forms_say_so(
@@ -150,6 +152,26 @@ class TestVerbs:
         text = getattr(capsys.readouterr(), stream)
         assert "NOT FINISHED" in text
         assert "run --resume cut" in text.replace("\\", "")
+
+    def test_a_published_table_is_set_beside_it_with_a_word_of_that(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        nearmetal(["compare", str(stopped(tmp_path / "run", 4)), "--published", "nanos-table1"])
+        assert capsys.readouterr().err.startswith("NOT FINISHED: ")
+
+    def test_a_history_that_takes_a_run_before_its_end_says_so(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for trials, said in ((7, True), (9, False), (WHOLE, False)):
+            root = stopped(tmp_path / f"run-{trials}", trials, seed=trials)
+            assert nearmetal(["history", "add", str(tmp_path / "h.duckdb"), str(root)]) == 0
+            assert (resume(root) in capsys.readouterr().err) == said
+
+    def test_python_says_so_first(self, tmp_path: Path) -> None:
+        cut, whole = (nm.open_run(stopped(tmp_path / f"run-{n}", n, seed=n)) for n in (4, WHOLE))
+        assert cut.compare().says.startswith("NOT FINISHED: it ended within block 2, 2 trials short of it.")
+        assert "NOT FINISHED" not in whole.compare().says
+        assert whole.compare(cut).says.startswith(f"{cut.path} is NOT FINISHED: ")
 
     def test_show_lists_trials_of_an_edited_study_and_says_what_it_does_not_know(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

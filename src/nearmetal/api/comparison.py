@@ -45,9 +45,9 @@ class Comparison:
 def of_paths(view: View) -> Comparison:
     """Return the comparison of every path of a run with its baseline."""
     noise = words.noise_sentence(view) + words.launches_sentence(view)
-    says = f"{words.blocks_sentence(view)} {noise} Figures from {view.host_label}."
+    says = [*words.unfinished(view.unfinished), words.blocks_sentence(view), noise, f"Figures from {view.host_label}."]
     return Comparison(
-        says,
+        " ".join(filter(None, says)),
         Frame(f"Verdicts: paths against {view.baseline}", pa.Table.from_pylist([_verdict(o) for o in view.verdicts])),
         Frame(
             "Cells",
@@ -102,6 +102,7 @@ def _ends(prefix: str, one: Interval | None) -> dict[str, object]:
 def of_runs(gate: Gate) -> Comparison:
     """Return the comparison of one run with another."""
     changes = "; ".join(str(one) for one in gate.changes) or "nothing that was recorded"
+    differs = f"What differs besides the figures: {changes}."
     whole = {
         "run": gate.run.root,
         "base": gate.base.root,
@@ -111,7 +112,7 @@ def of_runs(gate: Gate) -> Comparison:
     }
     labels = " and ".join(dict.fromkeys((gate.run.host_label, gate.base.host_label)))
     return Comparison(
-        f"{gate_words.noise(gate)} What differs besides the figures: {changes}. Figures from {labels}.",
+        " ".join([*gate_words.unfinished(gate), gate_words.noise(gate), differs, f"Figures from {labels}."]),
         Frame("Verdict on the run", pa.Table.from_pylist([whole])),
         Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in (*gate.cells, *gate.others)])),
     )

@@ -120,6 +120,8 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
             raise BadInputError(f"--map {word!r} names no column of {table.name}", hint=f"its columns: {known}")
         path, _, setting = target.partition("/")
         chosen[column] = (path, setting)
+    for line in words.unfinished(view.unfinished):
+        click.echo(line, err=True)
     found = shape(view, load(table), chosen)
     if form == "table":
         console = Console()

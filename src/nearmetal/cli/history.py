@@ -13,10 +13,13 @@ from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.view import build_history
+from nearmetal.report import words as report_words
 from nearmetal.report.terminal import Console
 from nearmetal.results.series import CellId
+from nearmetal.results.stopping import unfinished
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir
 
 
 @click.group(name="history")
@@ -38,6 +41,10 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
         kept = collect(root, allow_mixed=allow_mixed)
         with Database(history, write=True) as database:
             click.echo(f"{database.add(kept)}: {root}")
+        run = RunDir.open(root)
+        if (lacks := unfinished(run, run.trials())) and lacks.premature:
+            for line in report_words.unfinished(lacks):
+                click.echo(line, err=True)
 
 
 @command.command(name="show")

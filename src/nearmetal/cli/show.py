@@ -46,6 +46,8 @@ def command(run: Path, trial: int | None, form: str | None, written: str, *, sam
         )
     opened = open_either(run)
     if form is not None:
+        for line in words.unfinished(_lacks(opened, opened.trials())):
+            click.echo(line, err=True)
         click.echo(as_osu.render(opened).rstrip("\n"))
     elif samples:
         _samples(opened, _attempts(opened, trial)[-1])
