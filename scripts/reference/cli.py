@@ -29,8 +29,9 @@ EXIT_CODES = {
     ExitCode.FAILED: "failed; for `fabric`: a node or a link was named",
     ExitCode.USAGE: "wrong usage, a wrong study, or a foreign or damaged file: nothing was started",
     ExitCode.UNAVAILABLE: "this machine lacks something: a program, a device, a permission",
-    ExitCode.PARTIAL: "done, but some trials failed; for `fabric`: not measured to the end; "
-    "for `apply`: not confirmed, so everything was restored",
+    ExitCode.PARTIAL: "done, but a path failed under a workload and setting in two blocks in a row, or in every trial; "
+    "for `fabric`: not measured to the end; for `apply`: not confirmed, so everything was restored; "
+    "for `verify`: some files have no recorded checksum",
     ExitCode.INTERRUPTED: "interrupted, by Ctrl-C, SIGTERM or SIGHUP; `run` and `tune` say how to continue",
 }
 """What each exit code means, in the one table that all pages show."""

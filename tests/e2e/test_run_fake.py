@@ -230,6 +230,18 @@ def test_a_path_that_always_fails_is_given_up_and_the_others_continue(
     assert "macvlan" in captured.out
 
 
+def test_a_path_without_a_valid_trial_is_a_part_that_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path is given up after two blocks; of one block it was all that failed, and the run exited with 0."""
+    text = STUDY.replace('kind = "fake"', 'kind = "fake"\noptions = { "fail.tap" = "the cable is gone" }')
+    (tmp_path / "s.toml").write_text(text)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r"), "--blocks", "1"]) == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no trial is valid: tap / latency / as-found (see `nearmetal show" in said
+    assert "gave up" not in said
+
+
 def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_path: Path) -> None:
     class Hiccup(FakeHost):
         seen: set[int] = set()

@@ -87,7 +87,7 @@ class _Verbs(click.Group):
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing on this machine, "
-    "4 done but some trials failed, or `apply` was not confirmed, 130 interrupted. `gate` has its own.",
+    "4 done but for a path that failed, or `apply` was not confirmed, 130 interrupted. `gate` has its own.",
 )
 @click.version_option(nearmetal.__version__, prog_name="nearmetal")
 def group() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import View
+from nearmetal.results.stopping import never_valid
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import measuring, open_host
@@ -102,7 +104,10 @@ def carry_out(
     occasions: int = 1,
     blocks: int | None = None,
 ) -> tuple[View, Ending]:
-    """Carry a study out into its run directory, print the verdicts, and say where the report is."""
+    """Carry a study out into its run directory, print the verdicts, and say where the report is.
+
+    The combinations that were given up are those, too, of which no trial is valid.
+    """
     console = Console(stderr=True)
     try:
         with watcher(spec, console, host, blocks=blocks) as watching:
@@ -121,11 +126,11 @@ def carry_out(
     click.echo(f"all tables: {command_line('compare', run.root, '--all')}\nreport: {html}", err=form == "json")
     if virtual_ns := virtual_time_ns(run.trials()):
         console.print(f"virtual time: launches took {format_duration(virtual_ns)} of the lab's own clock")
-    for path, workload, setting in ending.given_up:
-        console.print(
-            f"gave up after repeated failures: {path} / {workload} / {setting} (see `{command_line('show', run.root)}`)"
-        )
-    return view, ending
+    lost = dict.fromkeys(ending.given_up, "gave up after repeated failures")
+    lost = dict.fromkeys(never_valid(run.trials()), "no trial is valid") | lost
+    for one, why in lost.items():
+        console.print(f"{why}: {' / '.join(one)} (see `{command_line('show', run.root)}`)")
+    return view, replace(ending, given_up=tuple(lost))
 
 
 def virtual_time_ns(records: Iterable[TrialRecord]) -> int:

@@ -63,17 +63,23 @@ def choose(view: View, kind: str, wanted: GroupId) -> ChartKind:
         return ChartKind(view, fitting[0], kind)
     meant = ", ".join(f"{key} {name!r}" for key, name in named.items())
     found = f"{len(fitting)} charts fit" if fitting else f"nothing was measured of {meant}"
-    raise BadInputError(
-        found, hint=f"choose one of: {'; '.join(listed(_distinguishing_options(fitting or view.groups)))}"
-    )
+    unknown = [key for key, name in named.items() if name not in _names(view.groups, key)]
+    wrong = unknown[0] if unknown else ""
+    options = _distinguishing_options(fitting or view.groups, wrong)
+    raise BadInputError(found, hint=f"choose one of: {'; '.join(listed(options))}")
 
 
-def _distinguishing_options(groups: Sequence[GroupId]) -> list[str]:
-    """Return the options that name each group, as few as distinguish them."""
-    keys = [key for key in ("workload", "setting", "operation") if len({getattr(one, key) for one in groups}) > 1]
+def _names(groups: Sequence[GroupId], key: str) -> set[str]:
+    return {getattr(one, key) for one in groups}
+
+
+def _distinguishing_options(groups: Sequence[GroupId], wrong: str) -> list[str]:
+    """Return the options that name each group, as few as distinguish them; those of a `wrong` name alone."""
+    keys = [key for key in ("workload", "setting", "operation") if len(_names(groups, key)) > 1]
     if len({tuple(getattr(one, key) for key in keys[:-1]) for one in groups}) == len(groups):
         keys = keys[:-1]
-    return [join(word for key in keys or ["workload"] for word in (f"--{key}", getattr(one, key))) for one in groups]
+    keys = [wrong] if wrong else keys or ["workload"]
+    return list(dict.fromkeys(join(word for key in keys for word in (f"--{key}", getattr(one, key))) for one in groups))
 
 
 def data(of: ChartKind) -> list[DataPoint]:

@@ -136,6 +136,15 @@ def given_up(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
     )
 
 
+def never_valid(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
+    """Return the combinations of which trials were carried out and none is valid."""
+    tried: dict[Combination, bool] = {}
+    for record in records:
+        one = combination(record.order)
+        tried[one] = tried.get(one, False) or record.valid
+    return tuple(one for one, valid in sorted(tried.items()) if not valid)
+
+
 def combination(order: Order) -> Combination:
     """Return what an order measures."""
     return (order.path.label, order.workload.label, order.setting)

@@ -104,8 +104,10 @@ def test_an_ambiguous_request_lists_the_matching_charts(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="2 charts fit") as refused:
         _plot(made.root, "cost", "-o", tmp_path / "fig.svg")
     assert refused.value.hint == "choose one of: --workload latency; --workload bw"
-    with pytest.raises(BadInputError, match="nothing was measured of workload 'x'"):
-        _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "x")
+    for option, hint in (("workload", "--workload latency; --workload bw"), ("setting", "--setting as-found")):
+        with pytest.raises(BadInputError, match=f"nothing was measured of {option} 'x'") as refused:
+            _plot(made.root, "cost", "-o", tmp_path / "fig.svg", f"--{option}", "x")
+        assert refused.value.hint == f"choose one of: {hint}"
     assert _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "bw").exit_code == 0
 
 
