@@ -21,7 +21,10 @@ from nearmetal.report.progress import last_trials
 from nearmetal.report.terminal import Console
 from nearmetal.report.trace_text import sums_sentence
 from nearmetal.report.words import moment
+from nearmetal.results.between import judge_runs
+from nearmetal.results.paths import nothing_to_show
 from nearmetal.run.adopt import AdoptedFile
+from nearmetal.serve.pages import compare_page
 from nearmetal.store.rundir import RunDir, SearchDir
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import parse_study
@@ -265,3 +268,20 @@ def test_the_live_page_says_times_as_people_write_them() -> None:
     )
     table = last_trials(SimpleNamespace(last=[one]))  # type: ignore[arg-type]
     assert table.rows[0][-1] == "2026-11-26 03:44:32"
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "the only trial of r is not valid"), (2, "none of the 2 trials of r is valid")]
+)
+def test_a_run_without_a_valid_trial_counts_its_trials(count: int, said: str) -> None:
+    failed = SimpleNamespace(outcome=SimpleNamespace(reason="no cable"))
+    error = nothing_to_show(SimpleNamespace(root="r"), [failed] * count)  # type: ignore[arg-type,list-item]
+    assert error.message == f"{said}; the last one says: no cable"
+
+
+def test_one_cell_of_a_comparison_is_told_in_the_singular(tmp_path: Path) -> None:
+    text = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 3")
+    only = re.sub(r'\[\[path\]\]\nname = "(bridge|macvlan|tap|shm)"\n', "", text)
+    both = [make_run(tmp_path / name, Recipe(study=only, blocks=3)) for name in ("run", "base")]
+    page = " ".join(re.sub("<[^>]+>", " ", compare_page(judge_runs(*both))).split())
+    assert "of 1 cell by mean." in page

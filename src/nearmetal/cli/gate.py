@@ -166,7 +166,8 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         last = first_block(series) + blocks
         trials = series.study.trials.model_copy(update={"max_blocks": last})
         console.print(
-            f"{len(cells)} of {len(gate.judged)} cells look worse: measuring {counted(blocks, 'fresh block')} of "
+            f"{len(cells)} of {counted(len(gate.judged), 'cell')} look{'s' * (len(cells) == 1)} worse: "
+            f"measuring {counted(blocks, 'fresh block')} of "
             f"{counted(len(wanted), 'combination')} into {root}",
         )
         check_study(series.study)

@@ -45,7 +45,9 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
         console = console if console.is_terminal else Console(width=_WIDE_COLUMNS)
         _render(console, shown, everything=everything)
         if not everything:
-            click.echo(f"{len(found) - len(shown)} more do not exist on this host; --all lists the reasons", err=True)
+            lacks = len(found) - len(shown)
+            verb = "does" if lacks == 1 else "do"
+            click.echo(f"{lacks} more {verb} not exist on this host; --all lists the reasons", err=True)
     for rival in fought:
         click.echo(f"warning: {rival}", err=True)
 

@@ -17,6 +17,7 @@ from nearmetal.results.records import View
 from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.units import counted
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -98,7 +99,9 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
     if drawn:
         console.out("\n".join(drawn))
     if left_out:
-        console.print(f"{left_out} more not shown, all of smaller cost." if drawn else f"{left_out} ratios not shown.")
+        console.print(
+            f"{left_out} more not shown, all of smaller cost." if drawn else f"{counted(left_out, 'ratio')} not shown."
+        )
 
 
 def _fitting(view: View, console: Console, most: int) -> tuple[list[str], int]:
@@ -121,7 +124,7 @@ def _verdicts(view: View, console: Console, most: int) -> None:
             Text.assemble(f"{words.judged(view, one)}: ", (str(one.verdict), style), words.reached(view, one))
         )
     if len(view.verdicts) > most:
-        console.print(f"{len(view.verdicts) - most} more verdicts not shown.")
+        console.print(f"{counted(len(view.verdicts) - most, 'more verdict')} not shown.")
 
 
 def _most(sentences: Sequence[str], what: str) -> list[str]:

@@ -142,7 +142,10 @@ def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputErro
     if not records:
         resume = command_line("run", "--resume", run.root)
         return BadInputError(f"{run.root} holds no finished trial yet", hint=f"measure on: {resume}")
-    text = f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
+    none = f"none of the {len(records)} trials of {run.root} is valid"
+    if len(records) == 1:
+        none = f"the only trial of {run.root} is not valid"
+    text = f"{none}; the last one says: {records[-1].outcome.reason}"
     return BadInputError(text, hint=f"all reasons: {command_line('show', run.root)}")
 
 

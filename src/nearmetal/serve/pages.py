@@ -21,6 +21,7 @@ from nearmetal.serve.catalogue import Entry, SavedResult
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.units import counted
 
 PLAIN = "form-action 'self'"
 LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
@@ -240,7 +241,7 @@ def _finding(gate: Gate) -> list[str]:
         f"Against {many.name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
         f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
-        f": {', '.join(counts) or 'nothing could be judged'}, of {len(gate.judged)} cells by their {gate.metric}.",
+        f": {', '.join(counts) or 'nothing could be judged'}, of {counted(len(gate.judged), 'cell')} by {gate.metric}.",
     ]
 
 
