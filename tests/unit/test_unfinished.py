@@ -12,8 +12,11 @@ import nearmetal as nm
 from fake_runs import edit_study, list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.as_json import report
+from nearmetal.report.progress import progress
 from nearmetal.results.paths import build_view
 from nearmetal.results.stopping import Unfinished, unfinished
+from nearmetal.serve.overview import glance
+from nearmetal.serve.pages import live_part
 from nearmetal.store.record import record_paths
 from nearmetal.store.rundir import RunDir
 
@@ -166,6 +169,16 @@ class TestVerbs:
             root = stopped(tmp_path / f"run-{trials}", trials, seed=trials)
             assert nearmetal(["history", "add", str(tmp_path / "h.duckdb"), str(root)]) == 0
             assert (resume(root) in capsys.readouterr().err) == said
+
+    def test_the_list_and_the_live_page_of_serve_say_so(self, tmp_path: Path) -> None:
+        for trials, said in ((4, True), (9, False), (WHOLE, False)):
+            run = RunDir.open(stopped(tmp_path / f"run-{trials}", trials))
+            view = build_view(run, distributions=False)
+            assert ("not finished: it ended within block 2, 2 trials short of it" in glance(view)) == said
+            page = live_part(progress(run, run.trials()), view, "")
+            assert ("NOT FINISHED: it ended within block 2" in page) == said
+            assert (resume(run.root) in page) == (trials < WHOLE)
+            assert resume(run.root) not in live_part(progress(run, run.trials(), running=True), view, "")
 
     def test_python_says_so_first(self, tmp_path: Path) -> None:
         cut, whole = (nm.open_run(stopped(tmp_path / f"run-{n}", n, seed=n)) for n in (4, WHOLE))

@@ -220,6 +220,8 @@ def glance(view: View) -> Markup:
         paths = [words.judged(view, one) for one in view.verdicts if one.verdict is verdict]
         if paths:
             found.append(together(element("span", str(verdict), class_=verdict_class(verdict)), f" {'; '.join(paths)}"))
+    if view.unfinished and view.unfinished.short:
+        found.append(element("span", f"not finished: {view.unfinished.says}", class_="note"))
     lines: list[str] = [part for one in found for part in (element("br"), one)][1:]
     return together(element("td", *(lines or [words.NOTHING]), class_="words"), element("td", _spark(view)))
 

@@ -153,6 +153,8 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str) -> str:
     if view is None:
         early.append(element("p", nothing_yet))
     else:
+        if not so_far.running:
+            early += [element("p", line, class_="note") for line in words.unfinished(view.unfinished)]
         groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
         early += [as_html.verdicts(view, distributions=False), *groups]
     return together(
