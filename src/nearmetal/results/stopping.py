@@ -219,7 +219,7 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
 
 def _missing(study: Study, run: RunDir, records: Sequence[TrialRecord], block: int) -> int:
     """Return how many trials a block that was begun lacks."""
-    wanted = open_combinations(study, run, records, before_block=block)
     tried = attempts(records)
-    planned = [one for one in plan.block(study, block) if combination(one) in wanted and one.trial not in tried]
-    return len(planned) + len(to_repeat(records, block))
+    untried = [order for order in plan.block(study, block) if order.trial not in tried]
+    wanted = open_combinations(study, run, records, before_block=block) if untried else set()
+    return sum(combination(order) in wanted for order in untried) + len(to_repeat(records, block))
