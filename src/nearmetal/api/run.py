@@ -149,10 +149,7 @@ class Run:
         Warm-up and flagged iterations have none. Columns and errors otherwise as those of `samples`.
         """
         wanted = CellQuery(path, workload, operation, message_bytes, setting, trial)
-        parts = []
-        for record, cell in self._cells(wanted):
-            ns = self._directory.values(record, cell)
-            parts.append(with_trial(record, cell, pa.table({"ns": ns})))
+        parts = [with_trial(*one, pa.table({"ns": self._directory.values(*one)})) for one in self._cells(wanted)]
         return Frame("Values", pa.concat_tables(parts).unify_dictionaries())
 
     def summary(self) -> Frame:
@@ -161,10 +158,8 @@ class Run:
         A percentile is null where n cannot support it; `effective_n` is how many independent iterations would be worth
         as much. Raise BadInputError when no trial is valid.
         """
-        rows = []
-        for record, cell in self._cells(CellQuery()):
-            summary = self._directory.summary(record, cell)
-            rows.append({**keys(record, cell), **summary_columns(summary)})
+        cells = self._cells(CellQuery())
+        rows = [{**keys(*one), **summary_columns(self._directory.summary(*one))} for one in cells]
         return Frame("Summary", pa.Table.from_pylist(rows))
 
     def pairs(self) -> Frame:
