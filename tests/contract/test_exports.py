@@ -246,6 +246,24 @@ before=$(show); sh "$1"; during=$(show); sh "$2"; after=$(show); sh "$2"
     assert ran.text.split() == ["1400", "2", "0", "generic-receive-offload:", "on"], ran.complaint() + ran.text
 
 
+@pytest.mark.netns
+def test_slurm_epilog_restores_the_features_of_tso_one_by_one(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not shutil.which("ethtool"):
+        pytest.skip("needs root and ethtool")
+    setting = {"nic.tso": "off", "nic.sg": "off"}
+    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), setting))
+    script = """set -e
+mount -t tmpfs tmpfs /run
+ip link add v0 type veth peer name v1
+ethtool -K v0 tx-tcp-mangleid-segmentation off
+before=$(ethtool -k v0); sh "$1" > /dev/null; during=$(ethtool -k v0); sh "$2" > /dev/null; after=$(ethtool -k v0)
+[ "$before" != "$during" ]; [ "$before" = "$after" ]; ls /run/nearmetal
+"""
+    argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
+    ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
+    assert (ran.exit_status, ran.text) == (0, ""), ran.complaint()
+
+
 class TestQueuesThatResetModeration:
     """With a stand-in ethtool that behaves like iavf: changing the queues makes moderation adaptive at 50 us."""
 

@@ -113,6 +113,34 @@ def test_every_knob_of_veth_is_held_and_restored(shell: NamespaceShell, tmp_path
     assert knob.read(shell, target).value == before.value
 
 
+@pytest.mark.parametrize("name", ["nic.tso", "nic.sg", "nic.tx-checksum"])
+@pytest.mark.parametrize("by", ["undo", "script"])
+def test_features_that_one_word_sets_together_are_restored_one_by_one(
+    shell: NamespaceShell, tmp_path: Path, name: str, by: str
+) -> None:
+    """They all came on with TSO, while the session ended as if everything were back: igb has mangled IDs off."""
+    _needs_ethtool(shell)
+
+    def features() -> str:
+        return shell.run(["ethtool", "-k", "v0"], node=NODE).text
+
+    off = ["tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"]
+    shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "off"))], node=NODE)
+    before = features()
+    assert all(f"{one}: off" in before for one in off)
+    begun = session.begin(shell, plan(shell, {name: "off"}, [V0]), tmp_path)
+    begun.apply()
+    assert features() != before
+    assert f"{name}-parts of n0/v0" not in begun.disturbed()
+    if by == "script":
+        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+        assert finished.exit_status == 0
+        assert features() == before
+    begun.restore()
+    assert features() == before
+    shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
+
+
 def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:
     _needs_ethtool(shell)
     made = shell.run(["ip", "tuntap", "add", "t0", "mode", "tap"], node=NODE, check=False)

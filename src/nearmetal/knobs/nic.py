@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
-from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Stage, Target, WholeNumber
+from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, OneOf, Stage, Target, WholeNumber
 
 NUMBER = "([0-9]+)"
 SWITCH_WORD = "(on|off)"
+PARTS = "-parts"
+"""How the name of a knob ends whose value is that of the knob before it in parts."""
 
 
 def labelled(label: str, value: str = NUMBER, *, after: str = "") -> Pick:
@@ -92,6 +94,34 @@ def _offload(name: str, printed: str, about: str, setter: str = "", disturbs: tu
     return nic_knob(name, about, Stage.MODE, SWITCH, locate, disturbs=tuple(f"nic.{other}" for other in disturbs))
 
 
+# One word of ethtool may stand for several features of the kernel, of which drivers begin with some off, as igb with
+# mangled IDs of TSO. Setting the word sets them all, so they are saved beside it. The device, the word as it is printed
+# and the features to set are positional parameters; of a feature that waits for another, what was requested counts.
+_PARTS_SCRIPT = r"""ethtool -k "$1" | awk -v of="$2:" '
+/^[^ \t]/ { within = index($0, of) == 1; next }
+within && !/\[fixed\]/ {
+    sub(/:$/, "", $1); value = $3 == "[requested" ? substr($4, 1, length($4) - 1) : $2
+    all = all (all ? "," : "") $1 "=" value
+}
+END { if (all) print "parts: " all }
+'
+"""
+_SET_PARTS_SCRIPT = r"""set -f
+IFS='=,'
+ethtool -K "$1" $3
+"""
+
+
+def _parts(name: str, printed: str, example: str) -> Knob:
+    def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
+        show = ("sh", "-c", _PARTS_SCRIPT, "parts", target.interface, printed)
+        change = ("sh", "-c", _SET_PARTS_SCRIPT, "parts", target.interface, printed, "{}")
+        return (Access(target.node, show, Pick("parts: (.*)", label="parts:"), change=change),)
+
+    about = f"what `nic.{name}` sets together, such as `{example}=on,...`"
+    return nic_knob(f"{name}{PARTS}", about, Stage.MODE, OneOf(), locate)
+
+
 def _word(name: str) -> Pick:
     return Pick(f".* {name} ([0-9]+).*", label=".*: ")
 
@@ -146,11 +176,30 @@ RSS = (
 )
 OFFLOADS = (
     _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", ("lro", "rx-gro-hw")),
-    _offload("tx-checksum", "tx-checksumming", "the NIC computes checksums; segmentation needs it", "tx", ("tso",)),
     _offload(
-        "sg", "scatter-gather", "a frame may consist of several buffers; segmentation needs it", "sg", ("tso", "gso")
+        "tx-checksum",
+        "tx-checksumming",
+        "the NIC computes checksums; segmentation needs it",
+        "tx",
+        ("tx-checksum-parts", "tso", "tso-parts"),
     ),
-    _offload("tso", "tcp-segmentation-offload", "the NIC segments large sends: saves CPU, raises bandwidth", "tso"),
+    _parts("tx-checksum", "tx-checksumming", "tx-checksum-ipv4"),
+    _offload(
+        "sg",
+        "scatter-gather",
+        "a frame may consist of several buffers; segmentation needs it",
+        "sg",
+        ("sg-parts", "tso", "tso-parts", "gso"),
+    ),
+    _parts("sg", "scatter-gather", "tx-scatter-gather"),
+    _offload(
+        "tso",
+        "tcp-segmentation-offload",
+        "the NIC segments large sends: saves CPU, raises bandwidth",
+        "tso",
+        ("tso-parts",),
+    ),
+    _parts("tso", "tcp-segmentation-offload", "tx-tcp6-segmentation"),
     _offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso"),
     _offload(
         "gro",

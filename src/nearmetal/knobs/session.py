@@ -22,6 +22,7 @@ from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.identity import Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
+from nearmetal.knobs.nic import PARTS
 from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.rollback import end, forget_far_scripts
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
@@ -81,8 +82,9 @@ class Session:
         return {name: ";".join(dict.fromkeys(several)) for name, several in named.items()}
 
     def disturbed(self) -> dict[str, str]:
-        """Return what the writes changed besides, by knob and target, as `old -> now`."""
-        cells = [cell for cell in self.plan.cells if cell.new is None and cell.cell in self._read_back]
+        """Return what the writes changed besides, by knob and target, as `old -> now`; not a written knob's parts."""
+        own = {f"{cell.knob}{PARTS}" for cell in self.plan.planned}
+        cells = [c for c in self.plan.cells if c.new is None and c.cell in self._read_back and c.knob not in own]
         return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell]}" for cell in cells}
 
     def readback_doubts(self) -> dict[str, str]:
