@@ -141,6 +141,20 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 
 
+def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(
+    shell: NamespaceShell, tmp_path: Path
+) -> None:
+    """The kernel removed the address, and the session ended as if everything were back."""
+    shell.run(["ip", "-6", "address", "add", "fd00::5/64", "dev", "v0", "nodad"], node=NODE)
+    with pytest.raises(KnobError, match=r"would remove fd00::5/64 from n0/v0.*1280"):
+        plan(shell, {"nic.mtu": 1279}, [V0])
+    for mtu in (1280, 1279):
+        with hold(shell, Endpoints(ENDS.ends[mtu < 1280 :][:1], ENDS.subnet), {"nic.mtu": mtu}, tmp_path):
+            pass  # v1 has no address but the link's
+    assert "fd00::5/64" in shell.run(["ip", "-6", "address", "show", "dev", "v0"], node=NODE).text
+    shell.run(["ip", "-6", "address", "del", "fd00::5/64", "dev", "v0"], node=NODE)
+
+
 def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:
     _needs_ethtool(shell)
     made = shell.run(["ip", "tuntap", "add", "t0", "mode", "tap"], node=NODE, check=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.hosts.host import Shell, is_far
-from nearmetal.knobs.access import run_c
+from nearmetal.knobs.access import KnobError, run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
 from nearmetal.knobs.knob import Target
@@ -98,6 +98,25 @@ def refuse_management(shell: Shell, target: Target) -> None:
         _refuse(target, name, f"leads to {peer}, which you are logged in from")
     if own and (name := _device_of(_with_address(shell, target, own), names)):
         _refuse(target, name, f"has {own}, which you are logged in to")
+
+
+LEAST_IPV6_MTU = 1280
+
+
+def refuse_loss_of_addresses(shell: Shell, target: Target, mtu: int) -> None:
+    """Raise KnobError for frames so small that the kernel takes the interface's IPv6 addresses away for good.
+
+    Those of the link come back with the frames.
+    """
+    if mtu >= LEAST_IPV6_MTU:
+        return
+    shown = _ip(shell, target, "-6", "address", "show", "dev", target.interface, "scope", "global")
+    if addresses := ", ".join(line.split()[3] for line in shown.splitlines()):
+        raise KnobError(
+            f"nic.mtu {mtu} would remove {addresses} from {target}, which no roll-back could restore: "
+            f"IPv6 needs frames of {LEAST_IPV6_MTU} bytes",
+            hint="remove the addresses first if they are not needed",
+        )
 
 
 def _ip(shell: Shell, target: Target, *words: str) -> str:

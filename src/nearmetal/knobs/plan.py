@@ -9,7 +9,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers
 from nearmetal.knobs.access import Access, KnobError, Reading, read_all
 from nearmetal.knobs.coalesce import OF_A_QUEUE
-from nearmetal.knobs.guards import RivalProgram, identify, refuse_management, rivals
+from nearmetal.knobs.guards import RivalProgram, identify, refuse_loss_of_addresses, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
@@ -145,6 +145,8 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
                     hint="`nearmetal knobs --all` lists the knobs of each interface, and why it lacks the others",
                 )
             check_limits(one.knob, one.value, reading, target)
+        if one.knob.name == "nic.mtu":
+            refuse_loss_of_addresses(snapshot.shell, target, int(one.value))
 
 
 def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
