@@ -18,7 +18,7 @@ from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus
 
 OPTIONS = {
     "base_ns.PATH": "round trip on this kind of path, in ns",
-    "times.KNOB=VALUE": "factor of all durations under this value of a knob",
+    "times.KNOB=VALUE": "factor of that round trip under this value of a knob; what bytes add stays",
     "fail.PATH": "makes every trial on the path of this name fail, with this reason",
 }
 """What the reference page says of them (scripts/reference)."""
