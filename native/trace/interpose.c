@@ -178,8 +178,8 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     state.facts.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
     struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
     nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
-    state.started_ns = leave_ns;
     begin_gap(nmt_now_ns());
+    state.started_ns = left_ns; /* the recorder's own start is no time of the program */
     nmt_recorder_resume(&nmt_recorder, left_ns);
     state.on = true;
 }
