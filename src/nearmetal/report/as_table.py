@@ -65,32 +65,14 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
     """Print what a reader came for in at most `lines` lines: a sentence for each path and setting, then the ratios.
 
     Of a study with one path, its levels instead. Sentences and ratios that do not fit are left out, those of the
-    smallest cost first; a line says how many. `run` stands for the run in commands.
+    smallest cost first; a line says how many. Sentences leave room for some ratios. `run` stands for the run in
+    commands.
     """
-    with console.capture() as captured:
-        console.print(view.title, style="bold")
-        premature = view.unfinished is not None and view.unfinished.premature
-        if premature:
-            say_unfinished(view.unfinished, console)
-        _verdicts(view, console, lines // 3)
-        for sentence in words.alone(view) if len(view.shown_paths) == 1 else ():
-            console.print(f"{sentence}.")
-        for sentence in _most([one.rstrip(".") for one in steps.gains(view)], "gains of settings"):
-            console.print(f"{sentence}.")
-        console.print(words.noise_sentence(view) + words.launches_sentence(view))
-        console.print(f"Figures from {view.host_label}.")
-        console.print(words.blocks_sentence(view))
-        if not premature:
-            say_unfinished(view.unfinished, console)
-        for sentence in (
-            *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], "differences"),
-            *_most(view.causes, "causes of modes"),
-            *_most(steps.next_steps(view), "steps"),
-        ):
-            console.print(f"{sentence}.")
-        for sentence in _most(words.failure_sentences(view, run), "kinds of failures"):
-            console.print(f"{sentence}.")
-    head = [line.rstrip() for line in captured.get().splitlines()]
+    needed = _TABLE_HEAD + _LEAST_ROWS + 1 if tables.shortest(view, 1)[0].rows else 1
+    for most in range(_MOST_STEPS, 0, -1):
+        head = _head(view, console, most, verdicts=lines // 3, run=run)
+        if len(head) <= lines - needed:
+            break
     if len(head) >= lines:  # the last line is for what is left out of the ratios
         head = [*head[: lines - 2], f"{len(head) - lines + 2} more lines not shown."]
     console.out("\n".join(head))
@@ -102,6 +84,33 @@ def answer(view: View, console: Console, *, lines: int = 40, run: str = "RUN") -
         console.print(
             f"{left_out} more not shown, all of smaller cost." if drawn else f"{counted(left_out, 'ratio')} not shown."
         )
+
+
+def _head(view: View, console: Console, most: int, *, verdicts: int, run: str) -> list[str]:
+    """Return the lines above the ratios, with at most so many sentences of a kind."""
+    with console.capture() as captured:
+        console.print(view.title, style="bold")
+        premature = view.unfinished is not None and view.unfinished.premature
+        if premature:
+            say_unfinished(view.unfinished, console)
+        _verdicts(view, console, verdicts)
+        for sentence in words.alone(view) if len(view.shown_paths) == 1 else ():
+            console.print(f"{sentence}.")
+        for sentence in _most([one.rstrip(".") for one in steps.gains(view)], most, "gains of settings"):
+            console.print(f"{sentence}.")
+        console.print(words.noise_sentence(view) + words.launches_sentence(view))
+        console.print(f"Figures from {view.host_label}.")
+        console.print(words.blocks_sentence(view))
+        if not premature:
+            say_unfinished(view.unfinished, console)
+        for sentence in (
+            *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], most, "differences"),
+            *_most(view.causes, most, "causes of modes"),
+            *_most(steps.next_steps(view), most, "steps"),
+            *_most(words.failure_sentences(view, run), most, "kinds of failures"),
+        ):
+            console.print(f"{sentence}.")
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def _fitting(view: View, console: Console, most: int) -> tuple[list[str], int]:
@@ -127,12 +136,13 @@ def _verdicts(view: View, console: Console, most: int) -> None:
         console.print(f"{counted(len(view.verdicts) - most, 'more verdict')} not shown.")
 
 
-def _most(sentences: Sequence[str], what: str) -> list[str]:
-    left_out = len(sentences) - _MOST_STEPS
-    return [*sentences[:_MOST_STEPS], f"{what} not shown: {left_out}"] if left_out > 0 else [*sentences]
+def _most(sentences: Sequence[str], most: int, what: str) -> list[str]:
+    left_out = len(sentences) - most
+    return [*sentences[:most], f"{what} not shown: {left_out}"] if left_out > 0 else [*sentences]
 
 
 _MOST_STEPS = 3
+_LEAST_ROWS = 5
 _TABLE_HEAD = 4
 """Lines of a table before its first row."""
 

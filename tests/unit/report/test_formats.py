@@ -230,6 +230,15 @@ def test_the_answer_fits_a_screen_when_names_wrap(tmp_path: Path) -> None:
     assert re.search(r"ratios? not shown", drawn[-1]), "nothing left out costs more than what is shown"
 
 
+def test_sentences_leave_room_for_ratios(view: View) -> None:
+    """A study of seven programs filled the screen with causes and steps, and showed not one ratio."""
+    wordy = replace(view, causes=tuple(f"cause {number}{' and so on' * 70}" for number in range(4)))
+    drawn = _answer(wordy, 40)
+    assert len(drawn) <= 40
+    assert any(line.startswith("Ratio to") for line in drawn)
+    assert sum(line.startswith("cause ") for line in drawn) < 3
+
+
 def test_a_cell_without_a_size_shows_only_its_name(view: View) -> None:
     cell = replace(view.cells[0], message_bytes=0)
     other = replace(cell, group=replace(cell.group, workload="barrier"))
