@@ -126,6 +126,12 @@ wait $waits; cat "$2"; mtu"""
     assert ran.text.split()[-1] == "1400"
 
 
+def test_no_undoes_a_profile_without_waiting(tmp_path: Path, profile: Path) -> None:
+    ran = _in_namespace(tmp_path, 'echo no | nm apply "$1" --confirm 3600; echo "status $?"; mtu', str(profile))
+    assert "RESTORED" in ran.text, ran.complaint()
+    assert ran.text.endswith("status 4\n1500\n")
+
+
 def test_accept_without_a_waiting_apply_is_reported(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --accept; echo "status $?"
 echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """

@@ -82,7 +82,7 @@ def command(
     allow_management: bool,
     accept: bool,
 ) -> int:
-    """Apply PROFILE; unless you type `yes` in time, every setting is rolled back.
+    """Apply PROFILE; unless you type `yes` in time, every setting is rolled back, after a `no` at once.
 
     A separate watchdog process rolls everything back even if this process, its terminal or the network link dies. Exit
     codes: 0 confirmed, 4 not confirmed and everything restored, 1 refused or not restored.
@@ -219,11 +219,13 @@ def _accepting(profile: Path, host: str) -> str:
 
 
 def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str, accepting: str) -> bool:
-    """Wait for `yes` on stdin or for the command `accepting` from elsewhere; False when the time is up.
+    """Wait for `yes` on stdin or for the command `accepting` from elsewhere; False after `no`, or when the time is up.
 
     Raise TrialError when a watchdog is gone: then nobody would put values back if this process died as well.
     """
-    click.echo(f"applied {name}; type yes within {confirm_s} s to keep it, or elsewhere: {accepting}", err=True)
+    click.echo(
+        f"applied {name}; type yes within {confirm_s} s to keep it (no: undo now), or elsewhere: {accepting}", err=True
+    )
     deadline = time.monotonic() + confirm_s
     looked = time.monotonic()
     listening = True
@@ -233,8 +235,8 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
         ready = select.select([sys.stdin] if listening else [], [], [], min(left, _LOOK_S))[0]
         if ready:
             line = sys.stdin.readline()
-            if line.strip().lower() == "yes":
-                return True
+            if (answer := line.strip().lower()) in {"yes", "no"}:
+                return answer == "yes"
             listening = bool(line)
         if time.monotonic() - looked > _WATCHDOG_LOOK_S:
             looked = time.monotonic()
