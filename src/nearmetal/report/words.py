@@ -348,7 +348,7 @@ def _sizes(cells: Sequence[Cell]) -> str:
 
 def as_sentence(text: str) -> str:
     """Return text as a sentence: with a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def short(name: str, most: int = 12) -> str:

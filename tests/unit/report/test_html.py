@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import visible
-from nearmetal.report import as_html, charts, overview
+from nearmetal.report import as_html, charts, overview, words
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
@@ -83,6 +83,12 @@ def test_links_labels_and_markers_have_existing_targets(page: _Page) -> None:
     assert len(ids) == len(set(ids))
     assert {target.removeprefix("#") for target in page.values("href") if target.startswith("#")} <= set(ids)
     assert set(page.values("for")) <= set(ids)
+
+
+@pytest.mark.parametrize("text", ["neither is faster", "neither is faster."])
+def test_a_sentence_has_one_full_stop(text: str) -> None:
+    """The page of a placement ended what it says of the break-even share with two."""
+    assert words.as_sentence(text) == "Neither is faster."
 
 
 def test_the_csp_allows_only_this_style_sheet(view: View) -> None:
