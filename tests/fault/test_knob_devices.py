@@ -149,8 +149,9 @@ def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(
     with pytest.raises(KnobError, match=r"would remove fd00::5/64 from n0/v0.*1280"):
         plan(shell, {"nic.mtu": 1279}, [V0])
     for mtu in (1280, 1279):
-        with hold(shell, Endpoints(ENDS.ends[mtu < 1280 :][:1], ENDS.subnet), {"nic.mtu": mtu}, tmp_path):
-            pass  # v1 has no address but the link's
+        ends = Endpoints(ENDS.ends[mtu < 1280 :][:1], ENDS.subnet)  # v1 has no address but the link's
+        with hold(shell, ends, {"nic.mtu": mtu}, tmp_path) as held:
+            assert held.facts["knob.nic.mtu"] == str(mtu)
     assert "fd00::5/64" in shell.run(["ip", "-6", "address", "show", "dev", "v0"], node=NODE).text
     shell.run(["ip", "-6", "address", "del", "fd00::5/64", "dev", "v0"], node=NODE)
 
