@@ -127,10 +127,11 @@ def _one(run: RunDir, record: TrialRecord) -> None:
 
 def _for_programs(run: RunDir, trial: int | None) -> dict[str, object]:
     """Return the trials of a run, or all of one but its samples: docs/reference/report-json.md."""
-    brief = [_brief(one) for one in run.trials()] if trial is None else []
+    records = run.trials()
+    brief = [_brief(one) for one in records] if trial is None else []
     whole = [_whole(run, one) for one in _attempts(run, trial)] if trial is not None else []
     host = {"kind": run.info.host_kind, "label": run.info.host_label}
-    lacks = _lacks(run, run.trials())
+    lacks = _lacks(run, records)
     return {
         "show_format": 1,
         "study": run.info.study_name,

@@ -293,7 +293,7 @@ def unfinished(lacks: Unfinished | None) -> list[str]:
         return []
     if lacks.running:
         return ["This run is being measured: its figures will change."]
-    headline = f"NOT FINISHED: {lacks.says}." if lacks.premature else f"More to measure: {lacks.says}."
+    headline = f"NOT FINISHED: {lacks.says}." if lacks.short else f"More to measure: {lacks.says}."
     return [headline, f"To measure the rest: {lacks.resume}"]
 
 
