@@ -24,6 +24,7 @@ from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_
 from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import (
+    IN_ORDER,
     BreakEven,
     Candidate,
     Hosts,
@@ -69,10 +70,6 @@ def parse_hosts(text: str) -> Slots:
         names.append(name)
         counts.append(int(count or 1))
     return Slots(tuple(names), tuple(counts))
-
-
-_DEFAULT = "in-order"
-"""The placement that launchers choose without being told."""
 
 
 @click.command(name="place")
@@ -189,7 +186,7 @@ def _ranked(found: list[tuple[NamedMachine, Candidate]]) -> list[tuple[NamedMach
 
     Its median may be the smaller one all the same, where launches differ more than placements do.
     """
-    defaults = {named: candidate for named, candidate in found if candidate.method == _DEFAULT}
+    defaults = {named: candidate for named, candidate in found if candidate.method == IN_ORDER}
 
     def key(one: tuple[NamedMachine, Candidate]) -> tuple[float, bool]:
         named, candidate = one
@@ -251,7 +248,7 @@ def _check(
     Return nothing where both are the same.
     """
     named, chosen = found[0]
-    default = next(one for other, one in found if other == named and one.method == _DEFAULT)
+    default = next(one for other, one in found if other == named and one.method == IN_ORDER)
     run, program = checked
     console = Console(stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
@@ -295,7 +292,7 @@ def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
 
 
 def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
-    default = {named: candidate for named, candidate in found if candidate.method == _DEFAULT}
+    default = {named: candidate for named, candidate in found if candidate.method == IN_ORDER}
     return tuple(made(PlacedJson, one, name=label(named), gain=_gains(one, default[named])) for named, one in found)
 
 
@@ -303,9 +300,9 @@ def _print(candidates: tuple[PlacedJson, ...]) -> None:
     console = Console(stderr=True)
     as_table.draw(console, [placements(candidates)])
     best = candidates[0]
-    if best.method == _DEFAULT:
+    if best.method == IN_ORDER:
         console.print(
-            f"The order at hand, {_DEFAULT} on {best.name}, is the best one known: no other gains on it there."
+            f"The order at hand, {IN_ORDER} on {best.name}, is the best one known: no other gains on it there."
         )
     elif not _is_shown(best):
         console.print(
@@ -318,13 +315,13 @@ _REMEDY = "The default needs no file; --check measures both"
 
 
 def _is_shown(best: PlacedJson) -> bool:
-    return best.method == _DEFAULT or best.gain[1] > 0
+    return best.method == IN_ORDER or best.gain[1] > 0
 
 
 def _evidence(best: PlacedJson) -> list[str]:
     """Return the lines that a launcher's file begins with: what it is, and whether it is shown to gain anything."""
     name = f"{best.method} on {best.name}, by nearmetal place"
-    if best.method == _DEFAULT:
+    if best.method == IN_ORDER:
         return [f"{name}: what launchers do by default; no other placement gains on it in replays"]
     lines = [f"{name}: gain {gained(best.gain)} on the launcher's default in replays (middle, 95 %)"]
     return lines if _is_shown(best) else [*lines, f"That is not shown to be faster. {_REMEDY}."]

@@ -26,6 +26,8 @@ from nearmetal.predict.traffic import inter_share, messages_of, traffic
 from nearmetal.units import counted
 
 Hosts = NDArray[np.uint32]
+IN_ORDER = "in-order"
+"""The placement that launchers choose without being told."""
 
 SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""
@@ -245,7 +247,7 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     grid = tuple(dims) or schedule.programs[0].dims
     sent = messages_of(schedule, judge.machines[0])
     graph = traffic(sent, schedule.ranks)
-    made = {"in-order": in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
+    made = {IN_ORDER: in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
         made["geometric"] = blocks
     if graph.nnz:
