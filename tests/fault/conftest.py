@@ -11,6 +11,7 @@ import pytest
 import labs
 from nearmetal import native
 from nearmetal.hosts.lab import image, lab, wirecheck
+from nearmetal.hosts.lab.manifest import seal
 
 
 @pytest.fixture
@@ -38,5 +39,5 @@ def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab
     root.mkdir(parents=True)
     (root / "kernel").write_bytes(b"kernel")
     (root / "root.cpio").write_bytes(b"root")
-    image.seal(root, "root", "test", {"recipe": image.root_recipe_key()}, {})
+    seal(root, "root", "test", {"recipe": image.root_recipe_key()}, {})
     return lab.open_lab({"machine": "base", "slots": 2}, lambda _: None)

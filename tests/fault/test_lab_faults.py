@@ -25,6 +25,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import image, lab, running
 from nearmetal.hosts.lab.machine import MACHINES, Boot
+from nearmetal.hosts.lab.manifest import Manifest
 from nearmetal.hosts.lab.vm import Vm, console_tail
 from nearmetal.process import of_each_process
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
@@ -415,7 +416,7 @@ def test_a_damaged_snapshot_is_made_again(host: lab.LabHost) -> None:
     (folder / "manifest.json").write_text("{}")
     other = lab.open_lab({}, lambda _: None)
     assert other.carry_out(ORDER, lambda *_: pytest.fail("outside")).status is TrialStatus.VALID
-    assert image.Manifest.load(folder).kind == "snapshot"
+    assert Manifest.load(folder).kind == "snapshot"
 
 
 def test_no_space_for_an_image_is_reported_with_the_space_needed(

@@ -13,6 +13,7 @@ import pytest
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab import guest, image, lab
 from nearmetal.hosts.lab.frames import ONLY_NODE, STAND_GUEST
+from nearmetal.hosts.lab.manifest import Manifest
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_the_snapshot_with_a_guest_is_made_from_the_boot_without_it(machines: la
     guests = made[plain.name]
     assert (plain / "memory").read_text() == "machine\n"
     assert (guests / "memory").read_text() == "machine\nguest\n"
-    assert [image.Manifest.load(folder).damaged(folder) for folder in (plain, guests)] == [(), ()]
+    assert [Manifest.load(folder).damaged(folder) for folder in (plain, guests)] == [(), ()]
 
 
 def test_each_variant_is_made_from_its_own_boot(machines: lab.LabHost) -> None:

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearmetal import native, process, scratch
@@ -26,51 +26,19 @@ from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.frames import STAND_GUEST
 from nearmetal.hosts.lab.machine import CALLER, Boot, emulator_argv
+from nearmetal.hosts.lab.manifest import Manifest, seal
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
 from nearmetal.hosts.lab.vm import Vm
 
-MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
 _LOCK = "lock"
 _KINDS = ("root", "image", "snapshot", "unfinished")
 _SHOWN_FACTS = {"codename", "distribution", "emulator", "guest", "kernel", "machine", "variant"}
-_MANIFEST = "manifest.json"
 _STATE, _MEMORY = "state", "memory"
 _COPY_TIMEOUT_S = 480.0
 _CODE_ROOT = "opt/nearmetal/nearmetal"
 _AGENT = "nearmetal.run.agent"
 """What the guest's first process starts; lab/init names it too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a cached folder holds: how it came to be, and the SHA-256 of each of its files."""
-
-    kind: str
-    key: str
-    files: dict[str, str]
-    facts: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-
-    def save(self, folder: Path) -> None:
-        """Write it next to the files."""
-        text = json.dumps({"format": MANIFEST_FORMAT, **asdict(self)}, indent=1, sort_keys=True)
-        (folder / _MANIFEST).write_text(text + "\n")
-
-    @staticmethod
-    def load(folder: Path) -> Manifest:
-        """Read what `save` wrote; raise ForeignFileError for anything else."""
-        try:
-            raw = json.loads((folder / _MANIFEST).read_text())
-            if raw.pop("format") != MANIFEST_FORMAT:
-                raise ForeignFileError(f"{folder / _MANIFEST} is of another format than {MANIFEST_FORMAT}")
-            return Manifest(**raw)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ForeignFileError(f"{folder / _MANIFEST} is not a manifest of the lab: {error}") from error
-
-    def damaged(self, folder: Path) -> tuple[str, ...]:
-        """Return the names of the files that are missing or not what they were."""
-        return tuple(name for name, digest in sorted(self.files.items()) if _digest(folder / name) != digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +287,6 @@ def _replacing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def seal(folder: Path, kind: str, key: str, facts: dict[str, str], versions: dict[str, str]) -> None:
-    """Write the manifest of a folder whose files are complete."""
-    files = {path.name: _digest(path) for path in sorted(folder.iterdir())}
-    Manifest(kind, key, files, facts, versions).save(folder)
-
-
 def _sound(folder: Path, say: Callable[[str], None]) -> Manifest | None:
     """Return the manifest of a folder that is as it was made; say so when it is there and damaged."""
     if not folder.is_dir():
@@ -350,14 +312,6 @@ def _facts(folder: Path) -> dict[str, str]:
 def _folders(kind: str) -> list[Path]:
     """Return the cached folders of one kind, newest first."""
     return sorted(cache_folder().glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
