@@ -54,11 +54,12 @@ struct nmt_call nmt_sendrecv(struct nmt_call send, struct nmt_call recv) {
     return send;
 }
 
+static bool among_neighbours(int kind) { return kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL; }
+
 /* Start a collective; on communicators that the format cannot describe it is only counted. */
 static struct nmt_call collective(int kind, int root, MPI_Comm comm, const struct nmt_comm_info **info) {
     *info = nmt_comms_find(comm);
-    bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
-    bool known = *info && !(*info)->inter && (!neighbours || (*info)->dimensions);
+    bool known = *info && !(*info)->inter && (!among_neighbours(kind) || (*info)->dimensions);
     struct nmt_call call = nmt_blank_call(known ? kind : NMT_UNSUPPORTED, known ? (*info)->entry : 0);
     call.peer = root;
     return call;
@@ -95,26 +96,48 @@ static uint64_t type_size_at(const struct nmt_vector *vector, int i) {
     return size_of(((const MPI_Datatype *)vector->types.values)[i]);
 }
 
-/* Intern the bytes for each peer and add them up. */
-static uint32_t intern_vector(const struct nmt_vector *vector, int peers, uint64_t *total) {
-    *total = 0;
-    uint64_t *bytes = malloc((size_t)peers * sizeof *bytes + 1);
-    if (!bytes)
-        return NMT_NONE;
-    uint64_t type_bytes = vector->types.values ? 0 : size_of(vector->type);
-    for (int i = 0; i < peers; ++i) {
-        bytes[i] = (uint64_t)count_at(vector->counts, i) * (type_bytes ? type_bytes : type_size_at(vector, i));
-        *total += bytes[i];
-    }
-    uint32_t list = nmt_recorder_list(&nmt_recorder, bytes, (size_t)peers);
-    free(bytes);
-    return list;
-}
-
 /* How many counts a vector has: one per rank, or two per dimension for neighbours. */
 static int peers_of(const struct nmt_comm_info *info, int kind) {
-    bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
-    return neighbours ? 2 * info->dimensions : info->size;
+    return among_neighbours(kind) ? 2 * info->dimensions : info->size;
+}
+
+/* Leave out the parts for neighbours beyond the edge of a grid: nothing is sent to or received from those. */
+static void leave_out_absent(uint64_t *bytes, int dimensions, MPI_Comm comm) {
+    for (int i = 0; i < dimensions; ++i) {
+        int below, above;
+        PMPI_Cart_shift(comm, i, 1, &below, &above);
+        bytes[2 * i] = below == MPI_PROC_NULL ? 0 : bytes[2 * i];
+        bytes[2 * i + 1] = above == MPI_PROC_NULL ? 0 : bytes[2 * i + 1];
+    }
+}
+
+/* Who the peers of a collective are. */
+struct peers {
+    MPI_Comm comm;
+    int kind;
+    int count;
+    int dimensions;
+};
+
+/* Intern the bytes for each peer and add them up: those of a vector, or of one side that is the same for all. */
+static uint32_t intern_peers(const struct nmt_vector *vector, const struct nmt_side *same, struct peers peers,
+                             uint64_t *total) {
+    *total = 0;
+    uint64_t *bytes = malloc((size_t)peers.count * sizeof *bytes + 1);
+    if (!bytes)
+        return NMT_NONE;
+    uint64_t each = same ? (uint64_t)same->count * size_of(same->type) : 0;
+    uint64_t type_bytes = same || vector->types.values ? 0 : size_of(vector->type);
+    for (int i = 0; i < peers.count; ++i)
+        bytes[i] =
+            same ? each : (uint64_t)count_at(vector->counts, i) * (type_bytes ? type_bytes : type_size_at(vector, i));
+    if (among_neighbours(peers.kind))
+        leave_out_absent(bytes, peers.dimensions, peers.comm);
+    for (int i = 0; i < peers.count; ++i)
+        *total += bytes[i];
+    uint32_t list = nmt_recorder_list(&nmt_recorder, bytes, (size_t)peers.count);
+    free(bytes);
+    return list;
 }
 
 struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector many, int root, MPI_Comm comm) {
@@ -126,10 +149,13 @@ struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector
     bool in_place = one.buffer == MPI_IN_PLACE;
     call.flags |= in_place ? NMT_IN_PLACE : 0;
     if (root < 0 || root == info->my_rank) {
-        uint32_t list = intern_vector(&many, peers_of(info, kind), &call.bytes);
+        struct peers peers = {comm, kind, peers_of(info, kind), info->dimensions};
+        uint32_t list = intern_peers(&many, NULL, peers, &call.bytes);
         call.type_bytes = element_bytes(many.type);
         call.list_a = kind == NMT_SCATTER ? list : NMT_NONE;
         call.list_b = kind == NMT_SCATTER ? NMT_NONE : list;
+        if (among_neighbours(kind)) /* what comes from neighbours says nothing of what this rank gives them */
+            call.list_a = intern_peers(NULL, &one, peers, &call.bytes);
     } else {
         call.bytes = (uint64_t)one.count * size_of(one.type);
         call.type_bytes = element_bytes(one.type);
@@ -145,8 +171,9 @@ struct nmt_call nmt_many_to_many(int kind, struct nmt_vector send, struct nmt_ve
     bool in_place = send.buffer == MPI_IN_PLACE;
     call.flags |= NMT_VECTOR | (in_place ? NMT_IN_PLACE : 0);
     uint64_t received;
-    call.list_b = intern_vector(&recv, peers_of(info, kind), &received);
-    call.list_a = in_place ? call.list_b : intern_vector(&send, peers_of(info, kind), &call.bytes);
+    struct peers peers = {comm, kind, peers_of(info, kind), info->dimensions};
+    call.list_b = intern_peers(&recv, NULL, peers, &received);
+    call.list_a = in_place ? call.list_b : intern_peers(&send, NULL, peers, &call.bytes);
     call.bytes = in_place ? received : call.bytes;
     call.type_bytes = recv.types.values ? 1 : element_bytes(recv.type);
     return call;

@@ -125,6 +125,8 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Comm_create": 1 if rank.rank == 0 else 0,
             "Cart_create": 1,
             "Neighbor_allgather": 1,
+            "Neighbor_alltoallv": 1,
+            "Neighbor_allgatherv": 1,
             "Comm_free": 7,
             "Pcontrol": 1,
         }
@@ -164,6 +166,16 @@ def test_sizes_of_collectives_are_recorded(traced: Trace) -> None:
     assert calls["Gatherv"].message_bytes == 24
     elsewhere = {call_name(call): call for call in traced.ranks[2].calls}["Gatherv"]
     assert elsewhere.message_bytes == 12
+
+
+def test_parts_for_neighbours_that_do_not_exist_are_no_bytes(traced: Trace) -> None:
+    """Parts for neighbours beyond an open edge counted as sent: 44 B of alltoallv, of which 16 B were."""
+    for rank in traced.ranks:
+        calls = {call_name(call): call for call in rank.calls if call.kind.is_collective}
+        for name in ("Neighbor_alltoallv", "Neighbor_allgatherv"):
+            call = calls[name]
+            assert rank.lists[call.list_a] == rank.lists[call.list_b] == (8, 8, 0, 0)
+            assert call.message_bytes == 16
 
 
 def test_request_slots_are_taken_and_released(traced: Trace) -> None:

@@ -113,6 +113,10 @@ static void communicators(void) {
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid);
     MPI_Cart_sub(grid, keep, &line);
     MPI_Neighbor_allgather(out, 2, MPI_INT, in, 2, MPI_INT, grid);
+    /* The second dimension is open and has one rank: its two neighbours do not exist. */
+    int counts[] = {2, 2, 3, 4}, places[] = {0, 2, 4, 7};
+    MPI_Neighbor_alltoallv(out, counts, places, MPI_INT, in, counts, places, MPI_INT, grid);
+    MPI_Neighbor_allgatherv(out, 2, MPI_INT, in, counts, places, MPI_INT, grid);
     MPI_Comm_split(MPI_COMM_WORLD, rank ? 0 : MPI_UNDEFINED, 0, &pair);
     if (pair != MPI_COMM_NULL)
         MPI_Comm_free(&pair);

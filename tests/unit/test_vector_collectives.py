@@ -108,6 +108,26 @@ def test_a_neighbour_gets_only_its_own_blocks(kind: CallKind, listed: bool) -> N
     assert sent(traced(kind, 100, listed=listed, dims=(3, 4))) == (48, 4800)
 
 
+@pytest.mark.parametrize("kind", [CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL])
+@pytest.mark.parametrize("absent", [0, 100])
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_open_edge_does_not_change_the_parts_of_other_neighbours(kind: CallKind, absent: int, listed: bool) -> None:
+    """A rank at the edge of 12 gave its only neighbour the mean of two parts, of which one goes nowhere."""
+    everyone = tuple(range(RANKS))
+
+    def of_rank(rank: int) -> RankTrace:
+        line = Communicator(99, CommKind.CART, 0, everyone, rank, (RANKS,), (0,))
+        parts = (100 if rank > 0 else absent, 100 if rank < RANKS - 1 else absent)
+        call = replace(recorded(kind, 100, rank, (RANKS,)), message_bytes=sum(parts))
+        if not listed:
+            call = replace(call, list_a=NONE, list_b=NONE)
+        return made_rank(rank, RANKS, [call], line, lists=(parts,))
+
+    # Without a list the whole of older traces cannot be told from that of two neighbours.
+    edge = 200 if absent and not listed else 100
+    assert sent(schedule_from_trace(Trace(tuple(map(of_rank, range(RANKS)))))) == (22, 2000 + 2 * edge)
+
+
 def test_different_blocks_are_sent_with_their_sizes() -> None:
     schedule = traced(CallKind.ALLGATHER, 8192)
     sizes = tuple(1000 * rank + 4096 for rank in range(RANKS))

@@ -193,6 +193,7 @@ _POINT_TO_POINT = {
     CallKind.WAIT: OpKind.WAIT,
     CallKind.PROBE: OpKind.PROBE,
 }
+_OF_NEIGHBOURS = {CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL}
 _SILENT = {CallKind.COMM_FREE, CallKind.INIT, CallKind.FINALIZE}
 
 
@@ -341,8 +342,7 @@ class _RankReader:
     def _collective(self, call: Call) -> Op:
         creates = CallKind.COMM_DUP <= call.kind <= CallKind.CART_CREATE
         comm = self.trace.communicators[call.comm]
-        of_neighbours = call.kind in {CallKind.NEIGHBOR_ALLGATHER, CallKind.NEIGHBOR_ALLTOALL}
-        peers = 2 * len(comm.dims) if of_neighbours else len(comm.members)
+        peers = 2 * len(comm.dims) if call.kind in _OF_NEIGHBOURS else len(comm.members)
         vector = bool(call.flags & CallFlag.VECTOR)
 
         def sizes(index: int) -> int:
@@ -364,9 +364,27 @@ class _RankReader:
 
     def _part(self, call: Call, peers: int) -> int:
         """Return the bytes for one peer: the mean of a total, or what a rank away from the root gives or takes."""
-        rooted = call.kind in {CallKind.GATHER, CallKind.SCATTER}
-        away = rooted and call.peer != self.trace.communicators[call.comm].my_rank
-        return call.message_bytes if away else call.message_bytes // max(1, peers)
+        comm = self.trace.communicators[call.comm]
+        if call.kind in {CallKind.GATHER, CallKind.SCATTER} and call.peer != comm.my_rank:
+            return call.message_bytes
+        if call.kind in _OF_NEIGHBOURS:
+            # Traces from before the profiler left out absent neighbours list parts for those too.
+            there = _neighbours_there(comm)
+            listed = call.list_a if call.list_a != NONE else call.list_b
+            parts = self.trace.lists[listed] if listed != NONE else ()
+            whole = sum(parts[at] for at in there) if len(parts) == peers else call.message_bytes
+            return whole // max(1, len(there))
+        return call.message_bytes // max(1, peers)
+
+
+def _neighbours_there(comm: Communicator) -> list[int]:
+    """Return the directions (below and above, by dimension) in which a rank of a grid has a neighbour."""
+    found, at = [], comm.my_rank
+    for dimension in reversed(range(len(comm.dims))):
+        at, place = divmod(at, max(1, comm.dims[dimension]))
+        ends = (0, comm.dims[dimension] - 1)
+        found += [2 * dimension + up for up in (0, 1) if comm.periods[dimension] or place != ends[up]]
+    return found
 
 
 _MOST_REPEATS = (1 << 30) - 1
