@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from nearmetal.predict.models import (
 )
 from nearmetal.predict.place import Candidate
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
-from nearmetal.predict.trace import DoCall
+from nearmetal.predict.trace import DoCall, DoGap
 from nearmetal.predict.trace_view import read_placement
 from nearmetal.report.prediction_json import PlacedJson
 from nearmetal.report.prediction_text import placements
@@ -83,6 +84,22 @@ def test_break_even_includes_messages_of_collectives_replayed_as_measured(
     assert "messages of 1024 B" in placed(monkeypatch, tmp_path, shared(reduce), *argv, measured=(took,))
     with pytest.raises(BadInputError, match="mine sends no message, so its paths have no break-even share"):
         placed(monkeypatch, tmp_path, shared(), *argv)
+
+
+def test_break_even_scales_computing_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times under --compute-scale 3 had nine times the computing, beside a title that gave three times."""
+    computing = Distribution((0.0,), (1_000_000_000,))  # 1 ms
+    schedule = shared(exchange(Peer.XOR, 2, 8))
+    program = replace(schedule.programs[0], steps=(DoGap(0), *schedule.programs[0].steps), gaps=(0,))
+    schedule = replace(schedule, programs=(program,), gaps=(computing,))
+    kept = tmp_path / "mine.placement.json"
+    placed(
+        monkeypatch, tmp_path, schedule, "--break-even", "veth", "vf", "--compute-scale", "3", "--save", str(kept)
+    )  # fmt: skip
+    found = json.loads(kept.read_text())["break_even"]
+    assert found["compute_ns"] == 3e6
+    # A step has 100 messages of each of four ranks, with 3 ms of computing for each message.
+    assert [round(ns / 1e8) for ns in (found["first_ns"][0], found["second_ns"][0])] == [3, 3]
 
 
 def test_a_path_has_no_break_even_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

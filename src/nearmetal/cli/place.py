@@ -350,9 +350,10 @@ def _break_even(
     share = (
         f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
     )
+    # The compute of `seen` is that of the machine already, so it must not be scaled again.
+    as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
     found = break_even(
-        first.machine,
-        second.machine,
+        *as_seen,
         message_bytes=seen.message_bytes // messages,
         compute=compute,
         replicas=replay.replicas,
