@@ -138,6 +138,25 @@ def test_a_process_grid_is_refused_but_gathering_one_element_is_not() -> None:
         scale(traced(4, ring), 3)
 
 
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_line_of_ranks_grows_with_them(closed: int) -> None:
+    """It kept the length that was traced, which the simulator refused as a damaged trace."""
+
+    def exchanged(rank: int, ranks: int) -> list[Op]:
+        return [*ring(rank, ranks), replace(REDUCE, collective=Collective.NEIGHBOR_ALLTOALL)]
+
+    def of_line(ranks: int) -> Schedule:
+        return traced(ranks, exchanged, Comm(0, size=ranks, dims=(ranks,), periods=(closed,)))
+
+    (found,), expected = scale_on([of_line(4)], [of_line(8)], 16), of_line(16)
+    sent = [simulate(one, MACHINE, Placement.block(16, 1)) for one in (found, expected)]
+    assert sent[0].messages == sent[1].messages == 3 * (16 + 2 * 16 - 2 * (1 - closed) + 64)
+    assert sent[0].makespan_ns.tolist() == sent[1].makespan_ns.tolist()
+    grid = traced(4, nothing)
+    unused = [replace(one, comms=(*one.comms, Comm(9, size=4, dims=(2, 2), periods=(1, 1)))) for one in grid.programs]
+    simulate(scale(replace(grid, programs=tuple(unused)), 16), MACHINE, Placement.block(16, 1))
+
+
 def test_the_number_of_ranks_can_be_set_by_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.read_trace", lambda _: None)
     monkeypatch.setattr("nearmetal.cli.replay.schedule_from_trace", lambda _: traced(4, ring))

@@ -140,11 +140,14 @@ class _RelativeProgram:
     def program(self) -> Program:
         """Return it for the wanted number of ranks."""
         ops = tuple(self._op(op) for op in self.source.ops)
-        # No operation that is left refers to a list of sizes, or to a communicator of a part of the ranks.
+        # No operation that is left refers to a list of sizes, a grid, or a communicator of a part of the ranks.
         comms = [comm if self._is_whole(comm) else self.source.comms[WORLD] for comm in self.source.comms]
-        return replace(
-            self.source, ops=ops, comms=tuple(replace(comm, size=self.wanted) for comm in comms), size_lists=()
-        )
+        return replace(self.source, ops=ops, comms=tuple(map(self._grown, comms)), size_lists=())
+
+    def _grown(self, comm: Comm) -> Comm:
+        line = len(comm.dims) == 1
+        dims, periods = ((self.wanted,), comm.periods) if line else ((), ())
+        return replace(comm, size=self.wanted, dims=dims, periods=periods)
 
     def _is_whole(self, comm: Comm) -> bool:
         return not comm.members and comm.size == self.ranks
