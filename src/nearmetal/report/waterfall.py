@@ -67,14 +67,21 @@ def _lanes(found: list[Waterfall], baseline: str) -> list[Lane]:
 
 def sentences(lanes: Sequence[Lane]) -> list[str]:
     """Return the answer, a sentence a lane, and what a reader must know of the figures."""
+    return [*_answers(lanes), *_cautions(lanes)]
+
+
+def _answers(lanes: Sequence[Lane]) -> list[str]:
     lines = [_answer(lane) for lane in lanes if lane.base]
-    if not lines:
-        worst = max(lanes, key=lambda lane: lane.of.mean_ns)
-        part = max(worst.of.parts_ns, key=lambda name: worst.of.parts_ns[name])
-        lines = [f"Most of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%}, is {part}."]
+    if lines:
+        return lines
+    worst = max(lanes, key=lambda lane: lane.of.mean_ns)
+    part = max(worst.of.parts_ns, key=lambda name: worst.of.parts_ns[name])
+    return [f"The longest part of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%} of it, is {part}."]
+
+
+def _cautions(lanes: Sequence[Lane]) -> list[str]:
     off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
-    lines += [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
-    return lines
+    return [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
 
 
 def _answer(lane: Lane) -> str:
@@ -134,7 +141,8 @@ def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: 
     trips = sorted({len(lane.of.trips) for lane in lanes[:_LANES]})
     counts = f"{trips[0]} to {trips[-1]}" if len(trips) > 1 else f"{trips[0]}"
     title = f"Where one message of {of} spends its time: {counts} traced round trips each"
-    lines = [*_folded([title], width), "", *_folded(sentences(lanes)[:_LANES], width), "", *_bars(lanes, width), ""]
+    said = _folded([*_answers(lanes)[:_LANES], *_cautions(lanes)], width)
+    lines = [*_folded([title], width), "", *said, "", *_bars(lanes, width), ""]
     last = []
     if len(lanes) > _LANES:
         last.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")

@@ -173,9 +173,25 @@ def test_parts_that_do_not_add_up_to_the_measured_time_are_reported(one: Waterfa
     assert "CAUTION: the parts of vf, default miss the measured time by" in waterfall.sentences(lanes)[-1]
 
 
+def test_a_caution_is_reported_beside_as_many_answers_as_a_screen_holds(one: Waterfall) -> None:
+    """Four answers left no line for it: means that do not add up were printed as if they did."""
+    trips = tuple(replace(trip, measured_ns=2 * trip.measured_ns) for trip in one.trips)
+    lanes = [replace(found, setting=f"s{number}") for number in range(4) for found in _two(one)]
+    text = waterfall.as_text([*lanes[:-1], replace(lanes[-1], trips=trips)], "native", "a test")
+    assert text.count("more than native: ") == 4
+    assert text.count("CAUTION: the parts of vf, s3 miss the measured time by") == 1
+
+
+def test_the_longest_part_is_not_called_most_of_a_message(one: Waterfall) -> None:
+    """`Most of vf, default, 35%, is ...` was printed of a part below half."""
+    (_, lanes), *_ = waterfall.by_size([one], "native")
+    part, ns = max(one.parts_ns.items(), key=lambda item: item[1])
+    assert waterfall.sentences(lanes) == [f"The longest part of vf, default, {ns / one.mean_ns:.0%} of it, is {part}."]
+
+
 def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir) -> None:
     output = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
-    assert "Most of vf, default, is" not in output
+    assert "The longest part of vf, default, " in output
     assert "moderation wait" in output
     for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
         with pytest.raises(BadInputError, match="no traced trial of that path") as refused:
