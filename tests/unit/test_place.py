@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import find_doubts
-from nearmetal.predict.launcher_files import WRITERS
+from nearmetal.predict.launcher_files import WRITERS, cautions_of
 from nearmetal.predict.models import (
     UNBOUNDED,
     Cores,
@@ -212,6 +212,24 @@ def test_each_launcher_gets_its_file(launcher: str, text: str) -> None:
     assert WRITERS[launcher](HOST_OF, hosts(2, 2)) == text
     with pytest.raises(BadInputError, match="slots"):
         WRITERS[launcher](HOST_OF, hosts(2, 1))
+
+
+def test_keys_for_other_numbers_of_processes_than_the_launcher_starts_are_refused() -> None:
+    """Of hosts with a slot to spare the file put ranks 0, 1 and 2 on the first, where 0 and 3 were to run."""
+    with pytest.raises(BadInputError, match=r"starts \[3, 1\] ranks on them, the placement has \[2, 2\]") as refused:
+        WRITERS["reorder"](HOST_OF, hosts(2, 3))
+    assert "--hosts n0:2,n1:2, there and to the launcher" in refused.value.hint
+    assert WRITERS["reorder"](HOST_OF, hosts(3, 2)) == "0\n3\n1\n2\n"
+
+
+def test_a_host_file_of_mpich_that_splits_hosts_says_so() -> None:
+    """Each of its lines is a node to MPICH: ranks 0 and 3 of one host met over the loopback."""
+    (said,) = cautions_of("mpich", HOST_OF, hosts(3, 2))
+    assert said.endswith("start it with MPICH 5 by -hosts n0:2,n1:2 -rankmap 0,1,1,0 instead of -f")
+    (skipping,) = cautions_of("mpich", np.array([0, 2, 0, 2], dtype=np.uint32), hosts(3, 2))
+    assert "-hosts n0:2,n2:2 -rankmap 0,1,0,1 " in skipping
+    assert cautions_of("mpich", np.sort(HOST_OF), hosts(2, 2)) == []
+    assert cautions_of("openmpi", HOST_OF, hosts(2, 2)) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, t
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt, told_once
-from nearmetal.predict.launcher_files import WRITERS, commented
+from nearmetal.predict.launcher_files import WRITERS, cautions_of, commented
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
@@ -143,7 +143,10 @@ def command(
     even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         _print_break_even(even)
-    written, evidence = WRITERS[launcher](found[0][1].host_of, slots), _evidence(candidates[0])
+    written, said = WRITERS[launcher](found[0][1].host_of, slots), cautions_of(launcher, found[0][1].host_of, slots)
+    for caution in said:
+        warn(caution)
+    evidence = [*_evidence(candidates[0]), *said]
     if kept is not None:
         save(
             kept,

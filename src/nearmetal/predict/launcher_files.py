@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -9,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.place import Slots
+from nearmetal.predict.place import Slots, in_order
 
 
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
@@ -38,6 +40,22 @@ def mpich_hosts(host_of: NDArray[np.uint32], slots: Slots) -> str:
     return "".join(f"{name}:{count}\n" for name, count in runs)
 
 
+def cautions_of(launcher: str, host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
+    """Return sentences on what a launcher's file does not achieve by itself: to hydra, each line is a node."""
+    names = _names(host_of, slots)
+    counts = Counter(names)
+    if launcher != "mpich" or sum(1 for _ in groupby(names)) == len(counts):
+        return []
+    hosts, at = (
+        ",".join(f"{name}:{count}" for name, count in counts.items()),
+        {name: i for i, name in enumerate(counts)},
+    )
+    return [
+        "MPICH takes each line for a node, so ranks of a host that has several do not share memory as was predicted: "
+        f"start it with MPICH 5 by -hosts {hosts} -rankmap {','.join(at[name] for name in names)} instead of -f"
+    ]
+
+
 def slurm_hostfile(host_of: NDArray[np.uint32], slots: Slots) -> str:
     """Return a file for `SLURM_HOSTFILE=FILE srun --distribution=arbitrary`: one host a line, in rank order."""
     return "".join(f"{name}\n" for name in _names(host_of, slots))
@@ -46,9 +64,18 @@ def slurm_hostfile(host_of: NDArray[np.uint32], slots: Slots) -> str:
 def reorder(host_of: NDArray[np.uint32], slots: Slots) -> str:
     """Return keys for `MPI_Comm_split(MPI_COMM_WORLD, 0, key)` under a launcher that fills host after host.
 
-    Line i is the key of the process that the launcher starts as rank i: the rank that it should play.
+    Line i is the key of the process that the launcher starts as rank i: the rank that it should play. Raise
+    BadInputError where hosts have more slots than ranks, for the launcher then starts other numbers of processes there.
     """
-    _names(host_of, slots)
+    names = _names(host_of, slots)
+    started, wanted = (np.bincount(one, minlength=len(slots.names)) for one in (in_order(len(names), slots), host_of))
+    if (started != wanted).any():
+        fitting = ",".join(f"{name}:{count}" for name, count in zip(slots.names, wanted, strict=True) if count)
+        raise BadInputError(
+            f"a launcher that fills host after host starts {started.tolist()[:8]} ranks on them, the placement has "
+            f"{wanted.tolist()[:8]}: keys cannot move ranks to another host",
+            hint=f"give each host the slots that are used, --hosts {fitting}, there and to the launcher",
+        )
     roles = np.argsort(host_of, kind="stable")
     return "".join(f"{role}\n" for role in roles)
 
@@ -57,7 +84,11 @@ def commented(launcher: str, lines: Sequence[str], text: str) -> str:
     """Return a launcher's file with comments before it; as it is where whoever reads it knows none (`reorder`)."""
     if launcher == "reorder":
         return text
-    return "".join(f"# {' '.join(line.split())}\n" for line in lines) + text
+    return "".join(f"# {part}\n" for line in lines for part in textwrap.wrap(" ".join(line.split()), _COMMENT)) + text
+
+
+_COMMENT = 1000
+"""Longest line of a comment: hydra reads a line of more than 1023 characters as two."""
 
 
 WRITERS: dict[str, Callable[[NDArray[np.uint32], Slots], str]] = {
