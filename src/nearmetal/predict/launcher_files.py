@@ -46,10 +46,8 @@ def cautions_of(launcher: str, host_of: NDArray[np.uint32], slots: Slots) -> lis
     counts = Counter(names)
     if launcher != "mpich" or sum(1 for _ in groupby(names)) == len(counts):
         return []
-    hosts, at = (
-        ",".join(f"{name}:{count}" for name, count in counts.items()),
-        {name: i for i, name in enumerate(counts)},
-    )
+    hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
+    at = {name: str(index) for index, name in enumerate(counts)}
     return [
         "MPICH takes each line for a node, so ranks of a host that has several do not share memory as was predicted: "
         f"start it with MPICH 5 by -hosts {hosts} -rankmap {','.join(at[name] for name in names)} instead of -f"
