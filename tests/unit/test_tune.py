@@ -224,6 +224,26 @@ class TestRace:
         last = search(laboratory, race, max_trials=500).notes
         assert "50" not in {SPACE.setting(note.point).get("nic.rx-usecs") for note in last}
 
+    @pytest.mark.parametrize("others", [0, 2])
+    def test_two_values_that_a_driver_refuses_together_leave_each_alone_to_win(self, others: int) -> None:
+        """The model expects most of the two together; the race left all else behind, and found nothing better."""
+        space = Space.of(
+            [Axis("a", ("0", "1")), Axis("b", ("0", "1")), *(Axis(f"c{n}", ("u", "v")) for n in range(others))]
+        )
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+
+            def measure(
+                setting: Mapping[str, str], _block: int, rng: np.random.Generator = rng
+            ) -> Iterator[tuple[str, float]]:
+                better = len({"a", "b"} & setting.keys())
+                if better == 2:
+                    raise TrialError("the driver takes a or b, not both")
+                yield "latency 8 B", 1e4 * math.exp(-0.1 * better + 0.02 * rng.standard_normal())
+
+            found = search(Laboratory(space, measure, LATENCY, seed), Race(space, seed=seed), max_trials=400)
+            assert len({"a", "b"} & space.setting(found.winner).keys()) == 1
+
     def test_one_failure_of_the_present_setting_costs_one_trial(self) -> None:
         laboratory = _laboratory()
         inner, hiccups = laboratory.measure, [TrialError("the launch did not end")]

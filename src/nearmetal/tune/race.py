@@ -87,6 +87,7 @@ class Race(Method):
         self._blocks = 0
         self._places = np.array(space.points)
         self._open = np.ones(len(space.points), dtype=bool)
+        self._works = self._open.copy()
         self._racing: dict[Point, list[float]] | None = None
         self._raced = 0
 
@@ -101,7 +102,11 @@ class Race(Method):
 
     def tell(self, costs: Costs) -> None:
         """Take the costs of a block."""
+        failed = len(self._failed)
         super().tell(costs)
+        if len(self._failed) > failed:  # what was left behind may have been so for a setting that is now out
+            self._open[:] = True
+            self._works = np.array([point not in self._failed for point in self._space.points])
         self._observed += [(self._blocks, point, cost) for point, cost in costs.items() if cost is not None]
         self._blocks += 1
         still = dict(zip(self._space.points, self._open.tolist(), strict=True))
@@ -114,8 +119,7 @@ class Race(Method):
 
     def recommend(self) -> Point:
         """Return the leader: of the race by its blocks and the model together, else of the model."""
-        pool = self._racing or self._space.points
-        return self._leader([point for point in pool if point not in self._failed])
+        return self._leader(self._racing or self._space.points)
 
     def hopeless_above(self) -> float:
         """Return the cost above which no noise of this size hides a winner."""
@@ -125,27 +129,28 @@ class Race(Method):
         """Return the contenders once they race, before that the settings of which no value was left behind."""
         if self._racing is not None:
             return frozenset(self._racing)
-        still = zip(self._space.points, self._open.tolist(), strict=True)
-        return frozenset(point for point, kept in still if kept) - self._failed
+        still = zip(self._space.points, (self._open & self._works).tolist(), strict=True)
+        return frozenset(point for point, kept in still if kept)
 
     def _leader(self, pool: Iterable[Point]) -> Point:
         mean = dict(zip(self._space.points, self._posterior.mean.tolist(), strict=True))
-        still = dict(zip(self._space.points, self._open.tolist(), strict=True))
+        still = dict(zip(self._space.points, (self._open & self._works).tolist(), strict=True))
         # The present setting wins ties: nothing is recommended without a reason.
         return min([self._space.present, *(one for one in pool if still[one])], key=lambda point: mean[point])
 
     def _narrow(self) -> None:
-        """Leave the values behind that no good setting needs."""
+        """Leave the values behind that no good setting needs; a setting that failed is none."""
         draws = self._draws(_NARROWING_DRAWS)
-        draws[:, ~self._open] = np.inf
+        draws[:, ~(self._open & self._works)] = np.inf
         level = draws.min(axis=1) + self._plan.tolerance / 2
         for axis, of in enumerate(self._space.axes):
             for value in range(len(of.values)):
-                having = (self._places[:, axis] == value) & self._open
-                if not having.any() or having.sum() == self._open.sum():
+                still = self._open & self._works
+                having = (self._places[:, axis] == value) & still
+                if not having.any() or having.sum() == still.sum():
                     continue
                 if float((draws[:, having].min(axis=1) <= level).mean()) < self._plan.doubt:
-                    self._open &= ~having
+                    self._open &= self._places[:, axis] != value
 
     def _draws(self, count: int) -> FloatArray:
         """Return costs of all points drawn from the posterior, shape (count, points)."""
@@ -155,8 +160,8 @@ class Race(Method):
 
     def _draw(self) -> tuple[Point, ...]:
         """Return the leader and points that are best in draws from the posterior."""
-        closed = {self._space.present, *self._failed}
-        allowed = [i for i, point in enumerate(self._space.points) if self._open[i] and point not in closed]
+        still = (self._open & self._works).tolist()
+        allowed = [i for i, point in enumerate(self._space.points) if still[i] and point != self._space.present]
         if not allowed:
             return ()
         chosen = [min(allowed, key=lambda i: self._posterior.mean[i])] if self._blocks else []
@@ -179,14 +184,14 @@ class Race(Method):
         gap = self._posterior.mean[lead] - self._posterior.mean
         z = gap / sd
         density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
-        return np.where(self._open, gap * special.ndtr(z) + sd * density, 0.0)
+        return np.where(self._open & self._works, gap * special.ndtr(z) + sd * density, 0.0)
 
     def _contenders(self) -> list[Point]:
         gain = self._expected_gain()
         leader = self._leader(self._space.points)
         ranked = sorted(range(len(self._space.points)), key=lambda i: -gain[i])
         worth = [self._space.points[i] for i in ranked if gain[i] > self._plan.tolerance / 20]
-        pool = [point for point in worth if point not in self._failed and point != leader]
+        pool = [point for point in worth if point != leader]
         return [leader, *pool[: self._plan.contenders - 1]]
 
     def _eliminate(self, costs: Costs) -> None:
