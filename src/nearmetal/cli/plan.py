@@ -86,13 +86,18 @@ def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
     ]
     if found.iterations:
         sentences.append(f"at most {held}, with {found.iterations} iterations{beyond if found.next_percentile else ''}")
-    proposed = (
-        ("max_blocks", found.proposed_blocks, found.blocks),
-        ("iterations", found.proposed_iterations, found.iterations),
-    )
-    asks = [f"{key} = {wanted}" for key, wanted, has in proposed if wanted > has]
-    goal = f"near-metal, its p99, and a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
+    gap = f"a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
+    goal = f"near-metal, its p99, and {gap}" if found.proposed_blocks else "near-metal and its p99"
+    wanted = found.proposed_blocks or found.blocks_for_mode
+    asks = [f"max_blocks = {wanted}"] if wanted > found.blocks else []
+    asks += [
+        f"{key} = {found.proposed_iterations}"
+        for key, has in found.iterations_by.items()
+        if has < found.proposed_iterations
+    ]
     sentences.append(f"proposed, for {goal}: {', '.join(asks)}" if asks else f"enough for {goal}")
+    if not found.proposed_blocks:
+        sentences.append(f"not even 1,000 blocks find {gap}")
     return table, sentences
 
 

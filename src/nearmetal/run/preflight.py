@@ -22,7 +22,7 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
-from nearmetal.run.resolve import resolution
+from nearmetal.run.resolve import iterations_by, resolution
 from nearmetal.run.trial import machine_itself, path_up
 from nearmetal.study.facts import OTHERS
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -30,7 +30,6 @@ from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import counted
 from nearmetal.workloads.build import mpi_for
-from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
 
@@ -94,9 +93,10 @@ def limits(study: Study) -> Iterator[str]:
         return
     can = resolution(study)
     for one in study.workload:
-        if one.kind == Engine.kind and one.iterations < can.proposed_iterations:
+        few = [made for made in iterations_by([one]).values() if made < can.proposed_iterations]
+        if few:
             yield (
-                f"workload {one.name}: {one.iterations} iterations are too few for a p99, which near-metal needs; "
+                f"workload {one.name}: {min(few)} iterations are too few for a p99, which near-metal needs; "
                 f"{can.proposed_iterations} are enough"
             )
     if can.blocks < can.blocks_for_mode:
