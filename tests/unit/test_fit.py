@@ -273,6 +273,21 @@ def test_sizes_between_two_segments_stay_between_their_neighbours(measured: dict
     assert path.segment(5600).one_way_ps(5600) == pytest.approx(on_line_ns * 1000, rel=0.001)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_sizes_between_two_large_ones_are_not_as_slow_as_the_larger(streamed: bool) -> None:
+    """Where a byte costs a little more in larger messages, 600 KB took the time of 1 MiB, 500 KB that of 256 KiB."""
+    measured = {8: 1_000, 64: 1_030, 4096: 3_000, 262_144: 131_900, 1 << 20: 530_000}
+    gaps = {size: 200 + 4 * size // 10 for size in measured}
+    windows = [Windows(size, 64, 1, np.full(50, 63 * gap + measured[size] + 1_000)) for size, gap in gaps.items()]
+    trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()]
+    path = fit_path(trips, windows if streamed else ())
+    for (low, low_ns), (high, high_ns) in pairwise(measured.items()):
+        assert path.segment(high).one_way_ps(high) == pytest.approx(high_ns * 1000, rel=0.001)
+        for size in np.geomspace(low + 1, high, 40).astype(int):
+            on_line_ns = low_ns + (high_ns - low_ns) * (size - low) / (high - low)
+            assert path.segment(size).one_way_ps(int(size)) == pytest.approx(on_line_ns * 1000, rel=0.01)
+
+
 def test_a_gap_between_messages_applies_only_to_its_size() -> None:
     """The gap of the only streamed size of a range was once used for all sizes in it: 0.5 ms for 8 KiB."""
     round_trips = [

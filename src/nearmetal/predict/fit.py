@@ -404,8 +404,9 @@ def _with_residuals(
 ) -> list[Segment]:
     """Return the segment cut at its sizes: each measured size has its own time exactly, and a residual.
 
-    Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where no
-    such line rises from at least the overheads, it is the time of the nearer one. `below` and `above` are the measured
+    Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where
+    that line begins below the overheads, it is on the line from those to the nearer one; where it falls, it is the time
+    of the nearer one. `below` and `above` are the measured
     sizes beside the segment's, in segments of their own: each segment ends halfway to the other.
     """
     pooled = residual_of(list(samples.values()))
@@ -437,6 +438,11 @@ def _between(low: tuple[int, float], high: tuple[int, float], overheads_ps: int)
     joint = _through(*low, slope, overheads_ps)
     if slope >= 0 and joint[0] >= 0:
         return joint, joint
+    beyond = [round(time_ns * _PS_PER_NS) - overheads_ps for _, time_ns in (low, high)]
+    if slope > 0 and low[0] > 0 and beyond[0] >= 0:
+        # The line begins below the overheads: large messages take a little more for each byte than smaller ones. Lines
+        # from the overheads to either size are as near as can be, and stay between the times of both.
+        return (0, beyond[0] * 1000 // low[0]), (0, beyond[1] * 1000 // high[0])
     return _through(*low, 0, overheads_ps), _through(*high, 0, overheads_ps)
 
 
