@@ -80,6 +80,20 @@ def test_killed_and_resumed_searches_end_like_an_uninterrupted_one(
     assert [one.order for one in whole] == [one.order for one in search]
 
 
+def test_profiles_of_a_resumed_search_go_to_their_directory_though_it_is_gone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each was written to a file of the directory's name, so only that of the last class was left."""
+    classes = "".join(f'[[tune.classes]]\nname = "{name}"\n' for name in ("x", "y"))
+    (folder / "s.toml").write_text(SEARCH_STUDY + classes)
+    assert run(["tune", "s.toml", "--run", "search of mine", "--out", "profiles"]) == 0
+    assert "after an interruption: nearmetal tune --resume 'search of mine'" in capsys.readouterr().err
+    shutil.rmtree(folder / "profiles")
+    assert run(["tune", "--resume", "search of mine"]) == 0
+    made = sorted(one.name for one in (folder / "profiles").iterdir())
+    assert made == ["s-latency-bound.profile.json", "s-x.profile.json", "s-y.profile.json"]
+
+
 def test_an_interrupted_search_reports_how_to_continue(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_runs import STUDY
+from nearmetal.cli.main import run
 from nearmetal.cli.progress import _DisturbanceWatch, _RemainingTime, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import ClockProgress
@@ -26,6 +28,19 @@ def test_only_launches_in_the_lab_have_virtual_time() -> None:
     outside = SimpleNamespace(outcome=SimpleNamespace(elapsed_ns=100, facts={}))
     assert virtual_time_ns([inside, inside, outside]) == 14  # type: ignore[list-item]
     assert virtual_time_ns([outside]) == 0  # type: ignore[list-item]
+
+
+def test_an_interrupted_run_is_continued_at_as_many_occasions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nearmetal.run.schedule.keep", interrupted)
+    (tmp_path / "s.toml").write_text(STUDY)
+    out = tmp_path / "out"
+    assert run(["run", str(tmp_path / "s.toml"), "--out", str(out), "--occasions", "2"]) == 130
+    assert f"continue with: nearmetal run --resume {out} --occasions 2\n" in capsys.readouterr().err
 
 
 def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None:

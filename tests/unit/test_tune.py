@@ -309,6 +309,35 @@ class TestConfirmation:
         assert after.value == pytest.approx(2.0 * math.exp(-0.25), rel=0.03)
         assert made.trials == 3 * made.blocks
 
+    def test_a_failure_of_native_is_told_and_leaves_the_proof_of_the_winner(self) -> None:
+        """One launch of the baseline that failed ended the whole search, and did so again at each `--resume`."""
+
+        def native(block: int) -> Iterator[tuple[str, float]]:
+            yield "latency 8 B", 5e3
+            if block == 101:
+                raise TrialError("the launch did not end\nlast words")
+
+        laboratory = _laboratory(0.001)
+        laboratory.native = native
+        made = confirm(laboratory, BEST, first_block=100)
+        assert made.recommended
+        assert made.to_native is not None
+        assert made.to_native[0].value == pytest.approx(2.0, rel=0.03)
+        assert made.trials == 3 * made.blocks
+        said = sentences(SPACE, search(laboratory, Grid(SPACE, blocks=1, seed=1), max_trials=99), made)
+        assert f"native failed in 1 of {made.blocks} blocks: the launch did not end" in said
+
+    @pytest.mark.parametrize("limit", [0.02, 0.03, 0.05, 0.07])
+    def test_a_limit_that_is_just_met_is_kept(self, limit: float) -> None:
+        """Logarithms of it went 1e-18 beyond."""
+
+        def measure(setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
+            yield "l/a/8 B/mean", 800.0 if setting else 1000.0
+            yield "l/cpu-share", 1.0 + limit if setting else 1.0
+
+        objective = Objective({"*/mean": 1.0}, (), {"*/cpu-share": limit})
+        assert confirm(Laboratory(SPACE, measure, objective, 1), BEST, first_block=0).recommended
+
     @pytest.mark.parametrize(("failures", "recommended"), [(1, True), (2, False)])
     def test_one_failure_of_the_winner_is_left_out_and_reported(self, failures: int, recommended: bool) -> None:
         laboratory = _laboratory()

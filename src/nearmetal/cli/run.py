@@ -113,7 +113,8 @@ def carry_out(
         with watcher(spec, console, host, blocks=blocks) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
-        console.print(f"interrupted; continue with: {command_line('run', '--resume', run.root)}", soft_wrap=True)
+        again = command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else []))
+        console.print(f"interrupted; continue with: {again}", soft_wrap=True)
         raise
     host.close()
     view = build_view(run, allow_mixed=allow_mixed)

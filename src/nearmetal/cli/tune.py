@@ -15,7 +15,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import PATH, refuse_other_version
-from nearmetal.errors import BadInputError, ExitCode, listed, os_errors_as
+from nearmetal.errors import BadInputError, ExitCode, command_line, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -65,7 +65,8 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
         try:
             _searches(spec, tune, host, kept, progress)
         except KeyboardInterrupt:
-            progress.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
+            again = command_line("tune", "--resume", kept.root)
+            progress.print(f"interrupted; continue with: {again}", soft_wrap=True)
             raise
     return ExitCode.OK
 
@@ -119,11 +120,10 @@ def _checked(spec: Study, source: str) -> TuneSpec:
 
 def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress: Console) -> None:
     """Search for each class, and write a profile for each that has a better setting."""
-    place = kept.kept_out()
+    place = _place(tune, kept.kept_out())
     launches = Launches(host, kept)
-    progress.print(
-        f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True
-    )
+    again = command_line("tune", "--resume", kept.root)
+    progress.print(f"trials are kept; to resume after an interruption: {again}", soft_wrap=True)
     if launches.recalled:
         one = launches.recalled == 1
         progress.print(f"{launches.recalled} {'launch was' if one else 'launches were'} kept from before")

@@ -19,6 +19,8 @@ from nearmetal.stats.equivalence import Better
 Figures = Mapping[str, float]
 """One trial: cell name such as `osu_latency/8 B/mean` to a positive figure."""
 
+_ROUNDING = 1e-12
+"""A limit that is just met is kept, whatever logarithms make of it."""
 _PENALTY = 5.0
 """How much a constraint that is broken by 1 % costs: 5 %. Feasibility is judged again, on fresh blocks, in the end."""
 
@@ -67,7 +69,7 @@ class Objective:
 
     def broken(self, log_costs: Mapping[str, float]) -> tuple[str, ...]:
         """Return the cells that are beyond their limits."""
-        return tuple(cell for cell, value in log_costs.items() if self._excess(cell, value) > 0.0)
+        return tuple(cell for cell, value in log_costs.items() if self._excess(cell, value) > _ROUNDING)
 
     def _excess(self, cell: str, log_cost: float) -> float:
         limits = [worse for pattern, worse in self.limits.items() if fnmatch.fnmatchcase(cell, pattern)]

@@ -123,7 +123,7 @@ class Race(Method):
 
     def hopeless_above(self) -> float:
         """Return the cost above which no noise of this size hides a winner."""
-        return float(self._posterior.mean.min()) + 6.0 * self._posterior.noise_sd * math.sqrt(2.0)
+        return float(self._posterior.mean[self._works].min()) + 6.0 * self._posterior.noise_sd * math.sqrt(2.0)
 
     def standing(self) -> frozenset[Point]:
         """Return the contenders once they race, before that the settings of which no value was left behind."""

@@ -38,7 +38,8 @@ class TrialNote:
     """One trial of a search: log costs by cell relative to the present setting of its block; `reason` if it failed.
 
     `cut` says that the trial became hopeless and was not finished: `cost` is then the least that it can be.
-    `present_to_native` are log costs of the block's present setting relative to native, where native was measured.
+    `present_to_native` are log costs of the block's present setting relative to native, where native was measured;
+    `native_failure` is why it was not.
     `lacking` are cells of which a launch, of the setting or of the present one, held no figure.
     """
 
@@ -49,6 +50,7 @@ class TrialNote:
     reason: str = ""
     cut: bool = False
     present_to_native: Mapping[str, float] = field(default_factory=dict)
+    native_failure: str = ""
     lacking: tuple[str, ...] = ()
 
 
@@ -100,7 +102,8 @@ class Confirmation:
     """The proof on fresh blocks: the only figures of a search that may be reported.
 
     `ratio` and `interval` are of winner / present over the whole objective, below 1 is better; `cells` holds the same
-    for each cell. `to_native` holds present / native and winner / native over the objective.
+    for each cell. `to_native` holds present / native and winner / native over the objective, of the blocks that have
+    native; `native_failed` says in how many it failed, and why.
     `recommended` says whether the winner should replace the present setting, `reason` why or why not.
     """
 
@@ -112,6 +115,7 @@ class Confirmation:
     interval: Interval | None = None
     cells: Mapping[str, Ratio] = field(default_factory=dict)
     to_native: tuple[Ratio, Ratio] | None = None
+    native_failed: str = ""
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ class Laboratory:
         chance = random.Random(f"{self.seed}/{number}")
         chance.shuffle(order)
         native_first = chance.random() < 0.5
-        native = self._native(number) if with_native and native_first else {}
+        native = self._native(number) if with_native and native_first else _Tried({})
         outcomes = {point: self._trial(number, point, hopeless_above) for point in order}
         native = self._native(number) if with_native and not native_first else native
         tried = outcomes.pop(self.space.present)
@@ -149,15 +153,19 @@ class Laboratory:
             text = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
             raise TrialError(text, hint="nothing can be compared without it; run the study without tuning first")
         self._reference = present
-        known = {cell: value for cell, value in native.items() if cell in present}
+        known = {cell: value for cell, value in native.figures.items() if cell in present}
         distance = self.objective.log_costs(present, known)
         notes = [self._note(number, point, outcome, present) for point, outcome in outcomes.items()]
-        return [replace(note, present_to_native=distance) for note in notes]
+        return [replace(note, present_to_native=distance, native_failure=native.failure) for note in notes]
 
-    def _native(self, block: int) -> dict[str, float]:
-        figures = dict(self.native(block)) if self.native else {}
-        self.trials += bool(figures)
-        return figures
+    def _native(self, block: int) -> _Tried:
+        """Return the figures of native; where it fails, which the answer does not need, why."""
+        try:
+            native = _Tried(dict(self.native(block)) if self.native else {})
+        except (TrialError, KnobError) as error:
+            native = _Tried({}, error.message)
+        self.trials += bool(native.figures or native.failure)
+        return native
 
     def _weighs(self, cells: Iterable[str]) -> bool:
         return any(self.objective.weight(cell) for cell in cells)
@@ -270,12 +278,21 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         seen.ratio,
         seen.interval,
         cells,
-        _to_native(laboratory.objective, notes, plan),
+        _to_native(laboratory.objective, [note for note in notes if note.present_to_native], plan),
+        _native_failed(notes),
     )
+
+
+def _native_failed(notes: Sequence[TrialNote]) -> str:
+    """Return in how many blocks native failed, and why; empty if it never did."""
+    reasons = [first_line(note.native_failure) for note in notes if note.native_failure]
+    return f"native failed in {len(reasons)} of {counted(len(notes), 'block')}: {reasons[-1]}" if reasons else ""
 
 
 def _to_native(objective: Objective, notes: list[TrialNote], plan: StoppingPlan) -> tuple[Ratio, Ratio] | None:
     """Return present / native and winner / native over the objective; None where native has none of its cells."""
+    if not notes:
+        return None
     shared = _in_all([*(note.present_to_native for note in notes), *(note.log_costs for note in notes)])
     if not any(map(objective.weight, shared)):
         return None
