@@ -119,7 +119,7 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Alltoallv": 1,
             "Allgatherv": 1,
             "Gatherv": 1,
-            "Reduce_scatter": 1,
+            "Reduce_scatter_block": 1,
             "Comm_split": 5,
             "Comm_dup": 1,
             "Comm_create": 1 if rank.rank == 0 else 0,
@@ -281,6 +281,16 @@ def test_threads_are_recorded_in_one_trace(flavour: str, tmp_path: Path) -> None
         assert [found[name] for name in ("Irecv", "Send", "Wait", "Comm_dup")] == [200, 200, 200, 2]
         assert rank.meta["threads"] == "multiple"
     assert schedule_from_trace(trace).calling_threads == 1 + THREADS  # the main thread dups
+
+
+def test_processor_time_that_threads_exclude_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The option had no effect, without a word."""
+    mpi = installed_mpi("mpich")
+    line = launch_line(mpi, 2, build(mpi, "trace_threads", tmp_path))
+    status = run(["trace", "-o", str(tmp_path / "trace"), "--processor-time", "--", *line])
+    if status:
+        pytest.skip(f"{mpi.label} does not grant MPI_THREAD_MULTIPLE")
+    assert "warning: compute is not in processor time: threads of a rank may all call MPI" in capfd.readouterr().err
 
 
 @every_mpi

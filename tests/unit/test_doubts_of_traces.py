@@ -48,6 +48,13 @@ def test_doubts_of_any_of_several_traces_are_reported(second: dict[str, object],
     assert message in doubts_of([first, replace(first, **second)], named)  # type: ignore[arg-type]
 
 
+def test_threads_get_no_remedy_that_the_profiler_lacks() -> None:
+    found = [replace(ping(), crowd=4, calling_threads=threads) for threads in (0, 2)]
+    doubts = [find_doubts([one], NAMED, Placement.block(one.ranks, 1)) for one in found]
+    hints = [next(one.hint for one in of if "fewer processors" in one.said) for of in doubts]
+    assert ["--processor-time" in hint for hint in hints] == [True, False]
+
+
 def test_a_doubt_is_reported_once_for_the_launch_it_affects_most() -> None:
     schedules = [replace(ping(), mpi=OPEN_MPI, opaque_share=share) for share in (0.1, 0.3, 0.2)]
     assert doubts_of(schedules).count("of MPI calls are not in the trace") == 1

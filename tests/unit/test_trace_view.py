@@ -134,6 +134,25 @@ def test_a_matrix_groups_ranks() -> None:
     assert matrix(view, 2).tolist() == [[64_006, 64_000], [64_000, 64_006]]
 
 
+def test_a_row_of_grouped_ranks_begins_with_its_first() -> None:
+    """Of 100 ranks in 64 rows, that of ranks 2 and 3 was labelled 1."""
+    ranks = [made_rank(rank, 100, [Call(CallKind.SEND, peer=rank, message_bytes=8)]) for rank in range(100)]
+    timed = [replace(rank, times=(CallTime(1, 1, 1),)) for rank in ranks]
+    rows = [line for line in as_text(view_trace(Trace(tuple(timed)))).splitlines() if line.endswith("|")]
+    first = [next(rank for rank in range(100) if rank * 64 // 100 == row) for row in range(64)]
+    assert [int(line.split("|")[0]) for line in rows] == first
+
+
+def test_computing_that_waited_is_not_blamed_on_an_option_that_threads_exclude() -> None:
+    """--processor-time, which the profiler cannot do with MPI_THREAD_MULTIPLE, was the remedy all the same."""
+    for threads, remedy in (("single", "--processor-time leaves that out"), ("multiple", "it cannot be left out")):
+        meta = {"gaps": "elapsed", "processors": "1", "threads": threads}
+        ranks = (replace(one, meta=one.meta | meta) for one in ring().ranks)
+        assert f"compute contains waiting for one; {remedy}" in " ".join(
+            as_text(view_trace(Trace(tuple(ranks)))).replace("of ranks whose threads may all call MPI, ", "").split()
+        )
+
+
 def test_shades_span_four_decades() -> None:
     assert [shade(value, 1e6, 10) for value in (0, 1, 1e2, 1e4, 1e6)] == [0, 1, 1, 5, 9]
 

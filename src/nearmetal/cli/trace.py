@@ -59,6 +59,12 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     )
     for warning in warnings(view_trace(trace)):
         click.echo(f"warning: {warning}", err=True)
+    if processor_time and any(rank.meta.get("gaps") != "processor" for rank in trace.ranks):
+        click.echo(
+            "warning: compute is not in processor time: threads of a rank may all call MPI (MPI_THREAD_MULTIPLE), and "
+            "a gap may begin in one and end in another",
+            err=True,
+        )
     unrecorded = any(output.glob(f"*{SUFFIX}.part"))
     if unrecorded:
         click.echo(

@@ -109,7 +109,10 @@ def _of_crowd(schedule: Schedule) -> Iterator[Doubt]:
     if schedule.crowd:
         text = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting "
         text += "for one"
-        yield Doubt(text, "trace with --processor-time, which leaves that out", 1.0)
+        hint = "trace with --processor-time, which leaves that out"
+        if schedule.calling_threads:  # the profiler cannot follow a gap from thread to thread
+            hint = "trace with as many processors as ranks"
+        yield Doubt(text, hint, 1.0)
 
 
 def _of_launches(named: NamedMachine) -> Iterator[Doubt]:

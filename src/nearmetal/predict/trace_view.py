@@ -170,7 +170,9 @@ def call_name(call: Call) -> str:
     for flag, letter in ((CallFlag.SYNCHRONOUS, "S"), (CallFlag.BUFFERED, "B"), (CallFlag.READY, "R")):
         if call.flags & flag:
             name = letter + name.lower()
-    if call.flags & CallFlag.VECTOR and call.kind is not CallKind.REDUCE_SCATTER:
+    if call.kind is CallKind.REDUCE_SCATTER:
+        name += "" if call.flags & CallFlag.VECTOR else "_block"
+    elif call.flags & CallFlag.VECTOR:
         name += "v"
     if call.flags & CallFlag.PERSISTENT:
         return f"{name} (persistent)"

@@ -62,8 +62,12 @@ def warnings(view: TraceView) -> list[str]:
         sentences.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
     if view.crowd:
         sentences.append(
-            f"{view.crowd} ranks of a node had fewer processors: compute contains waiting for one; --processor-time "
-            "leaves that out"
+            f"{view.crowd} ranks of a node had fewer processors: compute contains waiting for one; "
+            + (
+                "of ranks whose threads may all call MPI, it cannot be left out"
+                if view.threads == "multiple"
+                else "--processor-time leaves that out"
+            )
         )
     return sentences
 
@@ -198,7 +202,7 @@ def _matrix(view: TraceView) -> str:
     title += f"at most {rounded_size(most / 10 ** (32 / 9))}, each character about 2.8 times the one before)"
     wide = 2 if side <= MATRIX_CELLS // 2 else 1
     lines = [
-        f"  {row * ranks // side:>6} |"
+        f"  {-(-row * ranks // side):>6} |"
         + "".join(_SHADES[shade(value, most, len(_SHADES))] * wide for value in values)
         + "|"
         for row, values in enumerate(cells.tolist())
