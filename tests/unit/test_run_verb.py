@@ -43,6 +43,22 @@ def test_an_interrupted_run_is_continued_at_as_many_occasions(
     assert f"continue with: nearmetal run --resume {out} --occasions 2\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("settings", [1, 2])
+def test_a_plan_of_one_path_has_the_blocks_that_its_run_takes(
+    settings: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said 3 to 16 blocks, until every comparison is decided; the run ended after 3, its settings undecided."""
+    text = STUDY.replace('[[path]]\nname = "tap"\n', "").replace("max_blocks = 3", "max_blocks = 16")
+    text += '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\nknobs = { "nic.mtu" = 9000 }\n' * (settings - 1)
+    (tmp_path / "s.toml").write_text(text)
+    assert run(["plan", str(tmp_path / "s.toml")]) == 0
+    planned = capsys.readouterr().out
+    assert "\n3 blocks: about " in planned
+    assert ("nothing is compared" in planned, "min_blocks = " in planned) == (settings == 1, settings == 2)
+    assert run(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out")]) == 0
+    assert "in 3 blocks" in capsys.readouterr().out
+
+
 def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None:
     whole = _RemainingTime(10, None)
     assert whole.words(4, 1000.0) == "block 5 of at most 10", "the time of an earlier invocation is unknown"

@@ -13,6 +13,7 @@ from rich.table import Table
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.report import words
 from nearmetal.report.terminal import Console
+from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
@@ -36,6 +37,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run and about how long it takes. Nothing is started."""
     spec, _ = read_study(study)
     check_study(spec)
+    spec = as_it_ends(spec)
     if form == "json":
         click.echo(json.dumps(plan_json(spec), indent=1, allow_nan=False))
         return
@@ -61,18 +63,25 @@ def command(study: Path, *, order: bool, form: str) -> None:
             f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
         )
     console.print(table)
-    console.print(f"\nwhat {spec.trials.max_blocks} blocks can resolve")
-    differences, sentences = resolves(resolution(spec), spec.margin)
-    console.print(differences)
-    for line in sentences:
-        console.print(line)
+    if len(spec.path) == 1 and len(spec.setting) == 1:
+        console.print("\none path under one setting: nothing is compared, and nothing is resolved")
+    else:
+        console.print(f"\nwhat {spec.trials.max_blocks} blocks can resolve")
+        more = "max_blocks" if len(spec.path) > 1 else "min_blocks"
+        differences, sentences = resolves(resolution(spec), spec.margin, more)
+        console.print(differences)
+        for line in sentences:
+            console.print(line)
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
 
 
-def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
-    """Return what a study can resolve: differences as a table, modes and percentiles as sentences."""
+def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tuple[Table, list[str]]:
+    """Return what a study can resolve: differences as a table, modes and percentiles as sentences.
+
+    `more` is the key of the study that asks for more blocks.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.percent(margin)}"):
         table.add_column(column, justify="right")
@@ -89,7 +98,7 @@ def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
     gap = f"a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
     goal = f"near-metal, its p99, and {gap}" if found.proposed_blocks else "near-metal and its p99"
     wanted = found.proposed_blocks or found.blocks_for_mode
-    asks = [f"max_blocks = {wanted}"] if wanted > found.blocks else []
+    asks = [f"{more} = {wanted}"] if wanted > found.blocks else []
     asks += [
         f"{key} = {found.proposed_iterations}"
         for key, has in found.iterations_by.items()

@@ -48,6 +48,14 @@ def stopping_plan(study: Study) -> StoppingPlan:
     )
 
 
+def as_it_ends(study: Study) -> Study:
+    """Return a study with the most blocks that it can take: only a floor keeps one path alone beyond the least."""
+    if len(study.path) > 1 or study.trials.floor is not None:
+        return study
+    trials = study.trials.model_copy(update={"max_blocks": study.trials.min_blocks})
+    return study.model_copy(update={"trials": trials})
+
+
 def _cells(workload: WorkloadSpec) -> int:
     if workload.kind in _OF_A_LAUNCH:
         return _OF_A_LAUNCH[workload.kind]

@@ -20,6 +20,7 @@ from nearmetal.hosts.table import find_host
 from nearmetal.knobs.hold import check
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
+from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import iterations_by, resolution
@@ -91,7 +92,7 @@ def limits(study: Study) -> Iterator[str]:
     """Yield what the study is too small to conclude, whatever its trials give; nothing where it compares nothing."""
     if len(study.path) == 1 and len(study.setting) <= 1:
         return
-    can = resolution(study)
+    can = resolution(as_it_ends(study))
     for one in study.workload:
         few = [made for made in iterations_by([one]).values() if made < can.proposed_iterations]
         if few:
