@@ -135,6 +135,14 @@ def test_a_file_with_another_size_than_listed_is_refused(root: Path, capsys: pyt
     assert "samples/000000.parquet is not the file that the archive lists: its size" in capsys.readouterr().err
 
 
+def test_another_file_of_the_listed_size_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    place = "samples/000001.parquet"
+    remake(lambda kept: kept.update({place: kept[place][:-1] + b"x"}))
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert f"{place} is not the file that the archive lists: its size or SHA-256 differs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("message", CHANGES)
 def test_a_changed_archive_is_refused_and_leaves_nothing(
     root: Path, message: str, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,8 @@ from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.serve.overview import glance
 from nearmetal.serve.pages import live_part
 from nearmetal.store.record import record_paths
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.study.spec import digest
 
 STUDY = """
 format = 1
@@ -85,6 +86,23 @@ def test_fresh_blocks_of_another_run_have_no_schedule(tmp_path: Path) -> None:
     base, run, again = stopped(tmp_path / "base"), make_run(tmp_path / "run", worse), tmp_path / "again"
     assert nearmetal(["gate", str(run), "--against", str(base), "--out", str(again)]) == 1
     assert lacks(again) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "host_kind", "of_fabric", "scheduled"),
+    [
+        (RunDir, "fake", False, True),
+        (SearchDir, "fake", False, False),
+        (RunDir, "import", False, False),
+        (RunDir, "fake", True, False),
+    ],
+)
+def test_searches_imported_figures_and_fabrics_have_no_schedule(
+    tmp_path: Path, kind: type[RunDir], host_kind: str, *, of_fabric: bool, scheduled: bool
+) -> None:
+    info = RunInfo.now("small", digest(STUDY), host_kind, "made up")
+    with kind.create(tmp_path / "run", info, STUDY, of_fabric=of_fabric) as run:
+        assert (unfinished(run, []) is not None) == scheduled
 
 
 def test_a_run_that_is_being_measured_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,10 @@ from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
 from nearmetal.results import published
 from nearmetal.results.paths import build_view
-from nearmetal.results.published_tables import every_table, load, parse, published_named
+from nearmetal.results.published_tables import Bound, every_table, load, parse, published_named
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.interval import Interval
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
@@ -66,6 +67,45 @@ def test_a_table_that_lacks_a_column_is_refused() -> None:
 )
 def test_direction_is_judged_by_our_interval(theirs: float, ours: tuple[float, ...], agrees: str) -> None:
     assert published.agreement(theirs, ratio(*ours)) == agrees  # type: ignore[arg-type]
+
+
+def within(low: float, high: float, equivalence: Interval | None = None) -> RatioEstimate:
+    """Return a ratio of this interval."""
+    one = estimate_ratio(BlockFigures(np.ones(2), np.ones(2)), rng=np.random.default_rng(1))
+    return replace(one, interval=Interval(low, high, 0.95), equivalence_interval=equivalence)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "bound", "ends", "agrees"),
+    [
+        (1.0, "", (0.95, 1.05), "same"),
+        (1.0, "", (0.949, 1.05), "undecided"),
+        (1.0, "", (0.95, 1.051), "undecided"),
+        (1.0, "", (1.05, 1.2), "undecided"),
+        (1.0, "", (0.9, 0.95), "undecided"),
+        (1.015, "", (0.95, 1.05), "same"),
+        (1.4, "", (0.95, 1.05), "different"),
+        (1.06, "", (0.95, 1.05), "different"),
+        (1.04, "", (0.95, 1.05), "undecided"),
+        (1.04, "", (1.01, 1.05), "same"),
+        (1.4, "", (1.0, 1.2), "undecided"),
+        (1.4, "", (0.8, 1.0), "undecided"),
+        (0.6, "", (0.8, 0.9), "same"),
+        (1.25, "<", (1.1, 1.25), "same"),
+        (1.25, "<", (1.25, 1.3), "undecided"),
+        (1.25, ">", (1.25, 1.3), "same"),
+        (1.25, ">", (1.1, 1.25), "undecided"),
+    ],
+)
+def test_the_ends_of_an_interval_belong_to_it(
+    theirs: float, bound: Bound, ends: tuple[float, float], agrees: str
+) -> None:
+    assert published.agreement(theirs, within(*ends), bound) == agrees
+
+
+def test_no_effect_is_judged_by_the_interval_of_equivalence() -> None:
+    assert published.agreement(1.0, within(0.9, 1.1, Interval(0.96, 1.04, 0.9))) == "same"
+    assert published.agreement(1.0, within(0.96, 1.04, Interval(0.9, 1.1, 0.9))) == "undecided"
 
 
 def test_crossovers_are_between_neighbouring_sizes() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import cautions, counter_rows, per_iteration
+from nearmetal.results.evidence import cautions, counter_rows, per_iteration, torn_blocks
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.shown import shown_for
@@ -347,6 +348,30 @@ def test_a_block_that_was_interrupted_for_hours_is_reported(tmp_path: Path) -> N
     assert whole.cautions == ()
     lab = Recipe(blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})
     assert build_view(make_run(tmp_path / "lab", lab), distributions=False).cautions == ()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        ((1, 1, 30), ""),
+        ((1, 1, 31), "launches of 1 of 3 blocks began up to 31 min apart"),
+        ((2, 2, 2, 40, 31), "launches of 2 of 5 blocks began up to 40 min apart"),
+        ((10, 10, 100), ""),
+        ((10, 10, 101), "launches of 1 of 3 blocks began up to 101 min apart"),
+    ],
+)
+def test_a_torn_block_is_longer_than_half_an_hour_and_ten_others(
+    run: RunDir, minutes: tuple[int, ...], said: str
+) -> None:
+    record = run.trials()[0]
+    begin = dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC)
+
+    def began(block: int, minute: int) -> TrialRecord:
+        at = (begin + dt.timedelta(days=block, minutes=minute)).isoformat()
+        return replace(record, order=replace(record.order, block=block), started_utc=at)
+
+    records = [began(block, minute) for block, span in enumerate(minutes) for minute in (0, span)]
+    assert [one.partition(", because")[0] for one in torn_blocks(records)] == [said] * bool(said)
 
 
 @pytest.mark.parametrize(("packets", "weak"), [(229, True), (499, True), (500, False)])
