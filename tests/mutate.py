@@ -114,6 +114,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/e2e/test_verify.py",
     ),
     "store.rundir": (
+        "tests/unit/test_rundir.py",
         "tests/unit/test_record.py",
         "tests/fault/test_store_kill.py",
         "tests/e2e/test_verify.py",
@@ -121,15 +122,16 @@ TESTS: dict[str, tuple[str, ...]] = {
         *_RUN,
     ),
     "store.archive": ("tests/e2e/test_archive.py", "tests/unit/test_reading.py"),
-    "store.bundle": ("tests/golden/test_waterfall.py", "tests/unit/test_reading.py"),
+    "store.bundle": ("tests/unit/test_bundle.py", "tests/unit/test_reading.py"),
     "store.disk": (
+        "tests/unit/test_disk.py",
         "tests/unit/test_private_files.py",
         "tests/fault/test_store_kill.py",
         "tests/fault/test_tune_resume.py",
         *_RUN,
     ),
     "store.misnamed": ("tests/unit/test_meant.py",),
-    "store.query": ("tests/unit/test_api.py", "tests/e2e/test_gate.py"),
+    "store.query": ("tests/unit/test_query.py", "tests/unit/test_api.py", "tests/e2e/test_gate.py"),
     "store.verify": ("tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
     "knobs.journal": (
         "tests/unit/test_journal.py",

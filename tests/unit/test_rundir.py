@@ -1,0 +1,104 @@
+"""What a run directory is taken for, and what its questions answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fake_runs import STUDY, make_run
+from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.store.record import record_paths
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_of_fabric, open_either
+from nearmetal.study.spec import digest
+
+INFO = RunInfo.now("small", digest(STUDY), "fake", "made up")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Yield a run that no test changes."""
+    return make_run(tmp_path_factory.mktemp("kept") / "run", STUDY)
+
+
+@pytest.mark.parametrize(
+    ("folders", "of_fabric"),
+    [
+        (("samples",), False),
+        (("fabric",), True),
+        (("samples", "fabric"), False),  # of a study with a workload of all pairs
+        ((), False),  # a copy that lost its empty folder
+    ],
+)
+def test_a_run_is_a_whole_fabrics_if_it_has_a_folder_for_one_and_none_for_samples(
+    tmp_path: Path, folders: tuple[str, ...], of_fabric: bool
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    assert is_of_fabric(tmp_path) == of_fabric
+
+
+def test_trials_come_in_the_order_of_the_plan(kept: Path) -> None:
+    run = RunDir.open(kept)
+    assert [record.order.trial for record in run.trials()] == list(range(9))
+    assert run.held() is run
+    assert run.trials() == RunDir.open(kept).trials()
+
+
+def test_a_run_that_is_held_stays_as_it_was(tmp_path: Path) -> None:
+    run = RunDir.open(make_run(tmp_path / "run", STUDY))
+    before = run.held().trials()
+    record_paths(run.root)[-1].unlink()
+    before.pop()
+    assert len(run.trials()) == 9, "neither its files nor who asked before changes it"
+    with pytest.raises(ForeignFileError, match=r"000008\.json is missing, but its trial was finished") as raised:
+        RunDir.open(run.root).trials()
+    again = f"nearmetal run --resume {run.root}"
+    assert raised.value.hint == f"restore it from a backup, or measure the trial of a lost record again: {again}"
+
+
+def test_a_run_and_a_search_are_told_apart(tmp_path: Path) -> None:
+    RunDir.create(tmp_path / "run", INFO, STUDY).close()
+    SearchDir.create(tmp_path / "search", INFO, STUDY).close()
+    assert type(open_either(tmp_path / "run")) is RunDir
+    assert type(open_either(tmp_path / "search")) is SearchDir
+    with pytest.raises(ForeignFileError) as raised:
+        RunDir.open(tmp_path / "search")
+    assert raised.value.hint == f"it holds a search; `nearmetal show {tmp_path}/search` lists its trials"
+
+
+def test_a_search_knows_where_its_profiles_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with SearchDir.create(tmp_path / "search", INFO, STUDY) as search:
+        with pytest.raises(ForeignFileError) as raised:
+            search.kept_out()
+        assert raised.value.hint == "name the place with --out"
+        search.keep_out(Path("profiles"))
+        assert search.kept_out() == tmp_path / "profiles"
+
+
+def test_a_run_is_written_elsewhere_only_while_another_holds_it(kept: Path) -> None:
+    reader = RunDir.open(kept)
+    assert not reader.written_elsewhere
+    with RunDir.open_for_writing(kept) as writer:
+        assert reader.written_elsewhere
+        assert not writer.written_elsewhere
+    assert not reader.written_elsewhere
+
+
+def test_a_run_opened_for_reading_takes_no_trial(kept: Path) -> None:
+    reader = RunDir.open(kept)
+    record = reader.trials()[0]
+    with pytest.raises(StoreError, match="is open for reading only"):
+        reader.append(record.order, record.outcome, [], attempt=2, started_utc=INFO.created_utc)
+
+
+def test_a_file_that_a_record_does_not_name_is_not_used(kept: Path) -> None:
+    run = RunDir.open(kept)
+    record = run.trials()[0]
+    assert run.sum_of(record, run.samples_path(record)) == record.sums["samples/000000.parquet"]  # type: ignore[index]
+    assert run.keeps("samples", record)
+    assert not run.keeps("traces", record)
+    assert run.files("traces", record) == {}
+    with pytest.raises(ForeignFileError, match=r"the record of .*/traces/000000\.zip does not name it"):
+        run.sum_of(record, kept / "traces" / "000000.zip")
