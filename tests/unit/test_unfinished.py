@@ -14,12 +14,14 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.as_json import report
 from nearmetal.report.progress import progress
 from nearmetal.results.paths import build_view
-from nearmetal.results.stopping import Unfinished, unfinished
+from nearmetal.results.stopping import Unfinished, open_combinations, unfinished
 from nearmetal.serve.overview import glance
 from nearmetal.serve.pages import live_part
 from nearmetal.store.record import record_paths
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
 from nearmetal.study.spec import digest
+from tests.unit.report.synthetic_run import Recipe
+from tests.unit.report.synthetic_run import make_run as synthetic_run
 
 STUDY = """
 format = 1
@@ -86,6 +88,21 @@ def test_fresh_blocks_of_another_run_have_no_schedule(tmp_path: Path) -> None:
     base, run, again = stopped(tmp_path / "base"), make_run(tmp_path / "run", worse), tmp_path / "again"
     assert nearmetal(["gate", str(run), "--against", str(base), "--out", str(again)]) == 1
     assert lacks(again) is None
+
+
+@pytest.mark.parametrize(
+    ("before_block", "measured"),
+    [(1, {"veth", "veth-again", "bridge"}), (2, {"veth", "veth-again"}), (3, set()), (4, {"veth", "veth-again"})],
+)
+def test_the_baseline_gets_its_least_blocks_at_each_occasion_when_the_others_are_given_up(
+    tmp_path: Path, before_block: int, measured: set[str]
+) -> None:
+    recipe = Recipe(
+        study=STUDY.replace("macvlan", "bridge"), blocks=3, fails=lambda order, _: order.path.label == "bridge"
+    )
+    run = synthetic_run(tmp_path / "run", recipe)
+    found = open_combinations(run.study(), run, run.trials(), before_block=before_block)
+    assert {path for path, _, _ in found} == measured
 
 
 @pytest.mark.parametrize(

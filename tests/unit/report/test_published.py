@@ -14,10 +14,12 @@ from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
 from nearmetal.results import published
 from nearmetal.results.paths import build_view
-from nearmetal.results.published_tables import Bound, every_table, load, parse, published_named
+from nearmetal.results.published_tables import Bound, Column, Statistic, every_table, load, parse, published_named
+from nearmetal.results.records import TrialSummary
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.interval import Interval
+from nearmetal.stats.summary import summarize
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
@@ -106,6 +108,18 @@ def test_the_ends_of_an_interval_belong_to_it(
 def test_no_effect_is_judged_by_the_interval_of_equivalence() -> None:
     assert published.agreement(1.0, within(0.9, 1.1, Interval(0.96, 1.04, 0.9))) == "same"
     assert published.agreement(1.0, within(0.96, 1.04, Interval(0.9, 1.1, 0.9))) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "ns"),
+    [("mean", 5100), ("median", 5000), ("p90", 9000), ("p95", 9500), ("p99", 9900), ("max", 110000)],
+)
+def test_each_statistic_of_a_column_is_taken_of_a_launch(statistic: Statistic, ns: float) -> None:
+    values = np.arange(10, 10001, 10)
+    values[-1] = 110_000
+    trial = TrialSummary(0, 1, 0, "", summarize(values))
+    column = Column("one", ("veth",), statistic=statistic)
+    assert published._statistic(trial, column) == pytest.approx(ns, abs=20)
 
 
 def test_crossovers_are_between_neighbouring_sizes() -> None:
