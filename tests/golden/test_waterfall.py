@@ -9,6 +9,7 @@ import pytest
 
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.facts.ftrace import PAGE_BYTES, TraceEvent, page_events, read_trace
+from nearmetal.facts.tracing import TCP_SEND
 from nearmetal.facts.waterfall import Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.results.waterfalls import windows_of
 from nearmetal.store.bundle import read_bundle
@@ -54,6 +55,22 @@ def test_a_lost_event_leaves_unattributed_time(files: dict[str, bytes], windows:
     trips = round_trips(lost, windows, message_bytes=64, shaped_wire=False)
     assert all(trip.part_ns("unattributed") > 0 for trip in trips)
     assert max(trip.residue for trip in trips) > 0.05
+
+
+def test_an_answer_that_the_trace_lacks_is_not_time_of_the_receiving_program(
+    files: dict[str, bytes], windows: list[Window]
+) -> None:
+    """Where the answer's first event was lost all of its way was called that, and no time was unattributed."""
+    events = read_trace(files)
+    whole = round_trips(events, windows, message_bytes=64, shaped_wire=False)[-20]
+    inside = [e for e in events if windows[-20].begin_ns <= e.at_ns <= windows[-20].end_ns]
+    first, *more = (e for e in inside if e.name == TCP_SEND)
+    answers = [e for e in more if e.thread != first.thread]
+    found = round_trips([e for e in events if e not in answers], windows, message_bytes=64, shaped_wire=False)[-20]
+    assert found.measured_ns == whole.measured_ns == sum(found.there.values()) + sum(found.back.values())
+    assert found.part_ns("unattributed") >= sum(whole.back.values())
+    assert found.part_ns("receiving program") == 0
+    assert found.residue > 0.05
 
 
 def test_a_shaped_wire_includes_the_time_of_its_queueing_discipline(

@@ -171,16 +171,28 @@ class _Cutter:
     def both_legs(
         self, part: Sequence[TraceEvent], window: Window, near: Thread, far: Thread
     ) -> tuple[MessageParts, MessageParts]:
-        answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.thread == far), window.end_ns)
+        answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.thread == far), None)
+        if answer is None:  # where the first message ends, and what of the rest is the answer, is not known
+            return self.leg(part, window.begin_ns, window.end_ns, near, far, last="unattributed"), {}
         # Each program's own time before it answers belongs to the message that it received.
         there = self.leg([e for e in part if e.at_ns < answer], window.begin_ns, answer, near, far)
         back = self.leg([e for e in part if e.at_ns >= answer], answer, window.end_ns, far, near)
         return there, back
 
     def leg(
-        self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: Thread, receiver: Thread
+        self,
+        part: Sequence[TraceEvent],
+        begin_ns: int,
+        end_ns: int,
+        sender: Thread,
+        receiver: Thread,
+        *,
+        last: str = "receiving program",
     ) -> MessageParts:
-        """Cut one message. Milestones are looked for in order; at the first that is missing the rest has no name."""
+        """Cut one message. Milestones are looked for in order; at the first that is missing the rest has no name.
+
+        `last` is the part from the data to the end.
+        """
         found = _Milestones(part)
         cut = _Cut(begin_ns, {})
         send = found.next(lambda e: e.name == TCP_SEND and e.thread == sender)
@@ -195,7 +207,8 @@ class _Cutter:
         there = [e for e in found.until(arrival) if e.machine == receiver[0]]
         self._interrupt(there, arrival, self._wire_ns(queue), cut)
         there = [e for e in found.after(arrival) if e.machine == receiver[0]]
-        return self._receive(there, arrival, receiver, end_ns, cut)
+        received = self._receive(there, arrival, receiver, cut)
+        return cut.end(last if received else "unattributed", end_ns)
 
     def _has_data(self, event: TraceEvent) -> bool:
         return event.number("len") >= self.message_bytes + _OVERHEAD_BYTES
@@ -243,15 +256,14 @@ class _Cutter:
             cut.to("interrupt", polling.at_ns)
         cut.to("receive driver", arrival.at_ns)
 
-    def _receive(
-        self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: Thread, end_ns: int, cut: _Cut
-    ) -> MessageParts:
+    def _receive(self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: Thread, cut: _Cut) -> bool:
+        """From the driver to the program that has its data; return whether the trace shows that."""
         copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.thread == receiver), None)
         asks = None
         if copied is not None:
             asks = _last([e for e in part if e.at_ns < copied.at_ns and e.thread == receiver], TCP_RECEIVE)
         if copied is None or asks is None:
-            return cut.end("unattributed", end_ns)
+            return False
         before = [e for e in part if e.at_ns < asks.at_ns]
         same = [e for e in before if e.fields.get("skbaddr") == arrival.fields.get("skbaddr")]
         passed = _last(same, "net/net_dev_xmit")
@@ -263,7 +275,7 @@ class _Cutter:
         woken = next((e for e in before if e.name == "sched/sched_waking" and e.fields.get("pid") == receiver[1]), None)
         done = woken or _first(before, "irq/softirq_exit") or asks
         cut.to("receiver's stack", done.at_ns).to("wake-up", asks.at_ns).to("receiver's stack", copied.at_ns)
-        return cut.end("receiving program", end_ns)
+        return True
 
 
 @dataclass(slots=True)
