@@ -256,6 +256,10 @@ def test_an_option_that_validation_ignores_is_refused(truth: Path, argv: tuple[s
         output_of(*on, "--validate", str(truth / "run"), *argv)
     with pytest.raises(BadInputError, match="--workload has no effect without --validate"):
         output_of(*on, "--workload", "app")
+    machine = truth / "machine.toml"
+    machine.write_text("vms_per_host = 2\ncores = 4\n")  # changed the processors of the launches' nodes
+    with pytest.raises(BadInputError, match="vms_per_host in the machine file has no effect with --validate"):
+        output_of(*on, "--validate", str(truth / "run"), "--machine", str(machine))
     with pytest.raises(BadInputError, match="--eager has no effect on"):
         output_of(*on, "--eager", "4 KiB")
 
