@@ -338,6 +338,27 @@ class TestConfirmation:
         objective = Objective({"*/mean": 1.0}, (), {"*/cpu-share": limit})
         assert confirm(Laboratory(SPACE, measure, objective, 1), BEST, first_block=0).recommended
 
+    @pytest.mark.parametrize(
+        ("limits", "weights", "reason"),
+        [
+            ({"*/cpu-share": 0.02}, {"*/mean": 1.0}, "better, but not shown to keep its limit in */cpu-share"),
+            ({"l/*/mena": 0.02}, {"*/mean": 1.0}, "better, but not shown to keep its limit in l/*/mena"),
+            ({}, {"*/mean": 1.0, "l/*/p95": 5.0}, "better on fresh blocks; no figure has the weight of l/*/p95"),
+            ({"stream/*/mean": 0.02}, {"*/mean": 1.0}, "better on fresh blocks"),  # of another class
+        ],
+    )
+    def test_a_pattern_that_matches_no_figure_is_told(
+        self, limits: dict[str, float], weights: dict[str, float], reason: str
+    ) -> None:
+        """A limit on what no launch counts, or of a mistyped name, was taken for kept."""
+
+        def measure(setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
+            yield "l/a/8 B/mean", 800.0 if setting else 1000.0
+
+        made = confirm(Laboratory(SPACE, measure, Objective(weights, (), limits), 1), BEST, first_block=0)
+        assert made.reason == reason
+        assert made.recommended == reason.startswith("better on")
+
     @pytest.mark.parametrize(("failures", "recommended"), [(1, True), (2, False)])
     def test_one_failure_of_the_winner_is_left_out_and_reported(self, failures: int, recommended: bool) -> None:
         laboratory = _laboratory()

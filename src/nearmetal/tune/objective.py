@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError
@@ -71,9 +71,24 @@ class Objective:
         """Return the cells that are beyond their limits."""
         return tuple(cell for cell, value in log_costs.items() if self._excess(cell, value) > _ROUNDING)
 
+    def idle(self, patterns: Iterable[str], cells: Collection[str]) -> tuple[str, ...]:
+        """Return the patterns that match none of the cells, though they are of workloads that were measured."""
+        workloads = {cell.partition("/")[0] for cell in cells}
+        return tuple(
+            pattern
+            for pattern in patterns
+            if is_of(pattern, workloads) and not any(_any(cell, [pattern]) for cell in cells)
+        )
+
     def _excess(self, cell: str, log_cost: float) -> float:
         limits = [worse for pattern, worse in self.limits.items() if fnmatch.fnmatchcase(cell, pattern)]
         return log_cost - math.log1p(min(limits)) if limits else -math.inf
+
+
+def is_of(pattern: str, workloads: Iterable[str]) -> bool:
+    """Return whether a pattern of cells can be of one of these workloads, as far as it names one."""
+    named, slash, _ = pattern.partition("/")
+    return not slash or bool({"*", "?", "["} & set(named)) or named in workloads
 
 
 def _any(cell: str, patterns: Iterable[str]) -> bool:

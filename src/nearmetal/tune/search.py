@@ -270,15 +270,21 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         broken, unproven = _limits(laboratory.objective, cells, lacking)
         if (seen.stop or seen.finding is Finding.DIFFERS) and (broken or not unproven):
             break
+    known, objective = {*cells, *lacking}, laboratory.objective
+    unproven += objective.idle(objective.limits, known)
     return Confirmation(
         _better(seen) and not broken and not unproven,
-        _why(seen, broken, unproven) + _worse_figures(seen, cells) + _without(lacking) + failed,
+        _why(seen, broken, unproven)
+        + _worse_figures(seen, cells)
+        + _without(lacking)
+        + _idle(objective.idle(objective.weights, known))
+        + failed,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
         seen.interval,
         cells,
-        _to_native(laboratory.objective, [note for note in notes if note.present_to_native], plan),
+        _to_native(objective, [note for note in notes if note.present_to_native], plan),
         _native_failed(notes),
     )
 
@@ -314,6 +320,11 @@ def _only(log_costs: Mapping[str, float], cells: Iterable[str]) -> dict[str, flo
 def _without(lacking: Sequence[str]) -> str:
     """Return which figures the whole is not of, because a launch of some block does not hold them."""
     return f", of what all blocks have: without {', '.join(lacking)}" if lacking else ""
+
+
+def _idle(patterns: Sequence[str]) -> str:
+    """Return which weights weigh nothing, because no launch has such a figure."""
+    return f"; no figure has the weight of {', '.join(patterns)}" if patterns else ""
 
 
 def _ratios(notes: Sequence[TrialNote], plan: StoppingPlan) -> dict[str, Ratio]:
