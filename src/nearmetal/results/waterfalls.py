@@ -145,7 +145,7 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
 def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
     workload = record.order.workload
     options = {key: value for key, value in workload.options.items() if key not in _OTHERWISE_ALIKE}
-    return operation, json.dumps([options, workload.placement, workload.progress], sort_keys=True)
+    return operation, json.dumps([workload.kind, options, workload.placement, workload.progress], sort_keys=True)
 
 
 _OTHERWISE_ALIKE = frozenset({TRACE_OPTION, "operation", "sizes", "iterations", "warmup"})

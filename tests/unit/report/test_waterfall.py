@@ -48,13 +48,14 @@ name = "default"
 """
 
 
-def _run(root: Path, plain: dict[str, Scalar]) -> RunDir:
+def _run(root: Path, plain: dict[str, Scalar], kind: str = "engine") -> RunDir:
     """A run with one traced trial and one untraced trial of the same samples, each under its own options."""
     info = RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01T00:00:00+00:00")
     made = RunDir.create(root, info, STUDY)
     files = read_bundle(GOLDEN)
     for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", plain))):
-        order = Order(number, 0, PathOrder("vf", "vf"), WorkloadOrder(label, "engine", dict(options)), "default")
+        of_kind = "engine" if label == "traced" else kind
+        order = Order(number, 0, PathOrder("vf", "vf"), WorkloadOrder(label, of_kind, dict(options)), "default")
         kept = files if label == "traced" else {"samples": files["samples"]}
         outcome = Outcome(TrialStatus.VALID, files=kept)
         made.append(order, outcome, decode(outcome), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
@@ -93,6 +94,12 @@ def test_means_exclude_what_comparisons_exclude(one: Waterfall) -> None:
 @pytest.mark.parametrize(("option", "value"), [("pace_us", 500), ("compute_us", 20), ("working_set", 1 << 20)])
 def test_an_untraced_workload_of_another_kind_is_not_a_reference(tmp_path: Path, option: str, value: int) -> None:
     (found,) = waterfalls(_run(tmp_path / "run", {option: value}))
+    assert found.untraced_ns is None
+
+
+def test_an_untraced_program_of_a_suite_is_not_a_reference(tmp_path: Path) -> None:
+    """Of OSU's `latency` in the same run the mean went into that of the engine's."""
+    (found,) = waterfalls(_run(tmp_path / "run", {}, "omb"))
     assert found.untraced_ns is None
 
 
