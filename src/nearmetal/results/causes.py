@@ -197,7 +197,7 @@ def _without(
         if max((m.distance for m in theirs.multimodal), default=1.0) > math.sqrt(one.multimodal[0].distance):
             continue
         records = _records(theirs, known)
-        if _ranks(records) != _ranks(mine):
+        if _ran(records) != _ran(mine):
             continue
         paced = _paced(records) and not _paced(mine)
         value = _usecs(records)
@@ -211,9 +211,10 @@ def _paced(records: Sequence[TrialRecord]) -> bool:
     return PACE in records[0].order.workload.options
 
 
-def _ranks(records: Sequence[TrialRecord]) -> tuple[object, ...]:
-    order = records[0].order
-    return order.workload.placement, order.workload.progress
+def _ran(records: Sequence[TrialRecord]) -> tuple[object, ...]:
+    """Return what ran, and where; a suite's means have no modes, so their absence is no evidence."""
+    workload = records[0].order.workload
+    return workload.kind, workload.placement, workload.progress
 
 
 def _usecs(records: Sequence[TrialRecord]) -> int | None:

@@ -147,6 +147,18 @@ def test_a_workload_with_another_placement_is_not_evidence(recorded: RunDir, sho
     assert ("(tuned)" in cause, "(latency-random)" in cause) == (workload != "latency", workload == "latency")
 
 
+def test_a_suite_is_not_evidence_that_modes_are_gone(recorded: RunDir, shown: View) -> None:
+    """OSU's `latency` under another setting gives one mean a launch, which cannot fall into modes."""
+    records = [
+        replace(one, order=replace(one.order, workload=replace(one.order.workload, kind="omb")))
+        if one.order.setting == "tuned"
+        else one
+        for one in recorded.trials()
+    ]
+    (cause,) = causes(shown.cells, records)
+    assert ("(tuned)" in cause, "(latency-random)" in cause) == (False, True)
+
+
 @pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
 def test_modes_one_moderation_timer_apart_name_the_timer(
     recorded: RunDir, shown: View, usecs: int, *, named: bool
