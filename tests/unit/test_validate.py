@@ -171,6 +171,25 @@ def test_parts_are_replaced_one_at_a_time_by_their_measurement(truth: Path, tmp_
     assert "messages: the error with paths fitted from the run of the launches." in output
 
 
+@pytest.mark.parametrize("changed", [{"kind": "omb"}, {"options": {"pace_us": 500}}])
+def test_ping_pong_that_cannot_be_fitted_beside_launches_is_left_out(
+    truth: Path, tmp_path: Path, changed: dict[str, object]
+) -> None:
+    """Launches beside OSU's `latency` could not be compared with predictions: there was no ping-pong to fit."""
+    study = parse_study(STUDY.replace("sizes = [8]", "sizes = [8, 1024]"), "truth")
+    host = FakeHost(study.host.options)
+    with RunDir.create(tmp_path / "run", RunDir.open(truth / "run").info, STUDY) as run:
+        for order in plan.block(study, 0):
+            outcome = host.carry_out(order, carry_out)
+            samples = decode(outcome)
+            if order.workload.label == "latency":
+                order = replace(order, workload=replace(order.workload, **changed))  # type: ignore[arg-type]  # noqa: PLW2901
+            run.append(order, outcome, samples, attempt=1, started_utc="2026-11-22T00:00:00Z")
+    argv = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--validate", str(tmp_path / "run"))
+    cases = json.loads(output_of(*argv, "--replicas", "1", "--format", "json"))
+    assert [case["error_with_measured"] for case in cases] == [{}, {}]
+
+
 def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
     found = measured_launches(RunDir.open(truth / "run"))
     assert [(one.path, one.placement, one.timed_part, one.ns.size) for one in found] == [

@@ -71,6 +71,9 @@ _AUTOGROUP = "kernel.autogroup"
 _WIRE = "lab.wire_"
 _HELD = ".TCPAutoCorking"
 
+LEAST_SIZES = 2
+"""Sizes that the ping-pong of a path needs for a fit."""
+
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
 """The path's label (the baseline has two) and the block."""
@@ -150,7 +153,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     launches: dict[Key, dict[Launch, _Samples]] = {}
     for record in valid(records):
         order = record.order
-        key = _key(order)
+        key = key_of(order)
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
@@ -201,7 +204,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
 def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:
     """Return the failed ping-pong trials of each path, setting and progress mode that has no valid one."""
     fitted = {named.key for named in model.machines}
-    failed = ((_key(one.order), one) for one in run.trials() if not one.valid)
+    failed = ((key_of(one.order), one) for one in run.trials() if not one.valid)
     return by_key(
         (key, one)
         for key, one in failed
@@ -209,7 +212,8 @@ def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:
     )
 
 
-def _key(order: Order) -> Key:
+def key_of(order: Order) -> Key:
+    """Return path, setting and progress mode of a trial; the baseline's two labels are one path."""
     return order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress
 
 
@@ -352,12 +356,19 @@ def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
     return tuple(MeasuredCollective(*key, tuple(times.items())) for key, times in found.items())
 
 
+def is_back_to_back(order: Order) -> bool:
+    """Return whether a trial holds samples of messages that follow each other at once.
+
+    A suite's mean is no sample of what its launch spread over; after a pause a message is a cold one, and meets other
+    interrupts.
+    """
+    return order.workload.kind not in SUITES and not order.workload.number(PACE)
+
+
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
     workload = record.order.workload
-    if workload.kind in SUITES:
-        return  # a suite's mean is no sample of what its launch spread over
-    if workload.number(PACE):
-        return  # after a pause a message is a cold one, and meets other interrupts
+    if not is_back_to_back(record.order):
+        return
     if any(cell.operation in {BOTH_WAYS, *STREAMING} for cell in record.cells):
         samples.held += sum(n for name, n in record.outcome.counters.items() if name.endswith(_HELD))
     over_the_path = samples.kind == INTRA_KIND or _pairs_are_apart(workload.placement)

@@ -14,7 +14,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
-from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
+from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, conditions_of, fit_records, is_back_to_back, key_of
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule, schedule_from_trace, words_of
@@ -25,7 +25,6 @@ from nearmetal.stats.summary import P99
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.order import PROFILE_OPTION
-from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.apps import PROGRAM, application_argv
 from nearmetal.workloads.figures import unit_named
 
@@ -138,7 +137,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         whole = next((cell for cell in record.cells if cell.operation.endswith(".total")), None)
         cell = whole or record.cells[0]
         ns = run.rows(record, cell).column("ns").to_numpy()
-        key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
+        key = key_of(order)
         time = float(ns.max() if whole else np.median(ns))
         found[*key, tuple(order.workload.placement), whole is not None].append((time, record))
     return [
@@ -211,14 +210,14 @@ def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
     records = valid(run.trials())
     computing: dict[Key, list[Schedule]] = defaultdict(list)
     for record in records:
-        order = record.order
-        if workload in {"", order.workload.label} and run.keeps("mpi", record):
-            key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
-            computing[key].append(schedule_from_trace(_trace_of(run, record)))
-    sizes = {cell.message_bytes for record in records for cell in record.cells if cell.operation == PAIRED}
-    if len(sizes) < 2:
-        return MeasuredParts(computing)
-    fitted = fit_records(run, records).machines
+        if workload in {"", record.order.workload.label} and run.keeps("mpi", record):
+            computing[key_of(record.order)].append(schedule_from_trace(_trace_of(run, record)))
+    sizes: dict[Key, set[int]] = defaultdict(set)
+    for record in records:
+        if is_back_to_back(record.order):
+            sizes[key_of(record.order)] |= {one.message_bytes for one in record.cells if one.operation == PAIRED}
+    paired = [record for record in records if len(sizes[key_of(record.order)]) >= LEAST_SIZES]
+    fitted = fit_records(run, paired).machines if paired else ()
     return MeasuredParts(computing, {one.key: one for one in fitted})
 
 
