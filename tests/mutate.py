@@ -76,7 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/unit/report/test_formats.py",
         "tests/unit/report/test_steps.py",
     ),
-    "results.stopping": ("tests/unit/test_unfinished.py", *_RUN),
+    "results.stopping": ("tests/unit/test_unfinished.py", "tests/unit/test_parts.py", *_RUN),
     "results.between": (
         "tests/unit/test_stats_between.py",
         "tests/unit/test_serve_compare.py",

@@ -1,6 +1,7 @@
 """Existing output of other programs becomes a run that compares; a run is shown in OMB's columns."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,37 @@ def test_a_collective_shows_the_slowest_rank_and_the_mean_but_osu_only_the_mean(
     assert "; mean over ranks, untrimmed: 4.000 us" in shown
     (table,) = [omb.parse(as_osu.render(run).encode())]
     assert [row.figure for row in table.rows] == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("operation", "us", "columns"),
+    [
+        ("latency", (4, 9), {"Avg Latency(us)": 2.0, "P50 Tail Lat(us)": 2.0, "P99 Tail Lat(us)": math.nan}),
+        ("bw", (4, 9), {"Bandwidth (MB/s)": 64 * 8 / 4}),
+        ("message_rate", (4, 9, 4, 9), {"MB/s": 2 * 64 * 8 / 4, "Messages/s": 2 * 64 / 4e-6}),
+        (
+            "allreduce",
+            (4, 2, 6),
+            {
+                "Avg Latency(us)": 4.0,
+                "Min Latency(us)": 2.0,
+                "Max Latency(us)": 6.0,
+                "Iterations": 15,
+                "P50 Tail Lat(us)": 6.0,
+                "P99 Tail Lat(us)": math.nan,
+            },
+        ),
+    ],
+)
+def test_each_column_of_osu_is_exact(
+    tmp_path: Path, operation: str, us: tuple[int, ...], columns: dict[str, float]
+) -> None:
+    (table,) = osu_tables(stored(tmp_path / "run", operation=operation, us=us))
+    found = dict(zip(table.columns, table.rows[8], strict=True))
+    assert {name: found[name] for name in columns} == pytest.approx(columns, rel=1e-12, nan_ok=True)
+    assert set(found) - set(columns) <= {"P90 Tail Lat(us)"}
+    assert (table.trials, table.has_size) == (1, True)
+    assert (table.pairs, table.window) == ((2, 64) if operation == "message_rate" else (0, 0))
 
 
 def test_osu_counts_the_iterations_of_its_mean(tmp_path: Path) -> None:
