@@ -29,6 +29,8 @@ def test_archiving_and_unarchiving_restores_the_run(root: Path, capsys: pytest.C
     assert "deep/back: 21 files, all match their checksums" in capsys.readouterr().out
     assert files(Path("deep/back")) == files(root)
     assert names("deep") == ["back"]
+    with zipfile.ZipFile("r.nmrun") as opened:
+        assert {entry.date_time for entry in opened.infolist()} == {(1980, 1, 1, 0, 0, 0)}, "the earliest of ZIP"
     assert nearmetal(["verify", "deep/back"]) == 0
     assert nearmetal(["archive", "deep/back", "again.nmrun"]) == 0
     assert Path("again.nmrun").read_bytes() == Path("r.nmrun").read_bytes()

@@ -28,6 +28,8 @@ def path(tmp_path: Path) -> Path:
 def test_the_same_files_give_the_same_bytes_in_any_order(path: Path, tmp_path: Path) -> None:
     write_bundle(tmp_path / "again", dict(reversed(FILES.items())))
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}, "the earliest of ZIP"
     assert list(read_bundle(path)) == ["a", "b", "c/d"]
     assert read_bundle(path) == read_bundle(path, sha256=hashlib.sha256(path.read_bytes()).hexdigest()) == FILES
 

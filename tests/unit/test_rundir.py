@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,15 @@ def test_a_file_that_a_record_does_not_name_is_not_used(kept: Path) -> None:
     assert run.files("traces", record) == {}
     with pytest.raises(ForeignFileError, match=r"the record of .*/traces/000000\.zip does not name it"):
         run.sum_of(record, kept / "traces" / "000000.zip")
+
+
+@pytest.mark.parametrize(("folder", "most_bytes"), [("fabric", 4 * 1024**3), ("traces", 256 * 1024**2)])
+def test_files_that_unpack_to_too_much_are_refused_unread(kept: Path, folder: str, most_bytes: int) -> None:
+    run = RunDir.open(kept)
+    record = replace(run.trials()[0], sums=None)  # as of the first format
+    (kept / folder).mkdir()
+    with zipfile.ZipFile(kept / folder / "000000.zip", "w") as archive:
+        archive.writestr("large", b"x")
+        archive.filelist[0].file_size = most_bytes + 1  # what its directory says
+    with pytest.raises(ForeignFileError, match=f"unpacks to more than {most_bytes} bytes"):
+        run.files(folder, record)
