@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,17 +16,23 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import _of_busy_machines, find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.models import (
+    Cores,
+    Distribution,
+    Machine,
+    MeasuredCollective,
+    ModelFile,
+    NamedMachine,
+    read_model,
+    write_model,
+)
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import schedule_from_trace
-from nearmetal.predict.trace import Trace
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.trace import DoCall, Repeat, Trace
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from tests.unit.simulated import computing, ping
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 from tests.unit.test_validate import one_message
-
-if TYPE_CHECKING:
-    from nearmetal.predict.schedule import Schedule
 
 NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
 
@@ -99,6 +104,29 @@ def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pyt
     assert "on 1 rank, 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
     assert "The program sends no messages" in out
     assert "of messages are between nodes" not in out
+
+
+@pytest.mark.parametrize(("times", "told"), [(1, "1 collective takes the time"), (3, "3 collectives take the time")])
+def test_paths_without_the_measured_collectives_are_distinguished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, told: str
+) -> None:
+    """The number of the path that has most stood for all, also beside paths that replay each as messages."""
+    reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
+    programs = Program((Repeat(times, (DoCall(0),)),), (reduce,), (Comm(0, size=2),))
+    took = MeasuredCollective("allreduce", (0, 1), ((8, Distribution((0.0,), (9_000_000,))),))
+    model = read_model(Path(two_paths(tmp_path)))
+    for measured_too in (False, True):
+        having = [
+            replace(one, machine=replace(one.machine, measured=(took,)), launches=())
+            if measured_too or one.path == "veth"
+            else one
+            for one in model.machines
+        ]
+        write_model(replace(model, machines=tuple(having)), tmp_path / "two.json")
+        out, _ = output_of(monkeypatch, Schedule(2, (programs, programs)), str(tmp_path / "two.json"))
+        of_each = f"{told} measured among ranks placed like these."
+        assert (of_each in " ".join(out.split())) == measured_too
+        assert (f"{times} (veth)" in out and "0 (bridge)" in out) != measured_too
 
 
 CLOCKS = "computing is assumed to take as long there"

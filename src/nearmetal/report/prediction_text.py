@@ -125,12 +125,10 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
 
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
-    as_measured = max(row.found.collectives_as_measured for row in rows)
-    sentences = _between_nodes(rows)
-    if not sentences and not as_measured:
+    as_measured = _as_measured(rows)
+    sentences = [*_between_nodes(rows), *as_measured]
+    if not sentences:
         sentences.append("The program sends no messages: it takes the same time on every path.")
-    if as_measured:
-        sentences.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
@@ -162,6 +160,20 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
     sentences += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
     return sentences
+
+
+def _as_measured(rows: Sequence[AnswerRow]) -> list[str]:
+    """Return how many collectives were not replayed as messages, of each path where they differ."""
+    found = dict.fromkeys((row.found.collectives_as_measured, row.named.path) for row in rows)
+    counts = {count for count, _ in found}
+    most = max(counts)
+    if not most:
+        return []
+    takes = "1 collective takes" if most == 1 else f"{most} collectives take"
+    if len(counts) > 1:
+        takes = f"{', '.join(f'{count} ({path})' for count, path in found)} collectives take"
+    rest = "" if len(counts) == 1 else "; where fewer do, the others are replayed as messages"
+    return [f"{takes} the time measured among ranks placed like these{rest}."]
 
 
 def _between_nodes(rows: Sequence[AnswerRow]) -> list[str]:
