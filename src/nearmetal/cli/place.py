@@ -128,7 +128,7 @@ def command(
     check_place(kept, PLACEMENT_SUFFIX)
     checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
-    replay = prepare([program], given)
+    replay = _as_messages(prepare([program], given))
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
     grid = _grid(dims, schedule.ranks, slots, hosts)
@@ -164,6 +164,16 @@ def command(
     if checked:
         evidence += _check(found, checked, (check_blocks, check_figure))
     _write(output, commented(launcher, evidence, written))
+
+
+def _as_messages(replay: Replay) -> Replay:
+    """Return it with collectives as messages: their measured times are those of one placement."""
+
+    def plain(named: NamedMachine) -> NamedMachine:
+        machine, *launches = (replace(one, measured=()) for one in (named.machine, *named.launches))
+        return replace(named, machine=machine, launches=tuple(launches))
+
+    return replace(replay, machines=[plain(named) for named in replay.machines])
 
 
 def _write(output: Path | None, text: str) -> None:
@@ -342,8 +352,7 @@ def _break_even(
     first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], replay: Replay
 ) -> BreakEvenJson:
     """Return both paths over all shares, for the program's mean message and its compute time between messages."""
-    by_messages = replace(first.machine, measured=())
-    seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=replay.seed)
+    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=replay.seed)
     messages = seen.messages
     if messages == 0:
         text = f"{schedule.name} sends no message, so its paths have no break-even share"
