@@ -43,6 +43,17 @@ def test_an_interrupted_run_is_continued_at_as_many_occasions(
     assert f"continue with: nearmetal run --resume {out} --occasions 2\n" in capsys.readouterr().err
 
 
+def test_a_run_whose_trials_all_failed_has_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It exited with 2, which says that the study is wrong and nothing was started."""
+    failing = ", ".join(f'"fail.{path}" = "no cable"' for path in ("veth", "veth-again", "tap"))
+    (tmp_path / "s.toml").write_text(STUDY.replace('kind = "fake"', f'kind = "fake"\noptions = {{ {failing} }}'))
+    out = tmp_path / "out"
+    assert run(["run", str(tmp_path / "s.toml"), "--out", str(out)]) == 1
+    assert "none of the 6 trials" in capsys.readouterr().err
+    assert run(["run", "--resume", str(out)]) == 1
+    assert run(["compare", str(out)]) == 2
+
+
 @pytest.mark.parametrize("settings", [1, 2])
 def test_a_plan_of_one_path_has_the_blocks_that_its_run_takes(
     settings: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

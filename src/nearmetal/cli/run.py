@@ -12,11 +12,11 @@ import click
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import COUNT, PATH, format_option, refuse_other_version
-from nearmetal.errors import BadInputError, ExitCode, command_line, listed
+from nearmetal.errors import BadInputError, ExitCode, TrialError, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
-from nearmetal.results.paths import build_view
+from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.records import View
 from nearmetal.results.stopping import never_valid
 from nearmetal.results.waterfalls import waterfalls
@@ -24,7 +24,7 @@ from nearmetal.run.begin import begin
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.schedule import Ending, run_study
 from nearmetal.store.disk import Disk
-from nearmetal.store.query import refuse_fabric
+from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import VIRTUAL_TIME
 from nearmetal.study.spec import Study
@@ -117,6 +117,9 @@ def carry_out(
         console.print(f"interrupted; continue with: {again}", soft_wrap=True)
         raise
     host.close()
+    if not valid(records := run.trials()):  # they were measured: that the study is wrong is not known
+        none = nothing_to_show(run, records)
+        raise TrialError(none.message, hint=none.hint)
     view = build_view(run, allow_mixed=allow_mixed)
     html = run.root / "report.html"
     Disk().put_bytes(html, as_html.render(view, waterfalls(run)).encode())
