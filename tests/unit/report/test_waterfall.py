@@ -25,10 +25,13 @@ from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
+from nearmetal.workloads.sample_file import SampleFile, SampleHeader, read_sample_file
 from nearmetal.workloads.samples import decode
 from tests.fake_runs import list_anew
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nearmetal.store.samples import StoredCell
     from nearmetal.study.order import Scalar
 
@@ -226,6 +229,38 @@ def test_a_damaged_trace_is_refused(run: RunDir) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ForeignFileError, match="has changed since it was recorded"):
         waterfalls(run)
+
+
+def _of_four_ranks(header: SampleHeader) -> SampleHeader:
+    by_cell = ("clock_offset_ns", "clock_error_ns", "migrations")
+    lists = {name: tuple(one * 2 for one in getattr(header, name)) for name in by_cell}
+    lists |= {name: getattr(header, name) * 2 for name in ("clock_cost_ns", "processors")}
+    return replace(header, ranks=4, **lists)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda header: replace(header, kind="collective"),
+            "latency (collective) of 2 ranks, stamped with CLOCK_MONOTONIC_RAW",
+        ),
+        (_of_four_ranks, "latency (round_trip) of 4 ranks, stamped with CLOCK_MONOTONIC_RAW"),
+        (lambda header: replace(header, clock="tsc"), "latency (round_trip) of 2 ranks, stamped with tsc"),
+    ],
+)
+def test_a_trace_of_anything_but_a_ping_pong_is_not_cut_into_messages(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, change: Callable[[SampleHeader], SampleHeader], said: str
+) -> None:
+    def read(data: bytes) -> SampleFile:
+        samples = read_sample_file(data)
+        return replace(samples, header=change(samples.header))
+
+    monkeypatch.setattr("nearmetal.results.waterfalls.read_sample_file", read)
+    with pytest.raises(ForeignFileError) as raised:
+        waterfalls(run)
+    assert raised.value.message == f"trial 0 cannot be cut into messages: {said}"
+    assert raised.value.hint == "a waterfall needs a ping-pong such as `latency` between two ranks"
 
 
 def test_a_bundle_is_reproducible_to_the_byte(tmp_path: Path) -> None:
