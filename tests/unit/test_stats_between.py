@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
+from nearmetal.results.between import suspects
 from nearmetal.stats.between import Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.widen import BlockContext
@@ -224,3 +226,20 @@ def test_a_wide_interval_is_not_reported_as_on_the_margin() -> None:
     found = difference(np.array([1.0, 50.0]), np.array([1.0, 40.0]))
     assert found is not None
     assert found.reason.endswith("more than 1000 blocks in each run would be needed to settle it")
+
+
+def test_what_looks_worse_is_measured_again_each_cell_once() -> None:
+    def judged(cell: str, standing: Standing, beyond: bool | None) -> SimpleNamespace:
+        found = None if beyond is None else SimpleNamespace(beyond=beyond)
+        return SimpleNamespace(cell=cell, standing=standing, found=found)
+
+    cells = [
+        judged("worse", Standing.WORSE, True),
+        judged("looks worse", Standing.UNDECIDED, True),
+        judged("open", Standing.UNDECIDED, False),
+        judged("unmeasured", Standing.UNDECIDED, None),
+        judged("within", Standing.WITHIN, False),
+    ]
+    against = [judged("worse", Standing.WORSE, True), judged("worse tail", Standing.WORSE, True)]
+    gate = SimpleNamespace(judged=cells, against=against)
+    assert suspects(gate) == ("worse", "looks worse", "worse tail")  # type: ignore[arg-type]
