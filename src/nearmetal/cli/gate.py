@@ -16,12 +16,13 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.main import ReaderGoneError
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
-from nearmetal.report.terminal import Console, ReaderGoneError
+from nearmetal.report.terminal import Console
 from nearmetal.results.between import Question, RunPair, judge, read_figures, read_pair, suspects, unconfirmed
 from nearmetal.results.gated import Gate, GateExit, Remeasured
 from nearmetal.results.series import CellId
