@@ -71,6 +71,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/unit/report/test_steps.py",
         "tests/e2e/test_gate.py",
     ),
+    "results.comparisons": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
     "results.paths": (
         "tests/unit/report/test_view.py",
         "tests/unit/report/test_formats.py",

@@ -5,47 +5,24 @@ records -> provenance checked -> each trial summarized once -> cells -> comparis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.results import evidence
 from nearmetal.results.causes import causes
-from nearmetal.results.records import (
-    Cell,
-    GroupId,
-    HowToRepeat,
-    Level,
-    PathCell,
-    PathEntry,
-    PathVerdict,
-    SettingContrast,
-    TrialSummary,
-    View,
-    wholes_and_parts,
-)
-from nearmetal.results.series import typical_ns, variants
+from nearmetal.results.comparisons import ComparisonMethod, method_of, path_verdict, setting_contrasts, with_comparisons
+from nearmetal.results.records import Cell, GroupId, HowToRepeat, Level, PathCell, PathEntry, TrialSummary, View
+from nearmetal.results.series import typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
-from nearmetal.results.stopping import criteria_of, stopping_plan, unfinished
+from nearmetal.results.stopping import criteria_of, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
-from nearmetal.stats.compare import (
-    BlockFigures,
-    CellComparison,
-    NoiseFloor,
-    compare,
-    correct_family,
-    estimate_level,
-    noise_floor,
-    pair_launches,
-)
-from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.compare import estimate_level
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
-from nearmetal.stats.stopping import StoppingPlan
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
+from nearmetal.stats.summary import Metric, by_occasion, over_blocks
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -53,26 +30,8 @@ from nearmetal.study.facts import describes_machine, scope_of
 from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study
-from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """How the blocks of a run are compared.
-
-    `plan` is that of the looks, None when the number of blocks was fixed beforehand; `occasion` gives that of a block,
-    where a run has several; `variants` the boot that a block ran in, where there were several.
-    """
-
-    study: Study
-    plan: StoppingPlan | None
-    occasion: Callable[[int], int] | None
-    variants: Mapping[int, int]
-
-    def rng(self) -> np.random.Generator:
-        return np.random.default_rng(self.study.seed)
 
 
 def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = True) -> View:
@@ -95,8 +54,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         refuse_mixed(mixed)
     paths = _paths(study)
     occasions = len({occasion_of(study, record.order.block) for record in good})
-    method = _method(study, good, occasions)
-    cells = _with_comparisons(_cells(run, good, paths, method, distributions=distributions), method)
+    method = method_of(study, good, occasions)
+    cells = with_comparisons(_cells(run, good, paths, method, distributions=distributions), method)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -117,12 +76,12 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         paths=paths,
         cells=cells,
         verdicts=tuple(
-            _verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
+            path_verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
             for path in paths
             if not (path.baseline or path.again)
             for setting in study.setting
         ),
-        settings=_setting_contrasts(cells, method),
+        settings=setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         cautions=evidence.cautions(good, run.info.host_kind),
@@ -158,16 +117,6 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
     return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
 
 
-def _method(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Method:
-    looked = occasions == 1 and study.trials.min_blocks < study.trials.max_blocks
-    return _Method(
-        study,
-        plan=stopping_plan(study) if looked else None,
-        occasion=None if occasions == 1 else partial(occasion_of, study),
-        variants=variants(records),
-    )
-
-
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
     """Return facts of machine and versions; of one that changed during the run all values, in their order."""
     facts: dict[str, dict[Scalar, None]] = {}
@@ -184,7 +133,12 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
 
 
 def _cells(
-    run: RunDir, records: Sequence[TrialRecord], paths: Sequence[PathEntry], method: _Method, *, distributions: bool
+    run: RunDir,
+    records: Sequence[TrialRecord],
+    paths: Sequence[PathEntry],
+    method: ComparisonMethod,
+    *,
+    distributions: bool,
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
@@ -234,7 +188,7 @@ def _path_cell(
     records: Sequence[TrialRecord],
     key: _CellKey,
     shown: DisplayScale,
-    method: _Method,
+    method: ComparisonMethod,
     *,
     distributions: bool,
 ) -> PathCell:
@@ -275,7 +229,7 @@ def _supported(n: int) -> float:
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Method) -> Level:
+def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: ComparisonMethod) -> Level:
     if not ns:
         return Level(0, 1, None, None, IntervalMethod.NONE, refused)
     blocks = len(ns)
@@ -285,174 +239,3 @@ def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Met
     alone = estimate_level([shown.value(value) for value in ns.values()], context=context)
     occasions = alone.n if method.occasion is not None else 1
     return Level(blocks, occasions, alone.value, alone.interval, alone.method, refused="")
-
-
-# ---- comparisons
-
-
-def _with_comparisons(cells: Sequence[Cell], method: _Method) -> tuple[Cell, ...]:
-    """Compare every path with the baseline of its cell; correct each path over its sizes, operations and settings.
-
-    The family is the one that `stopping_plan` divides by, so that correction here never undoes a stop.
-    """
-    study = method.study
-    raw: dict[tuple[int, str], CellComparison] = {}
-    refused: dict[tuple[int, str], str] = {}
-    for number, cell in enumerate(cells):
-        base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
-        for one in cell.paths:
-            if not base or one.path in {study.baseline, study.baseline + AGAIN}:
-                continue
-            found = _compare(one, base, cell.shown, method)
-            if isinstance(found, CellComparison):
-                raw[number, one.path] = found
-            else:
-                refused[number, one.path] = found
-    corrected: dict[tuple[int, str], CellComparison] = {}
-    for path in {path for _, path in raw}:
-        family = [key for key in raw if key[1] == path]
-        corrected |= zip(family, correct_family([raw[key] for key in family]), strict=True)
-    return tuple(
-        replace(
-            cell,
-            noise=_noise(cell, method),
-            paths=tuple(
-                _compared(one, corrected.get((number, one.path)), study, refused.get((number, one.path), ""))
-                for one in cell.paths
-            ),
-        )
-        for number, cell in enumerate(cells)
-    )
-
-
-def _compared(one: PathCell, found: CellComparison | None, study: Study, refused: str) -> PathCell:
-    if found is not None or one.path in {study.baseline, study.baseline + AGAIN}:
-        return replace(one, comparison=found)
-    nothing = f"no block in which both {one.path} and {study.baseline} have a valid trial"
-    return replace(one, uncompared=refused or nothing)
-
-
-def _compare(
-    ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method, spans: Sequence[Cell] = ()
-) -> CellComparison | str:
-    """Compare a path with the launches of another under all its names, or return why the mean of one is refused.
-
-    That is '' where no block holds both.
-    In each cell that the comparison `spans`, if more than one, the baseline's own difference counts.
-    """
-    names = (method.study.baseline, method.study.baseline + AGAIN)
-    both = [[one.launches for name in names if (one := cell.of(name))] for cell in spans]
-    figures, refused = _paired(ours, theirs, shown, method, twins=[pair for pair in both if len(pair) == len(names)])
-    if HEADLINE not in figures:
-        return refused.get(HEADLINE, "")
-    criteria = criteria_of(method.study)
-    return compare(figures, refused=refused, rng=method.rng(), better=shown.better, criteria=criteria, plan=method.plan)
-
-
-def _paired(
-    ours: PathCell,
-    theirs: Sequence[PathCell],
-    shown: DisplayScale,
-    method: _Method,
-    twins: Sequence[Sequence[Mapping[int, Summary]]] = (),
-) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
-    return pair_launches(
-        ours.launches,
-        [one.launches for one in theirs],
-        shown.value,
-        margin=method.study.margin,
-        occasion=method.occasion,
-        variants=method.variants,
-        twins=twins,
-    )
-
-
-def _noise(cell: Cell, method: _Method) -> NoiseFloor | None:
-    first, second = cell.of(method.study.baseline), cell.of(method.study.baseline + AGAIN)
-    if first is None or second is None:
-        return None
-    figures, _ = _paired(second, [first], cell.shown, method)
-    if HEADLINE not in figures:
-        return None
-    return noise_floor(figures[HEADLINE], rng=method.rng(), margin=method.study.margin, plan=method.plan)
-
-
-def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingContrast, ...]:
-    """Compare each further setting with the study's first, path by path; a separate family for the correction.
-
-    The second name of the baseline is no separate path: counted as one it would only raise the correction.
-    """
-    first = method.study.setting[0].name
-    reference = {(cell.group, cell.message_bytes): cell for cell in cells if cell.group.setting == first}
-    raw: list[SettingContrast] = []
-    for cell in cells:
-        group, size = cell.group, cell.message_bytes
-        other = reference.get((replace(group, setting=first), size))
-        if other is None or group.setting == first:
-            continue
-        for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
-            theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else ""
-            if isinstance(found, CellComparison):
-                where = (group.workload, group.operation, group.setting, size, one.path)
-                raw.append(SettingContrast(*where, first, found))
-    corrected = correct_family([one.comparison for one in raw])
-    return tuple(replace(one, comparison=found) for one, found in zip(raw, corrected, strict=True))
-
-
-# ---- verdicts
-
-
-def _verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVerdict:
-    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal needs every one.
-
-    Parts of a program, and single streams of several, are only named: a user waits for the whole.
-    """
-    cells, parts = wholes_and_parts(of_setting)
-    found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
-    tally = [comparison.verdict for _, comparison in found]
-    counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
-    decided = [pair for pair in found if pair[1].verdict is not Verdict.UNDECIDED]
-    by_cost = sorted(decided or found, key=lambda pair: pair[1].cost(HEADLINE))
-    return PathVerdict(
-        path=path,
-        setting=setting,
-        verdict=_over_cells(tally, missing=len(cells) - len(found)),
-        counts=counts,
-        cells=len(cells),
-        worst=by_cost[-1] if by_cost else None,
-        best=by_cost[0] if by_cost else None,
-        both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path, counts, len(cells), [comparison for _, comparison in found]) + _of_parts(path, parts),
-    )
-
-
-def _of_parts(path: str, parts: Sequence[Cell]) -> str:
-    """Return in words the verdicts on parts, empty where there are none."""
-    tally = [one.comparison.verdict for cell in parts if (one := cell.of(path)) and one.comparison is not None]
-    text = ", ".join(f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally)
-    return f"; of parts: {text} of {len(parts)}" if text else ""
-
-
-def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
-    """Return the verdict on a path: a proven gap anywhere counts, anything unproven anywhere is undecided."""
-    for worst in (Verdict.SLOWER, Verdict.SLOWER_TAIL):
-        if worst in tally:
-            return worst
-    if not tally or missing or Verdict.UNDECIDED in tally:
-        return Verdict.UNDECIDED
-    if Verdict.DIFFERS in tally:
-        return Verdict.DIFFERS
-    return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
-
-
-def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: Sequence[CellComparison]) -> str:
-    """Return in words on how many cells the verdict rests, and what is missing."""
-    parts = [f"{verdict} in {count}" for verdict, count in counts]
-    if cells > len(compared):
-        parts.append(f"not compared in {cells - len(compared)}")
-    if not parts:
-        return f"{path} has no valid trial"
-    tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
-    tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
-    return f"{', '.join(parts)} of {counted(cells, 'cell')}{tail}"
