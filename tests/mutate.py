@@ -131,6 +131,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/fault/test_tune_resume.py",
         *_RUN,
     ),
+    "store.searchdir": ("tests/e2e/test_tune.py", "tests/fault/test_tune_resume.py"),
     "store.misnamed": ("tests/unit/test_meant.py",),
     "store.query": ("tests/unit/test_query.py", "tests/unit/test_api.py", "tests/e2e/test_gate.py"),
     "store.verify": ("tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),

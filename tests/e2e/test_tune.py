@@ -17,7 +17,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.local import LocalHost
 from nearmetal.knobs import session
 from nearmetal.run.trial import carry_out
-from nearmetal.store.rundir import SearchDir
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.tune.profile import Profile
 

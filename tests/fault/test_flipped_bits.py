@@ -18,8 +18,9 @@ from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import STUDY, make_run
 from nearmetal.errors import NearmetalError
 from nearmetal.store import samples
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.store.verify import verify
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest

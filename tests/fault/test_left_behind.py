@@ -40,7 +40,8 @@ from nearmetal.knobs.rollback import roll_back
 from nearmetal.process import of_each_process
 from nearmetal.run.schedule import run_study
 from nearmetal.store.disk import Disk
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.store.verify import verify
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study

@@ -13,7 +13,7 @@ import nearmetal
 from fake_runs import edit_study
 from nearmetal import process
 from nearmetal.cli.main import run
-from nearmetal.store.rundir import SearchDir
+from nearmetal.store.searchdir import SearchDir
 from tests.beside_runs import SEARCH_STUDY
 
 # Dies by SIGKILL at a step of the disk, as often as requested.

@@ -25,7 +25,8 @@ from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import nothing_to_show
 from nearmetal.run.adopt import AdoptedFile
 from nearmetal.serve.pages import compare_page
-from nearmetal.store.rundir import RunDir, SearchDir
+from nearmetal.store.rundir import RunDir
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.profile import Profile

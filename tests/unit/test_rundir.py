@@ -11,7 +11,8 @@ import pytest
 from fake_runs import STUDY, make_run
 from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.store.record import record_paths
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_of_fabric, open_either
+from nearmetal.store.rundir import RunDir, RunInfo, is_of_fabric
+from nearmetal.store.searchdir import SearchDir, open_either
 from nearmetal.study.spec import digest
 
 INFO = RunInfo.now("small", digest(STUDY), "fake", "made up")

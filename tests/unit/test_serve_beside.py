@@ -23,7 +23,7 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import AccessPolicy
-from nearmetal.store.rundir import SearchDir
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.units import format_duration
 from tests.beside_runs import make_beside, make_history, make_search, make_traced
 

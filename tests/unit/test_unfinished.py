@@ -18,7 +18,8 @@ from nearmetal.results.stopping import Unfinished, open_combinations, unfinished
 from nearmetal.serve.overview import glance
 from nearmetal.serve.pages import live_part
 from nearmetal.store.record import record_paths
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.spec import digest
 from tests.unit.report.synthetic_run import Recipe
 from tests.unit.report.synthetic_run import make_run as synthetic_run

@@ -24,8 +24,9 @@ from nearmetal.results.series import summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.stats.summary import Metric
-from nearmetal.store.rundir import RunDir, TrialRecord, open_either
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
+from nearmetal.store.searchdir import open_either
 from nearmetal.typed import adapter
 from nearmetal.units import counted, format_duration, format_size
 

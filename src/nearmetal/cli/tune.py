@@ -25,7 +25,7 @@ from nearmetal.run.check import check_study
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
-from nearmetal.store.rundir import SearchDir
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.order import Scalar
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TuneClass, TuneSpec

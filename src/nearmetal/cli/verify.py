@@ -8,7 +8,7 @@ import click
 
 from nearmetal.cli.values import PATH
 from nearmetal.errors import ExitCode
-from nearmetal.store.rundir import open_either
+from nearmetal.store.searchdir import open_either
 from nearmetal.store.verify import Verification, verify
 from nearmetal.units import counted
 

@@ -12,7 +12,7 @@ from nearmetal.report import prediction_html, prediction_json, schema, trace_htm
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.serve import pages
 from nearmetal.serve.catalogue import SavedResult, SavedResultKind
-from nearmetal.store.rundir import SearchDir
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.tune.recall import recall
 
 _KINDS: dict[SavedResultKind, tuple[Callable[[Path], Any], Callable[..., str]]] = {

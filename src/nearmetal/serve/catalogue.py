@@ -24,7 +24,8 @@ from nearmetal.reading import read_text
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.disk import is_being_written
 from nearmetal.store.listing import LIST
-from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_of_fabric
+from nearmetal.store.rundir import RunDir, RunInfo, is_of_fabric
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.spec import parse_toml
 
 MAX_RUNS = 10_000

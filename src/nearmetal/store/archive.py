@@ -18,11 +18,12 @@ from typing import IO, Any
 from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, os_errors_as
 from nearmetal.reading import parse_json, timed
-from nearmetal.store.bundle import MALFORMED
+from nearmetal.store.bundle import MALFORMED, NO_DATE
 from nearmetal.store.disk import Disk, is_being_written
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
-from nearmetal.store.rundir import RunDir, open_either
+from nearmetal.store.rundir import RunDir
+from nearmetal.store.searchdir import open_either
 from nearmetal.store.sums import check_seal, file_sha256, resume_command, sealed
 from nearmetal.store.verify import refuse_damaged
 
@@ -33,7 +34,6 @@ _NAME = re.compile(
     r"(?:run|search)\.json|study\.toml|profiles-go-to|records\.sums"
     r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|mpi|fabric)/\d{6,9}(?:\.\d)?\.zip"
 )
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
 _PIECE_BYTES = 1_048_576
 
 
@@ -59,9 +59,9 @@ def archive(root: Path, file: Path) -> int:
 
     def write(part: Path) -> None:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as made:
-            made.writestr(zipfile.ZipInfo(LIST, _NO_DATE), head)
+            made.writestr(zipfile.ZipInfo(LIST, NO_DATE), head)
             for name in names:
-                entry = zipfile.ZipInfo(name, _NO_DATE)
+                entry = zipfile.ZipInfo(name, NO_DATE)
                 entry.file_size = listed[name]["bytes"]
                 with (root / name).open("rb") as source, made.open(entry, "w") as target:
                     _copy(source, target, name, listed[name])

@@ -12,7 +12,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.reading import timed
 from nearmetal.store.sums import hint_damaged, read_verified
 
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
+NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28
 """What an archive may unpack to, unless its reader knows better."""
 MALFORMED = (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
@@ -25,7 +25,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
     """Write the files, in order of name, without dates."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, _NO_DATE), files[name], zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, NO_DATE), files[name], zipfile.ZIP_DEFLATED)
 
 
 @timed

@@ -6,15 +6,18 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from nearmetal.errors import command_line
+from nearmetal.store.searchdir import SearchDir
 
 _MOST_NAMED = 3
 
 
 def misnamed(root: Path, marker: str, verb: str) -> str:
-    """Return the hint for a path without `marker`, which `verb` makes: a file, a directory of runs, or a typing error.
+    """Return the hint for a path without `marker`, which `verb` makes: a file, a search, runs, or a typing error.
 
     Directories that cannot be read hold nothing that is known.
     """
+    if (root / SearchDir.MARKER).exists():
+        return f"it holds a search; `{command_line('show', root)}` lists its trials"
     if root.is_file():
         if root.suffix == ".toml":
             return f"it looks like a study; `{verb} {root}` makes a directory from it"

@@ -16,9 +16,6 @@ finished: `open_for_writing` removes it. Records are only ever added.
 Nothing is used before it was seen to be as it was recorded: documents by their seal, files by the sums in the record
 (`sums.py`), the study by the digest in run.json, the records by their list (`listing.py`). Runs of format 1 have no
 sums, but the study's digest.
-
-A search of settings keeps its launches in the same way (`SearchDir`), with `search.json` in place of `run.json`: its
-trials differ in settings that no study names, and must not be compared as those of a run.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from numpy.typing import NDArray
 import nearmetal
 from nearmetal import limits
 from nearmetal.closing import Closing
-from nearmetal.errors import BadInputError, ForeignFileError, StoreError, command_line, os_errors_as
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, os_errors_as
 from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
@@ -82,9 +79,8 @@ from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, O
 from nearmetal.study.spec import Study, parse_study
 
 # What was always found here.
-__all__ = ["RunDir", "RunInfo", "SearchDir", "TrialRecord", "is_of_fabric", "open_either"]
+__all__ = ["RunDir", "RunInfo", "TrialRecord", "is_of_fabric"]
 
-_PLACE = "profiles-go-to"
 _PREFIXES = {"traces": TRACE_FOLDER, "mpi": PROFILE_FOLDER, "fabric": FABRIC_FOLDER}
 """What the names of files in an outcome begin with, by the folder that keeps them."""
 _OF_OLD_LABELS = "instruction-counted figures of "
@@ -186,8 +182,6 @@ class RunDir(Closing):
             from nearmetal.store.misnamed import misnamed  # noqa: PLC0415 (only for an error)
 
             hint = misnamed(root, cls.MARKER, cls.VERB)
-            if (root / SearchDir.MARKER).exists():
-                hint = f"it holds a search; `{command_line('show', root)}` lists its trials"
             raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
         except ValueError as error:
             raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: {error}", hint=HINT_RESTORE) from error
@@ -429,31 +423,6 @@ class RunDir(Closing):
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""
         return self._archive("samples", record)
-
-
-class SearchDir(RunDir):
-    """The launches of a search, numbered in the order in which it asked for them."""
-
-    MARKER: ClassVar[str] = "search.json"
-    WHAT: ClassVar[str] = "search directory"
-    VERB: ClassVar[str] = "nearmetal tune"
-    OPTION: ClassVar[str] = "--run"
-
-    def keep_out(self, place: Path) -> None:
-        """Keep where the profiles go."""
-        self._disk.put_bytes(self.root / _PLACE, str(place.absolute()).encode())
-
-    def kept_out(self) -> Path:
-        """Return where the profiles go; raise ForeignFileError when that is not told."""
-        try:
-            return Path((self.root / _PLACE).read_text())
-        except (OSError, ValueError) as error:
-            raise ForeignFileError(f"{self.root}/{_PLACE}: {error}", hint="name the place with --out") from error
-
-
-def open_either(root: Path) -> RunDir:
-    """Open a run or a search for reading."""
-    return SearchDir.open(root) if (root / SearchDir.MARKER).exists() else RunDir.open(root)
 
 
 def is_of_fabric(root: Path) -> bool:

@@ -14,8 +14,9 @@ from nearmetal.run.schedule import keep
 from nearmetal.run.trial import carry_out
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
 from nearmetal.store.record import started_now
-from nearmetal.store.rundir import SearchDir, TrialRecord
+from nearmetal.store.rundir import TrialRecord
 from nearmetal.store.samples import StoredCell
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study import plan
 from nearmetal.study.facts import describes_machine
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import timed
-from nearmetal.store.rundir import RunInfo, SearchDir
+from nearmetal.store.rundir import RunInfo
+from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, NotLaunchedError, StudyTrials, tuned_path
 from nearmetal.tune.method import Grid, Method, OneAtATime, Sampler
