@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from nearmetal.errors import UnavailableError, named
@@ -24,6 +25,18 @@ def _ssh(study: Study) -> Host:
     except ImportError as error:
         raise UnavailableError(f"the ssh host needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
     return open_ssh(study.host)
+
+
+def _machines_of_a_study(about: str, open_host: Callable[[Study], Host], options: Mapping[str, str]) -> HostKind:
+    """Return a kind of host whose machines the study names one by one."""
+    return HostKind(
+        about=f"{about} ([how](../how-to/real-cluster.md)).",
+        open=open_host,
+        pace=lambda _: Pace(2.0),
+        options=options,
+        path_options=PATH_OPTIONS,
+        named_nodes=True,
+    )
 
 
 def _refuse() -> NoReturn:
@@ -48,21 +61,11 @@ HOSTS: dict[str, HostKind] = {
         options=lab.OPTIONS,
         rehearsed=False,  # a look into the lab costs as much as a trial there, and its parts are known before
     ),
-    "ssh": HostKind(
-        about="Machines named in the study ([how](../how-to/real-cluster.md)).",
-        open=_ssh,
-        pace=lambda _: Pace(2.0),
-        options=ssh.OPTIONS,
-        path_options=PATH_OPTIONS,
-        named_nodes=True,
-    ),
-    "kubectl": HostKind(
-        about="Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).",
-        open=lambda study: kubectl.KubectlHost(study.host.node, study.host.options),
-        pace=lambda _: Pace(2.0),
-        options=kubectl.OPTIONS,
-        path_options=PATH_OPTIONS,
-        named_nodes=True,
+    "ssh": _machines_of_a_study("Machines named in the study", _ssh, ssh.OPTIONS),
+    "kubectl": _machines_of_a_study(
+        "Pods of a Kubernetes cluster",
+        lambda study: kubectl.KubectlHost(study.host.node, study.host.options),
+        kubectl.OPTIONS,
     ),
     "slurm": HostKind(
         about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",
