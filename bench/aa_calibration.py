@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import estimate_ratio
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.widen import BlockFigures
 from support.goals import ended
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from scipy import special, stats
 
 from nearmetal.results.series import launches
 from nearmetal.results.stopping import stopping_plan
-from nearmetal.stats.compare import BlockFigures, estimate_ratio, pair_launches
+from nearmetal.stats.compare import estimate_ratio, pair_launches
 from nearmetal.stats.paired import moments
 from nearmetal.stats.summary import HEADLINE, over_blocks
-from nearmetal.stats.widen import OCCASIONS
+from nearmetal.stats.widen import OCCASIONS, BlockFigures
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.plan import occasion_of

@@ -25,7 +25,8 @@ from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import build_profiler
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import estimate_ratio
+from nearmetal.stats.widen import BlockFigures
 from nearmetal.workloads.apps import build_apps, read_end_block
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi, launch

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats.compare import BlockFigures, compare, correct_family, enough, estimate_ratio
+from nearmetal.stats.compare import compare, correct_family, estimate_ratio
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.stopping import StoppingPlan, enough, look
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import OCCASIONS, BlockContext
+from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
 from support.goals import ended
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import estimate_ratio
 from nearmetal.stats.equivalence import Better, Finding
 from nearmetal.stats.order import (
     ecdf,
@@ -20,6 +20,7 @@ from nearmetal.stats.order import (
 from nearmetal.stats.paired import holm, wilcoxon_signed_rank
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import summarize
+from nearmetal.stats.widen import BlockFigures
 
 samples = arrays(np.int64, st.integers(1, 300), elements=st.integers(0, 2**50))
 figures = arrays(np.float64, 8, elements=st.floats(1.0, 1e9))

@@ -12,10 +12,10 @@ from nearmetal.cli.plan import resolves
 from nearmetal.results.stopping import stopping_plan
 from nearmetal.run.preflight import limits
 from nearmetal.run.resolve import LAUNCH_SDS, POWER, blocks_for, power, resolution, smallest_difference
-from nearmetal.stats.compare import BlockFigures, compare
+from nearmetal.stats.compare import compare
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import BlockContext
+from nearmetal.stats.widen import BlockContext, BlockFigures
 from nearmetal.study.spec import parse_study
 from tests.unit.test_spec import GOOD
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import estimate_ratio
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.paired import paired_t_test
 from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.widen import BlockFigures
 
 COMPARISONS = 300
 

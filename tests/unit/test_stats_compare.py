@@ -9,15 +9,7 @@ from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
-from nearmetal.stats.compare import (
-    BlockFigures,
-    compare,
-    correct_family,
-    estimate_level,
-    estimate_ratio,
-    noise_floor,
-    pair_launches,
-)
+from nearmetal.stats.compare import compare, correct_family, estimate_level, estimate_ratio, noise_floor, pair_launches
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, beyond_p, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
@@ -33,7 +25,7 @@ from nearmetal.stats.paired import (
     wilcoxon_signed_rank,
 )
 from nearmetal.stats.summary import Metric, Summary, summarize
-from nearmetal.stats.widen import OCCASIONS, BlockContext
+from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).

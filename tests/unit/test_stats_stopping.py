@@ -7,10 +7,11 @@ from scipy.special import ndtr, ndtri, stdtrit
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
-from nearmetal.stats.compare import BlockFigures, compare
+from nearmetal.stats.compare import compare
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.stopping import StoppingPlan, look, sequential_evidence
 from nearmetal.stats.summary import Metric
+from nearmetal.stats.widen import BlockFigures
 
 
 def critical_values(looks: tuple[int, ...], spent: list[float]) -> list[float]:

@@ -7,21 +7,14 @@ import pytest
 from scipy import fft
 from scipy import stats as reference
 
-from nearmetal.stats.compare import (
-    BlockFigures,
-    RatioEstimate,
-    compare,
-    estimate_ratio,
-    is_quiet,
-    noise_floor,
-    pair_launches,
-)
+from nearmetal.stats.compare import RatioEstimate, compare, estimate_ratio, is_quiet, noise_floor, pair_launches
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments, moments
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import Metric, summarize
 from nearmetal.stats.widen import (
     BlockContext,
+    BlockFigures,
     between_variants,
     evidence_of,
     for_skewness,

@@ -13,9 +13,10 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, table_of
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.widen import BlockFigures
 
 AGAINST_SEED = 1
 """Of the bootstrap: the same two runs give the same interval wherever they are shown."""

@@ -13,7 +13,8 @@ from nearmetal.hosts.host import Host
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.trace import Trace
 from nearmetal.run.trial import carry_out
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import estimate_ratio
+from nearmetal.stats.widen import BlockFigures
 from nearmetal.study import plan
 from nearmetal.study.order import Order, Scalar, TrialStatus
 from nearmetal.study.spec import AGAIN, Study, WorkloadSpec

@@ -12,18 +12,11 @@ from nearmetal.results.records import Cell, PathCell, PathVerdict, SettingContra
 from nearmetal.results.series import variants
 from nearmetal.results.shown import DisplayScale
 from nearmetal.results.stopping import criteria_of, stopping_plan
-from nearmetal.stats.compare import (
-    BlockFigures,
-    CellComparison,
-    NoiseFloor,
-    compare,
-    correct_family,
-    noise_floor,
-    pair_launches,
-)
+from nearmetal.stats.compare import CellComparison, NoiseFloor, compare, correct_family, noise_floor, pair_launches
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
+from nearmetal.stats.widen import BlockFigures
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.plan import occasion_of
 from nearmetal.study.spec import AGAIN, Study

@@ -17,9 +17,9 @@ import numpy as np
 from nearmetal.errors import BadInputError, meant
 from nearmetal.results.published_tables import Bound, Column, Figures, group
 from nearmetal.results.records import Cell, TrialSummary, View
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import by_occasion
-from nearmetal.stats.widen import OCCASIONS, BlockContext, voting
+from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures, voting
 from nearmetal.study.spec import AGAIN
 
 NO_EFFECT = 0.02

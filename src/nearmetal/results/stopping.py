@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import command_line, listed
 from nearmetal.results.series import CellId, Combination, is_part, launches, variants
-from nearmetal.stats.compare import enough, is_quiet, pair_launches
+from nearmetal.stats.compare import is_quiet, pair_launches
 from nearmetal.stats.conclude import Criteria
-from nearmetal.stats.stopping import StoppingPlan
+from nearmetal.stats.stopping import StoppingPlan, enough
 from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan

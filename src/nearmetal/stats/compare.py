@@ -14,54 +14,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
 from nearmetal.stats import paired as tests
 from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
 from nearmetal.stats.conclude import Conclusion, Criteria, conclude
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, Judgement, Verdict, judge, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
-from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
-from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
+from nearmetal.stats.stopping import StoppingPlan, as_ratio, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
-from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, BlockContext, evidence_of, voting
+from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, BlockContext, BlockFigures, evidence_of, voting
 from nearmetal.units import counted
-
-
-@dataclass(frozen=True, slots=True)
-class BlockFigures:
-    """One figure of each side, one value a block: shape (blocks,) each, in the order the blocks ran.
-
-    Values are positive, of the same unit on both sides; index i of both comes from block i. Where a run has several
-    occasions, index i is one of them, the geometric mean of its blocks, and `launches` counts the blocks.
-    """
-
-    path: FloatArray
-    baseline: FloatArray
-    launches: int = field(default=0, kw_only=True)
-    context: BlockContext = field(default=ALONE, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
-            raise BadInputError(
-                f"path has figures of shape {self.path.shape}, baseline of {self.baseline.shape}",
-                hint="give both one figure per block; leave out blocks in which one of them failed",
-            )
-        both = np.concatenate((self.path, self.baseline))
-        if not bool(np.all(np.isfinite(both) & (both > 0.0))):
-            raise BadInputError(
-                "figures over blocks must be positive and finite to form ratios",
-                hint="a median of 0 ns means that the operation is faster than the clock can tell",
-            )
-
-    @property
-    def log_ratios(self) -> FloatArray:
-        """Return log(path / baseline) of each block, shape (blocks,)."""
-        return np.asarray(np.log(self.path / self.baseline), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +146,8 @@ def compare(
         )
         for metric, one in figures.items()
     }
-    slow = _slow(figures[HEADLINE], estimates[HEADLINE].n, criteria, better)
+    slow = figures[HEADLINE].slow(estimates[HEADLINE].n, criteria.margin, better)
     return CellComparison(estimates, refused or {}, better, criteria, slow, figures[HEADLINE].context.steady)
-
-
-def _slow(figures: BlockFigures, blocks: int, criteria: Criteria, better: Better = Better.SMALLER) -> int:
-    """Return how many of the first blocks stand apart as slower; occasions are no launches."""
-    log_costs = better.sign * figures.log_ratios[:blocks]
-    return 0 if figures.launches else slow_launches(log_costs, margin_log(criteria.margin))
 
 
 def pair_launches(
@@ -245,26 +205,6 @@ def _between_twins(
     sides = [over_blocks(one, metric, margin)[0] for one in pair]
     ns = np.array([[side.get(block, math.nan) for block in blocks] for side in sides])
     return np.asarray(np.log(ns[1] / ns[0]), dtype=np.float64)
-
-
-def enough(
-    figures: Mapping[Metric, BlockFigures], refused: Mapping[Metric, str], criteria: Criteria, plan: StoppingPlan
-) -> bool:
-    """Return whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare`.
-
-    It does not stop on a small spread alone: that few launches agree does not exclude a mode that they have not met.
-    """
-    looks = {
-        m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), context=one.context)
-        for m, one in figures.items()
-    }
-    head = looks[HEADLINE]
-    if head.blocks == 0 or head.blocks >= plan.max_blocks:
-        return head.blocks > 0
-    findings = {metric: one.finding for metric, one in looks.items()}
-    slow = _slow(figures[HEADLINE], head.blocks, criteria)
-    found = conclude(findings, refused, head.blocks, criteria, slow=slow, steady=figures[HEADLINE].context.steady)
-    return found.settled or (head.precise and head.blocks >= criteria.least_with(slow))
 
 
 def estimate_ratio(

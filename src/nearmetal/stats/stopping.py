@@ -9,16 +9,19 @@ interval approach", JRSS B 51(3)). After an adaptive stop no other interval may 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
+from nearmetal.stats.conclude import Criteria, conclude
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, judge, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments
-from nearmetal.stats.widen import ALONE, BlockContext, evidence_of
+from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.stats.widen import ALONE, BlockContext, BlockFigures, evidence_of
 
 FIRST_LOOK_BLOCKS = 5
 # Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.
@@ -131,6 +134,26 @@ def look(log_ratios: FloatArray, plan: StoppingPlan, *, context: BlockContext = 
     stop = decided or precise or blocks >= plan.max_blocks
     ratio = float(np.exp(log_ratios[:blocks].mean()))
     return Look(blocks, ratio, evidence.difference.exp(), finding, stop, precise)
+
+
+def enough(
+    figures: Mapping[Metric, BlockFigures], refused: Mapping[Metric, str], criteria: Criteria, plan: StoppingPlan
+) -> bool:
+    """Return whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare.compare`.
+
+    It does not stop on a small spread alone: that few launches agree does not exclude a mode that they have not met.
+    """
+    looks = {
+        m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), context=one.context)
+        for m, one in figures.items()
+    }
+    head = looks[HEADLINE]
+    if head.blocks == 0 or head.blocks >= plan.max_blocks:
+        return head.blocks > 0
+    findings = {metric: one.finding for metric, one in looks.items()}
+    slow = figures[HEADLINE].slow(head.blocks, criteria.margin)
+    found = conclude(findings, refused, head.blocks, criteria, slow=slow, steady=figures[HEADLINE].context.steady)
+    return found.settled or (head.precise and head.blocks >= criteria.least_with(slow))
 
 
 def as_ratio(log_cost: Interval, better: Better) -> Interval:

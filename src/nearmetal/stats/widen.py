@@ -38,8 +38,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import special
 
-from nearmetal.stats.equivalence import ALPHA, Evidence, beyond_p, tost_p
+from nearmetal.errors import BadInputError
+from nearmetal.stats.equivalence import ALPHA, Better, Evidence, beyond_p, margin_log, tost_p
 from nearmetal.stats.interval import FloatArray, Interval
+from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
 
 LEAST_BLOCKS = 5
@@ -78,6 +80,43 @@ class BlockContext:
 ALONE = BlockContext()
 OCCASIONS = BlockContext(occasions=True)
 WANDERING = BlockContext(wandering=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFigures:
+    """One figure of each side, one value a block: shape (blocks,) each, in the order the blocks ran.
+
+    Values are positive, of the same unit on both sides; index i of both comes from block i. Where a run has several
+    occasions, index i is one of them, the geometric mean of its blocks, and `launches` counts the blocks.
+    """
+
+    path: FloatArray
+    baseline: FloatArray
+    launches: int = field(default=0, kw_only=True)
+    context: BlockContext = field(default=ALONE, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
+            raise BadInputError(
+                f"path has figures of shape {self.path.shape}, baseline of {self.baseline.shape}",
+                hint="give both one figure per block; leave out blocks in which one of them failed",
+            )
+        both = np.concatenate((self.path, self.baseline))
+        if not bool(np.all(np.isfinite(both) & (both > 0.0))):
+            raise BadInputError(
+                "figures over blocks must be positive and finite to form ratios",
+                hint="a median of 0 ns means that the operation is faster than the clock can tell",
+            )
+
+    @property
+    def log_ratios(self) -> FloatArray:
+        """Return log(path / baseline) of each block, shape (blocks,)."""
+        return np.asarray(np.log(self.path / self.baseline), dtype=np.float64)
+
+    def slow(self, blocks: int, margin: float, better: Better = Better.SMALLER) -> int:
+        """Return how many of the first blocks stand apart as slower; occasions are no launches."""
+        log_costs = better.sign * self.log_ratios[:blocks]
+        return 0 if self.launches else slow_launches(log_costs, margin_log(margin))
 
 
 def evidence_of(

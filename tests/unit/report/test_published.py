@@ -17,9 +17,10 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.published_tables import Bound, Column, Statistic, every_table, load, parse, published_named
 from nearmetal.results.records import TrialSummary
 from nearmetal.stats.bootstrap import IntervalMethod
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import summarize
+from nearmetal.stats.widen import BlockFigures
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus

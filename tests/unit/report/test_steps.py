@@ -14,9 +14,9 @@ from nearmetal.report.terminal import Console
 from nearmetal.report.words import cell_title, launches_sentence
 from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
-from nearmetal.stats.widen import OCCASIONS, BlockContext
+from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VIRTUAL_TIME
 from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
