@@ -13,8 +13,9 @@ from nearmetal.history.records import History, KeptRun, ListedRun, Point, RunEnt
 from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
-from nearmetal.stats.changes import ALPHA, find_changes
+from nearmetal.stats.changes import find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
+from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a report shows, as plain records: built once by `view.build_view`, drawn by every `as_*` module.
+"""What a report shows, as plain records: built once by `paths.build_view`, drawn by every `as_*` module.
 
 Nothing here is formatted and nothing is computed when it is drawn, so that table, CSV, JSON and HTML cannot differ.
 Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns` in their names.

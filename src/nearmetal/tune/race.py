@@ -32,11 +32,14 @@ from nearmetal.tune.method import Costs, Method
 from nearmetal.tune.model import Model
 from nearmetal.tune.space import Point, Space
 
-# A posterior after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
 _JITTER = 1e-6
+"""A posterior after many observations is nearly singular; this much variance (0.1 % of cost) is of no account."""
 _BLOCKS_BEFORE_NARROWING = 3
+"""Fewer say too little of a value to leave it behind."""
 _NARROWING_DRAWS = 400
+"""Draws that a value is judged by: one that fewer than `doubt` of them need is left behind."""
 _SHARE_OF_GRID = 0.15
+"""Of the trials that a full grid takes: what a race may."""
 _MOST_SCREEN_BLOCKS = 40
 """The model's work grows with the cube of what was observed."""
 

@@ -1,6 +1,6 @@
 """The search of each class of a study: made once to run it, and again from its launches on disk.
 
-A search is a pure function of its seed and of what its launches gave (`launches.py`), so the files on disk determine
+A search is a pure function of its seed and of what its launches gave (`measure.py`), so the files on disk determine
 all of it: which settings were measured when, which were dropped, and the proof.
 """
 
