@@ -43,7 +43,7 @@ from support.goals import ended, short_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nearmetal.predict.models import ModelFile
+    from nearmetal.predict.model_file import ModelFile
     from nearmetal.study.order import Order
 
 MPICH = '[mpi]\nflavour = "mpich"\n'

@@ -13,7 +13,8 @@ from fake_runs import edit_study, make_run
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.tune import command as tune
-from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.trace import Trace
 from nearmetal.store.bundle import read_bundle
 from nearmetal.store.rundir import RunDir, RunInfo

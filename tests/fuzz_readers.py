@@ -254,7 +254,7 @@ def _profile(path: Path) -> object:
 
 
 def _model(path: Path) -> object:
-    from nearmetal.predict.models import read_model
+    from nearmetal.predict.model_file import read_model
 
     return read_model(path)
 

@@ -11,7 +11,8 @@ import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
-from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
+from nearmetal.predict.models import Cores, Distribution, Machine, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.residual import one_way_quantiles, residual_of
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule

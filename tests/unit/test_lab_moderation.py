@@ -25,7 +25,8 @@ from nearmetal.store.rundir import RunDir
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nearmetal.predict.models import Machine, ModelFile
+    from nearmetal.predict.model_file import ModelFile
+    from nearmetal.predict.models import Machine
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.store.samples import StoredCell
 

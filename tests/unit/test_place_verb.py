@@ -13,16 +13,8 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
-from nearmetal.predict.models import (
-    Cores,
-    Distribution,
-    Machine,
-    MeasuredCollective,
-    ModelFile,
-    NamedMachine,
-    PathModel,
-    write_model,
-)
+from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.models import Cores, Distribution, Machine, MeasuredCollective, NamedMachine, PathModel
 from nearmetal.predict.place import Candidate
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall, DoGap

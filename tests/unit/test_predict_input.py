@@ -13,7 +13,8 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, StoreError
-from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
+from nearmetal.predict.models import Machine, NamedMachine
 from nearmetal.predict.place import Slots
 from tests.unit.simulated import ping
 from tests.unit.test_predict_verbs import measured, run

@@ -16,16 +16,8 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import _of_busy_machines, find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import (
-    Cores,
-    Distribution,
-    Machine,
-    MeasuredCollective,
-    ModelFile,
-    NamedMachine,
-    read_model,
-    write_model,
-)
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
+from nearmetal.predict.models import Cores, Distribution, Machine, MeasuredCollective, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
 from nearmetal.predict.trace import DoCall, Repeat, Trace

@@ -17,17 +17,16 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict.calibration import Errors, p99_errors
 from nearmetal.predict.fit_run import fit_run
+from nearmetal.predict.model_file import ModelFile, write_model
 from nearmetal.predict.models import (
     UNBOUNDED,
     Cores,
     Distribution,
     FitQuality,
     Machine,
-    ModelFile,
     NamedMachine,
     PathModel,
     Segment,
-    write_model,
 )
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall, Repeat

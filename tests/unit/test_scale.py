@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import scaled
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import Distribution, ModelFile, NamedMachine, write_model
+from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.scale import scale, scale_on
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule

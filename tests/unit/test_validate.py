@@ -17,8 +17,10 @@ from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.predict.fit_run import conditions_of, fit_run
-from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.conditions import conditions_of
+from nearmetal.predict.fit_run import fit_run
+from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate

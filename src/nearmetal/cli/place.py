@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from nearmetal import limits
+from nearmetal.cli.break_even import find_break_even, print_break_even, two_machines
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.cli.values import PATH
@@ -21,27 +21,22 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt, told_once
 from nearmetal.predict.launcher_files import WRITERS, cautions_of, commented
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
-from nearmetal.predict.models import Distribution, NamedMachine
+from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import (
     IN_ORDER,
-    BreakEven,
     Candidate,
     Hosts,
     Judge,
     Slots,
-    break_even,
     geometric,
     in_order,
     recommend,
 )
-from nearmetal.predict.schedule import Schedule
-from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table
 from nearmetal.report.prediction_json import (
     PLACEMENT_SUFFIX,
-    BreakEvenJson,
     PlacedJson,
     PlacementFile,
     check_place,
@@ -49,12 +44,11 @@ from nearmetal.report.prediction_json import (
 )
 from nearmetal.report.prediction_text import gained, label, placements
 from nearmetal.report.schema import made
-from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import counted, format_duration, is_whole
+from nearmetal.units import counted, is_whole
 
 _HOST = re.compile(r"[\w.-]+")
 
@@ -134,15 +128,15 @@ def command(
     grid = _grid(dims, schedule.ranks, slots, hosts)
     if (replay.changes.vms_per_host or 1) > 1:
         raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
-    both = _pair(replay, pair) if pair else None
+    both = two_machines(replay, pair) if pair else None
     found = _recommended(replay, slots, grid, tries)
     doubts = _doubts(replay, found, in_order(schedule.ranks, slots))
     tell_doubts(doubts)
     candidates = _candidates(found)
     _print(candidates)
-    even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
+    even = find_break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
     if even:
-        _print_break_even(even)
+        print_break_even(even)
     written, said = WRITERS[launcher](found[0][1].host_of, slots), cautions_of(launcher, found[0][1].host_of, slots)
     for caution in said:
         warn(caution)
@@ -218,27 +212,6 @@ def _doubts(replay: Replay, found: list[tuple[NamedMachine, Candidate]], launche
         more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
         doubts[where] = told_once((doubts[where], more))
     return doubts
-
-
-def _pair(replay: Replay, pair: tuple[str, str]) -> tuple[NamedMachine, NamedMachine]:
-    if pair[0] == pair[1]:
-        raise BadInputError(f"--break-even compares two paths, not {pair[0]} with itself", hint="name another one")
-    return _only(replay, pair[0]), _only(replay, pair[1])
-
-
-def _only(replay: Replay, path: str) -> NamedMachine:
-    """Return the machine of a path that --setting and --progress leave; raise BadInputError for none or several."""
-    found = [named for named in replay.machines if named.path == path]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        known = ", ".join(sorted({named.path for named in replay.machines}))
-        raise BadInputError(f"there is no path {path} for --break-even", hint=f"there are {known}")
-    settings = sorted({named.setting for named in found})
-    modes = sorted({named.progress for named in found})
-    hints = [f"--setting {settings[0]} (of {', '.join(settings)})"] if len(settings) > 1 else []
-    hints += [f"--progress {modes[0]} (of {', '.join(modes)})"] if len(modes) > 1 else []
-    raise BadInputError(f"--break-even: {path} was measured under {len(found)} settings", hint=" ".join(hints))
 
 
 def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ...]]:
@@ -346,70 +319,3 @@ def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, floa
         1 - candidate.makespan_ns / np.maximum(default.makespan_ns, 1), (0.025, 0.5, 0.975)
     ).tolist()
     return middle, low, high
-
-
-def _break_even(
-    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], replay: Replay
-) -> BreakEvenJson:
-    """Return both paths over all shares, for the program's mean message and its compute time between messages."""
-    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=replay.seed)
-    messages = seen.messages
-    if messages == 0:
-        text = f"{schedule.name} sends no message, so its paths have no break-even share"
-        raise BadInputError(text, hint="leave --break-even out")
-    # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
-    compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
-    share = (
-        f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
-    )
-    # The compute of `seen` is that of the machine already, so it must not be scaled again.
-    as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
-    found = break_even(
-        *as_seen,
-        message_bytes=seen.message_bytes // messages,
-        compute=compute,
-        replicas=replay.replicas,
-        seed=replay.seed,
-    )
-    return made(
-        BreakEvenJson,
-        found,
-        first=first.path,
-        second=second.path,
-        message_bytes=int(seen.message_bytes // messages),
-        compute_ns=float(seen.compute_ns // messages),
-        said=f"{_verdict(first.path, second.path, found)}. {share}",
-    )
-
-
-def _print_break_even(found: BreakEvenJson) -> None:
-    longest = max(*found.first_ns, *found.second_ns)
-    rows = (
-        (f"{share:.0%}", _curve(first_ns, second_ns, longest), format_duration(first_ns), format_duration(second_ns))
-        for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
-    )
-    title = f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
-    title += f"{format_duration(found.compute_ns)} of compute per message"
-    table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
-    as_table.draw(Console(stderr=True), [table])
-
-
-def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32) -> str:
-    """Draw one line of the picture: 1 and 2 where the two paths are, X where they meet."""
-    line = [" "] * (width + 1)
-    at = [round(width * ns / longest_ns) for ns in (first_ns, second_ns)]
-    line[at[0]], line[at[1]] = "1", "2"
-    if at[0] == at[1]:
-        line[at[0]] = "X"
-    return "".join(line).rstrip()
-
-
-def _verdict(first: str, second: str, found: BreakEven) -> str:
-    if not found.differ:
-        return "neither is shown to be faster at any share"
-    below, above = (first, second) if found.first_faster_below else (second, first)
-    if found.share is None:
-        return f"{below} is faster wherever the two are shown to differ"
-    if found.crossings > 1:
-        return f"neither is faster on one side: the curves cross {found.crossings} times, first at {found.share:.0%}"
-    return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"

@@ -18,7 +18,8 @@ from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
-from nearmetal.predict.models import MODEL_VERSION, NamedMachine, write_model
+from nearmetal.predict.model_file import MODEL_VERSION, write_model
+from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.validate import (

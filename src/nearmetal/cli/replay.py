@@ -17,7 +17,8 @@ from nearmetal.predict.doubt import Doubt, refuse_beyond
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import failed_of, fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
+from nearmetal.predict.model_file import ModelFile, read_model
+from nearmetal.predict.models import INTRA_KIND, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.scale import scale, scale_on

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from nearmetal.predict.fit import Exchanges
-from nearmetal.predict.models import Machine
+from nearmetal.predict.models import PS_PER_NS, Machine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
@@ -22,7 +22,6 @@ from nearmetal.units import by_key
 
 _TIMES = 20
 """Exchanges back to back in a replay."""
-_PS_PER_NS = 1000
 
 Crossing = tuple[tuple[int, int], ...]
 
@@ -33,7 +32,7 @@ def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
     longer = (
         (size, float(np.median(launches)) - _replayed_ns(machine, size)) for size, launches in sorted(times.items())
     )
-    return tuple((size, max(0, round(more * _PS_PER_NS))) for size, more in longer)
+    return tuple((size, max(0, round(more * PS_PER_NS))) for size, more in longer)
 
 
 def crossed(machine: Machine, crossing: Crossing) -> Machine:

@@ -24,9 +24,8 @@ from nearmetal.predict.models import BARE_METAL, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction
 from nearmetal.predict.validate import p99_iterations_ns
+from nearmetal.study.fields import AS_FOUND
 
-AS_FOUND = "as-found"
-"""The setting that sets nothing."""
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
 STANDS_FOR_BARE = "veth"

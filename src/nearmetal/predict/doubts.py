@@ -16,7 +16,7 @@ from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_a
 from nearmetal.units import by_key, counted
 
 PROCESSOR, SETTING = "on a processor", "under the setting"
-"""How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
+"""How conditions (`conditions.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
 _EMULATED, _ANY_EMULATED = "an emulated ", "an emulated processor of the lab"
 """How conditions begin that tell a processor of the lab, and what model files of older versions told of all of them."""
 ENOUGH_LAUNCHES = 3

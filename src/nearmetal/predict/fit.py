@@ -37,27 +37,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
-from nearmetal.predict.residual import residual_of
+from nearmetal.predict.models import FS_PER_NS, PS_PER_NS, SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
+from nearmetal.predict.segments import (
+    cut_by_protocol,
+    end_of_segment,
+    line_through,
+    segment_of,
+    sizes_beside,
+    with_residuals,
+    without_handshake,
+)
 from nearmetal.predict.wire import Works, rising, with_overheads
+from nearmetal.stats.interval import FloatArray
 from nearmetal.units import by_key
 
-Floats = NDArray[np.float64]
-_Line = tuple[int, int]  # L (ps) and fs a byte
-
 METHOD = "relative least squares on medians, break points by dynamic programming"
-MAX_SEGMENTS = 8
-SEGMENT_PENALTY = 0.02
-"""Squared relative error that a further segment must save: one of 2 % at about 50 points, or 14 % at one."""
-OWN_RESIDUAL = 300
-"""Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
 NO_LOSS = 0.95
 """Share of twice the one-way throughput from which on both ways at once cost nothing."""
 BY_ONE_END = 1.5
 """How much longer both ways at once take than one where both ends work for a message: twice; 1 where one end does."""
-_PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
-_LINE_SIZES = 2
-"""Sizes that a line needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +109,20 @@ def fit_path(
     segments: list[Segment] = []
     predicted = np.empty_like(times)
     measured = dict(zip(map(int, sizes), map(float, times), strict=True))
-    for first, stop in _cut_by_protocol(sizes, times, eager_up_to_bytes):
-        intercept, slope = _line(sizes[first:stop], times[first:stop])
+    for first, stop in cut_by_protocol(sizes, times, eager_up_to_bytes):
+        intercept, slope = line_through(sizes[first:stop], times[first:stop])
         predicted[first:stop] = intercept + slope * sizes[first:stop]
-        line = _segment(
-            up_to_bytes=_end_of_segment(sizes, stop, eager_up_to_bytes),
+        line = segment_of(
+            up_to_bytes=end_of_segment(sizes, stop, eager_up_to_bytes),
             smallest=(float(sizes[first]), float(times[first])),
             intercept=intercept,
             slope=slope,
             busier=_gap_at(told, float(sizes[first])) if told else None,
             total=_gap_at(tau_both, float(sizes[first])) if told and tau_both else None,
         )
-        below, above = (_sizes_beside(sizes, end, eager_up_to_bytes) for end in (first, stop))
+        below, above = (sizes_beside(sizes, end, eager_up_to_bytes) for end in (first, stop))
         samples = {int(size): merged[int(size)] for size in sizes[first:stop]}
-        segments += _with_residuals(line, samples, measured, below and below[0], above and above[1])
+        segments += with_residuals(line, samples, measured, below and below[0], above and above[1])
     error = np.abs(predicted / times - 1)
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
@@ -136,7 +134,7 @@ def fit_path(
         segments = [replace(one, gap_ps=one.send_overhead_ps, fs_per_byte=one.overhead_fs_per_byte) for one in segments]
     fetched = one_processor and _done_by_one_end(tau, tau_both, eager_up_to_bytes)
     return PathModel(
-        _without_handshake(segments, eager_up_to_bytes, fetched=fetched),
+        without_handshake(segments, eager_up_to_bytes, fetched=fetched),
         eager_up_to_bytes,
         fit=quality,
         measured_bytes=tuple(sorted(merged)),
@@ -169,7 +167,7 @@ def fit_port(windows: Sequence[Windows]) -> int:
     rates = [w.message_bytes * w.window_messages * w.pairs / float(np.median(w.ns)) for w in windows]
     if max(rates, default=0.0) <= 0:
         raise BadInputError("there are no streaming samples with a payload", hint="add the operation `bw` to the study")
-    return round(_FS_PER_NS / max(rates))
+    return round(FS_PER_NS / max(rates))
 
 
 def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
@@ -179,7 +177,7 @@ def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
     with the processors of its ends moves little more in both directions than in one.
     """
     alone, both = _rate(one_way), 2 * _rate(both_ways)
-    return round(_FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
+    return round(FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
 
 
 def fit_work(both_ways: Sequence[Windows], round_trips: Sequence[RoundTrips]) -> dict[int, float]:
@@ -199,7 +197,7 @@ def fit_cold(exchanges: Sequence[Exchanges]) -> tuple[tuple[int, int], ...]:
     more = by_key((gap, time - hot[size]) for (gap, size), time in found.items() if gap > 0 and size in hot)
     gaps = sorted(more)
     extra = np.maximum.accumulate([0.0, *(float(np.median(more[gap])) / 2 for gap in gaps)])[1:]
-    return tuple((gap * _PS_PER_NS, round(one * _PS_PER_NS)) for gap, one in zip(gaps, extra, strict=True))
+    return tuple((gap * PS_PER_NS, round(one * PS_PER_NS)) for gap, one in zip(gaps, extra, strict=True))
 
 
 def _rate(windows: Sequence[Windows]) -> float:
@@ -208,12 +206,12 @@ def _rate(windows: Sequence[Windows]) -> float:
     return max(rates, default=0.0)
 
 
-def typical_times(round_trips: Sequence[RoundTrips]) -> tuple[Floats, Floats]:
+def typical_times(round_trips: Sequence[RoundTrips]) -> tuple[FloatArray, FloatArray]:
     """Return sizes, rising, and the one-way time of each: half the median round trip, in ns."""
     return _typical(_by_size(round_trips))
 
 
-def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[Floats, Floats]:
+def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[FloatArray, FloatArray]:
     sizes = np.array(sorted(merged), dtype=np.float64)
     return sizes, np.array([np.median(merged[int(size)]) / 2 for size in sizes])
 
@@ -235,69 +233,7 @@ def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:
     return found
 
 
-def _line(sizes: Floats, times: Floats) -> tuple[float, float]:
-    """Least squares of the relative error of a + b s, with a, b >= 0."""
-    weight = 1 / times
-    if sizes.size == 1 or sizes[0] == sizes[-1]:
-        return float(times.mean()), 0.0
-    design = np.stack([weight, sizes * weight], axis=1)
-    (intercept, slope), *_ = np.linalg.lstsq(design, np.ones_like(times), rcond=None)
-    if slope < 0:
-        return float(weight.sum() / (weight**2).sum()), 0.0
-    if intercept < 0:
-        relative = sizes * weight
-        return 0.0, float(relative.sum() / (relative**2).sum())
-    return float(intercept), float(slope)
-
-
-def _cut_by_protocol(sizes: Floats, times: Floats, eager_up_to_bytes: int) -> list[tuple[int, int]]:
-    """Return the segments of eager sizes, then of those with a handshake; of all together when either has one size."""
-    eager = int(np.searchsorted(sizes, eager_up_to_bytes, side="right"))
-    if eager < _LINE_SIZES or sizes.size - eager < _LINE_SIZES:
-        return _cut(sizes, times)
-    above = _cut(sizes[eager:], times[eager:])
-    return _cut(sizes[:eager], times[:eager]) + [(first + eager, stop + eager) for first, stop in above]
-
-
-def _end_of_segment(sizes: Floats, stop: int, eager_up_to_bytes: int) -> int:
-    """Return the largest size of a segment: what is below the eager limit behaves as the eager sizes do."""
-    if stop == sizes.size:
-        return UNBOUNDED
-    return eager_up_to_bytes if sizes[stop - 1] <= eager_up_to_bytes < sizes[stop] else int(sizes[stop - 1])
-
-
-def _sizes_beside(sizes: Floats, cut: int, eager_up_to_bytes: int) -> tuple[int, int] | None:
-    """Return the sizes on both sides of a cut; None at the ends and where another protocol begins."""
-    if not 0 < cut < sizes.size or sizes[cut - 1] <= eager_up_to_bytes < sizes[cut]:
-        return None
-    return int(sizes[cut - 1]), int(sizes[cut])
-
-
-def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
-    """Return [first, stop) of each segment: the cut with the least squared relative error plus penalties."""
-    n = sizes.size
-    cost = np.full(n + 1, np.inf)
-    cost[0] = 0.0
-    back = np.zeros(n + 1, dtype=np.int64)
-    count = np.zeros(n + 1, dtype=np.int64)
-    for stop in range(2, n + 1):
-        for first in (0, *range(2, stop - 1)):
-            if count[first] >= MAX_SEGMENTS or not np.isfinite(cost[first]):
-                continue
-            intercept, slope = _line(sizes[first:stop], times[first:stop])
-            error = (intercept + slope * sizes[first:stop]) / times[first:stop] - 1
-            total = cost[first] + float((error**2).sum()) + SEGMENT_PENALTY
-            if total < cost[stop]:
-                cost[stop], back[stop], count[stop] = total, first, count[first] + 1
-    cuts: list[tuple[int, int]] = []
-    stop = n
-    while stop > 0:
-        cuts.append((int(back[stop]), stop))
-        stop = int(back[stop])
-    return cuts[::-1]
-
-
-def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Floats) -> dict[int, float]:
+def _gaps_between_messages(windows: Sequence[Windows], sizes: FloatArray, times: FloatArray) -> dict[int, float]:
     """Return ns between messages of one pair, by size.
 
     A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement; of several launches the
@@ -336,115 +272,6 @@ def _with_gaps(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segme
     for segment in segments:
         high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
         gap, per_byte = rising((low, _gap_at(tau, low)), (high, _gap_at(tau, high)))
-        found.append(replace(segment, gap_ps=round(gap * _PS_PER_NS), fs_per_byte=round(per_byte * _FS_PER_NS)))
+        found.append(replace(segment, gap_ps=round(gap * PS_PER_NS), fs_per_byte=round(per_byte * FS_PER_NS)))
         low = segment.up_to_bytes
     return found
-
-
-def _segment(
-    *,
-    up_to_bytes: int,
-    smallest: tuple[float, float],
-    intercept: float,
-    slope: float,
-    busier: float | None,
-    total: float | None,
-) -> Segment:
-    """Return a segment from its line and from the gaps of its smallest size: one way, and both ways at once (ns)."""
-    if busier is not None and total is not None:
-        total = min(total, intercept)
-        send = min(busier, total)
-        receive = min(total - send, send)
-    else:
-        send = receive = min(busier or 0.0, smallest[1] / 4, intercept / 2)
-    send_ps, receive_ps = round(send * _PS_PER_NS), round(receive * _PS_PER_NS)
-    return Segment(
-        up_to_bytes=up_to_bytes,
-        latency_ps=max(0, round(intercept * _PS_PER_NS) - send_ps - receive_ps),
-        send_overhead_ps=send_ps,
-        recv_overhead_ps=receive_ps,
-        latency_fs_per_byte=round(slope * _FS_PER_NS),
-        fs_per_byte=round(slope * _FS_PER_NS),
-    )
-
-
-def _without_handshake(segments: list[Segment], eager_up_to_bytes: int, *, fetched: bool) -> tuple[Segment, ...]:
-    """Return the segments without the messages before the data: a request, and a grant unless the data are fetched."""
-    small = segments[0]
-    handshake_ps = small.send_overhead_ps + (1 if fetched else 2) * (small.latency_ps + small.recv_overhead_ps)
-    cut: list[Segment] = []
-    lowest = 0
-    for segment in segments:
-        if lowest < eager_up_to_bytes < segment.up_to_bytes and eager_up_to_bytes != UNBOUNDED:
-            cut.append(replace(segment, up_to_bytes=eager_up_to_bytes))
-        rendezvous = segment.up_to_bytes > eager_up_to_bytes
-        cut.append(_shorter(segment, handshake_ps) if rendezvous else segment)
-        lowest = segment.up_to_bytes
-    return tuple(cut)
-
-
-def _shorter(segment: Segment, by_ps: int) -> Segment:
-    """Return a segment that takes so much less: in L, and what that does not hold, in both overheads alike."""
-    waits_ps = min(segment.latency_ps, by_ps)
-    each_ps = (by_ps - waits_ps) // 2
-    return replace(
-        segment,
-        latency_ps=segment.latency_ps - waits_ps,
-        send_overhead_ps=max(0, segment.send_overhead_ps - each_ps),
-        recv_overhead_ps=max(0, segment.recv_overhead_ps - each_ps),
-    )
-
-
-def _with_residuals(
-    line: Segment,
-    samples: dict[int, NDArray[np.int64]],
-    times_ns: dict[int, float],
-    below: int | None,
-    above: int | None,
-) -> list[Segment]:
-    """Return the segment cut at its sizes: each measured size has its own time exactly, and a residual.
-
-    Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where
-    that line begins below the overheads, it is on the line from those to the nearer one; where it falls, it is the time
-    of the nearer one. `below` and `above` are the measured
-    sizes beside the segment's, in segments of their own: each segment ends halfway to the other.
-    """
-    pooled = residual_of(list(samples.values()))
-    sizes = sorted(samples)
-    overheads_ps = line.send_overhead_ps + line.recv_overhead_ps
-    parts: list[Segment] = []
-    before: _Line | None = None
-    if below is not None:
-        before = _between((below, times_ns[below]), (sizes[0], times_ns[sizes[0]]), overheads_ps)[1]
-    for size, following in zip(sizes, [*sizes[1:], above], strict=True):
-        residual = residual_of([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
-        own = _through(size, times_ns[size], line.latency_fs_per_byte, overheads_ps)
-        if following is None:
-            middle, after, then = line.up_to_bytes, own, None
-        else:
-            middle = max(size, int((size * following) ** 0.5))
-            after, then = _between((size, times_ns[size]), (following, times_ns[following]), overheads_ps)
-        for up_to, (latency_ps, slope) in ((size, before or own), (middle, after)):
-            if not parts or up_to > parts[-1].up_to_bytes:
-                one = replace(line, up_to_bytes=up_to, latency_ps=max(0, latency_ps), latency_fs_per_byte=slope)
-                parts.append(replace(one, residual=residual))
-        before = then
-    return parts
-
-
-def _between(low: tuple[int, float], high: tuple[int, float], overheads_ps: int) -> tuple[_Line, _Line]:
-    """Return the lines of the lower and the upper half of what lies between two measured sizes (bytes, ns)."""
-    slope = round((high[1] - low[1]) / (high[0] - low[0]) * _FS_PER_NS)
-    joint = _through(*low, slope, overheads_ps)
-    if slope >= 0 and joint[0] >= 0:
-        return joint, joint
-    beyond = [round(time_ns * _PS_PER_NS) - overheads_ps for _, time_ns in (low, high)]
-    if slope > 0 and low[0] > 0 and beyond[0] >= 0:
-        # The line begins below the overheads: large messages take a little more for each byte than smaller ones. Lines
-        # from the overheads to either size are as near as can be, and stay between the times of both.
-        return (0, beyond[0] * 1000 // low[0]), (0, beyond[1] * 1000 // high[0])
-    return _through(*low, 0, overheads_ps), _through(*high, 0, overheads_ps)
-
-
-def _through(size: int, time_ns: float, slope_fs: int, overheads_ps: int) -> _Line:
-    return round(time_ns * _PS_PER_NS) - slope_fs * size // 1000 - overheads_ps, slope_fs

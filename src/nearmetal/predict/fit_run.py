@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, RELAY_KINDS, p99_errors, run_errors
+from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.crossing import crossed, fit_crossing
 from nearmetal.predict.fit import (
     Exchanges,
@@ -24,17 +25,17 @@ from nearmetal.predict.fit import (
     fit_work,
     typical_times,
 )
+from nearmetal.predict.model_file import MODEL_VERSION, ModelFile
 from nearmetal.predict.models import (
     INTRA_KIND,
-    MODEL_VERSION,
     SMALL_BYTES,
     UNBOUNDED,
     Cores,
     Distribution,
     Machine,
+    MachineKey,
     MeasuredCollective,
     MeasuredName,
-    ModelFile,
     MpiName,
     NamedMachine,
     PathModel,
@@ -46,7 +47,7 @@ from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
-from nearmetal.study.order import PACE, Order, Scalar
+from nearmetal.study.order import PACE, Order
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key
 from nearmetal.workloads.figures import SUITES
@@ -68,13 +69,10 @@ kernel/sched/topology.c), and then by load averages of tens of ms."""
 _HEADER_BYTES = 64
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
-_WIRE = "lab.wire_"
 _HELD = ".TCPAutoCorking"
-
 LEAST_SIZES = 2
 """Sizes that the ping-pong of a path needs for a fit."""
 
-Key = tuple[str, str, str]
 Launch = tuple[str, int]
 """The path's label (the baseline has two) and the block."""
 
@@ -149,8 +147,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     its samples, so its machine has no further cost for them. Raise BadInputError when no ping-pong was measured.
     """
     refuse_fabric(run)
-    groups: dict[Key, _Samples] = {}
-    launches: dict[Key, dict[Launch, _Samples]] = {}
+    groups: dict[MachineKey, _Samples] = {}
+    launches: dict[MachineKey, dict[Launch, _Samples]] = {}
     for record in valid(records):
         order = record.order
         key = key_of(order)
@@ -164,7 +162,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
         ):
             _collect(run, record, samples)
-    fitted: dict[Key, _FittedPath] = {}
+    fitted: dict[MachineKey, _FittedPath] = {}
     for at, samples in groups.items():
         if samples.round_trips:
             how = (eager_up_to_bytes, _work_of_processors(at, groups))
@@ -201,7 +199,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     )
 
 
-def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:
+def failed_of(run: RunDir, model: ModelFile) -> dict[MachineKey, list[TrialRecord]]:
     """Return the failed ping-pong trials of each path, setting and progress mode that has no valid one."""
     fitted = {named.key for named in model.machines}
     failed = ((key_of(one.order), one) for one in run.trials() if not one.valid)
@@ -212,7 +210,7 @@ def failed_of(run: RunDir, model: ModelFile) -> dict[Key, list[TrialRecord]]:
     )
 
 
-def key_of(order: Order) -> Key:
+def key_of(order: Order) -> MachineKey:
     """Return path, setting and progress mode of a trial; the baseline's two labels are one path."""
     return order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress
 
@@ -226,7 +224,7 @@ class _Processors:
     work_ps: tuple[tuple[int, int], ...]
 
 
-def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> _Processors | None:
+def _work_of_processors(key: MachineKey, groups: Mapping[MachineKey, _Samples]) -> _Processors | None:
     """Return what processors work for messages of a path where its wire is known.
 
     All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work.
@@ -240,41 +238,6 @@ def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> _Processors
     times = [typical_times(one.round_trips) for one in paired]
     streams = [(at, fit_work(one.both_ways, one.round_trips)) for at, one in zip(times, paired, strict=True)]
     return _Processors(works_beside(wire, times), min(copying, default=0), work_told(streams))
-
-
-def mpi_of(record: TrialRecord) -> str:
-    """Return flavour and version of the MPI of a trial."""
-    return f"{record.order.mpi} {record.outcome.facts.get('mpi.version', '')}".strip()
-
-
-def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
-    """Return what a trial's times depend on besides path, setting and progress: words by how a sentence begins them."""
-    order, facts = record.order, record.outcome.facts
-    wire = {name.removeprefix(_WIRE): value for name, value in facts.items() if name.startswith(_WIRE)}
-    told = {
-        "on the host": run.info.host_kind,
-        "with": mpi_of(record),
-        "under the setting": _in_words(order.knobs),
-        "over": ", ".join(filter(None, (order.path.kind, _in_words(order.path.options)))),
-        "on the wire": _in_words(wire),
-        "in QEMU": str(facts.get("lab.emulator", "")),
-        "on a processor": _processor(run, str(facts.get("cpu.model", ""))),
-        "with kernel": str(facts.get("kernel.release", "")),
-    }
-    return {how: words for how, words in told.items() if words or how == "under the setting"}
-
-
-def _processor(run: RunDir, model: str) -> str:
-    """Return the model of a processor; the lab's may have the name of a real one.
-
-    All of the lab's take a nanosecond for an instruction, but not the same instructions: the kernel copies with those
-    that the model has.
-    """
-    return f"an emulated {model or 'processor'}" if run.info.host_kind == "lab" else model
-
-
-def _in_words(values: Mapping[str, Scalar]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
 
 
 def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, tuple[Machine, ...]]:

@@ -27,17 +27,24 @@ from pydantic import ConfigDict, Field
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import SETTING
-from nearmetal.predict.models import VIRTUAL_ANYWAY, Cores, Machine, NamedMachine, Network, PathModel, Topology
-from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
+from nearmetal.predict.models import (
+    PS_PER_NS,
+    VIRTUAL_ANYWAY,
+    Cores,
+    Machine,
+    NamedMachine,
+    Network,
+    PathModel,
+    Topology,
+)
+from nearmetal.predict.moderation import PS_PER_US, Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.wire import BETWEEN_BYTES, HEADER_BYTES, PACKET_BYTES
 from nearmetal.study.spec import read_table, read_toml
 from nearmetal.units import counted, is_whole, parse_duration_ns
 
-_PS_PER_NS = 1000
 _MOST = (1 << 31) - 1
-_PS_PER_US, _FS_PER_PS = 1_000_000, 1000
-
+_FS_PER_PS = 1000
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)] | None
 
@@ -153,7 +160,7 @@ class Changes:
             rule,
             delivery_ps=_duration_ps("--delivery", self.delivery) if self.delivery else 0,
             packet_gap_ps=(PACKET_BYTES + HEADER_BYTES + BETWEEN_BYTES)
-            * (round(8 * _PS_PER_US / link) if link else slope_fs // _FS_PER_PS),
+            * (round(8 * PS_PER_US / link) if link else slope_fs // _FS_PER_PS),
             header_bytes=HEADER_BYTES,
             message_header_bytes=_MPI_HEADER_BYTES.get(named.mpi.partition(" ")[0], 0),
             acknowledged=True,
@@ -175,7 +182,7 @@ class Changes:
 
 def _duration_ps(option: str, text: str) -> int:
     try:
-        return parse_duration_ns(text) * _PS_PER_NS
+        return parse_duration_ns(text) * PS_PER_NS
     except BadInputError as error:
         raise BadInputError(f"{option}: {error.message}", hint=error.hint) from error
 

@@ -1,4 +1,4 @@
-"""What a machine does to messages: path models, the host side, the network; and the model file.
+"""What a machine does to messages: path models, the host side, the network.
 
 LogGP (Culler et al., PPoPP 1993; Alexandrov et al., SPAA 1995) for each range of message sizes, and the residual
 distribution: what a message takes longer (or shorter) than the parameters say. Durations are integer picoseconds, the
@@ -7,24 +7,19 @@ gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact numb
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError
 from nearmetal.predict.moderation import StageSetting
-from nearmetal.reading import read_bytes
-from nearmetal.store.disk import Disk
 
-MODEL_VERSION: Final = 2
-"""Version 1 has errors of the p99 that are of several launches together."""
+PS_PER_NS, FS_PER_NS = 1000, 1_000_000
 UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
 INTRA_KIND = "shm"
@@ -105,8 +100,8 @@ class FitQuality:
     worst_error: float
 
 
-def _increase(numbers: Sequence[float], *, strictly: bool = True) -> bool:
-    return all(a < b or (a == b and not strictly) for a, b in pairwise(numbers))
+def _increase(numbers: Sequence[int]) -> bool:
+    return all(a < b for a, b in pairwise(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,7 @@ class PathModel:
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
-        if not bounds or any(a >= b for a, b in pairwise(bounds)) or bounds[-1] != UNBOUNDED:
+        if not bounds or not _increase(bounds) or bounds[-1] != UNBOUNDED:
             raise BadInputError(
                 f"segments of a path end at {bounds} bytes; they must increase, and the last must have no bound"
             )
@@ -153,7 +148,7 @@ class PathModel:
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.work_ps)):
             raise BadInputError(f"the processor time of messages does not increase: {self.work_ps} (bytes, ps)")
         sizes = [size for size, _ in self.crossing_ps]
-        if any(a >= b for a, b in pairwise(sizes)) or any(ps < 0 for _, ps in self.crossing_ps):
+        if not _increase(sizes) or any(ps < 0 for _, ps in self.crossing_ps):
             raise BadInputError(
                 f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
             )
@@ -293,6 +288,10 @@ class Machine:
     measured: tuple[MeasuredCollective, ...] = ()
 
 
+MachineKey = tuple[str, str, str]
+"""The path, setting and progress mode that a machine was fitted from."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamedMachine:
     """A fitted machine and what it was fitted from.
@@ -302,7 +301,7 @@ class NamedMachine:
     it. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file of an
     older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP held
     messages of those streams back (autocorking), `busy` how many launches met a busy machine, if most did, `conditions`
-    what else its times depend on (`fit_run.conditions_of`), several of a kind where the trials differ in it.
+    what else its times depend on (`conditions.conditions_of`), several of a kind where the trials differ in it.
     """
 
     path: str
@@ -321,7 +320,7 @@ class NamedMachine:
     conditions: tuple[tuple[str, str], ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> MachineKey:
         """Return path, setting and progress."""
         return self.path, self.setting, self.progress
 
@@ -334,75 +333,3 @@ class NamedMachine:
     def replayed(self) -> tuple[Machine, ...]:
         """The machines that replicas take in turn."""
         return self.launches or (self.machine,)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """All machines fitted from one run.
-
-    `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
-    `validated_p99` are those of the 99th percentile of a launch's iterations; those of version 1 are to that of several
-    launches together, which `of_p99` leaves out. `baseline` is the path that the run's study compares
-    others with, empty where it has none.
-    """
-
-    format: Literal["nearmetal-model"]
-    version: Literal[1, 2]
-    run: str
-    machines: tuple[NamedMachine, ...]
-    validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    baseline: str = ""
-
-    def __post_init__(self) -> None:
-        twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]
-        if twice:
-            raise BadInputError(f"it has {' / '.join(twice[0])} twice")
-        for of_class, errors in (*self.validated.items(), *self.validated_p99.items()):
-            if not _increase(errors, strictly=False):
-                raise BadInputError(f"the errors of the class {of_class!r} are not sorted")
-
-    @property
-    def of_p99(self) -> dict[str, tuple[float, ...]]:
-        """Return the errors of the 99th percentile of a launch's iterations by class; none where it has others."""
-        return self.validated_p99 if self.version == MODEL_VERSION else {}
-
-    def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
-        """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
-        found = [
-            one
-            for one in self.machines
-            if one.path == path and setting in {None, one.setting} and progress in {None, one.progress}
-        ]
-        if len(found) != 1:
-            known = ", ".join(sorted({f"{m.path}/{m.setting}/{m.progress}" for m in self.machines}))
-            raise BadInputError(
-                f"the model has {len(found)} machines for path {path!r}",
-                hint=f"it knows path/setting/progress: {known}",
-            )
-        return found[0]
-
-
-def write_model(model: ModelFile, path: Path) -> None:
-    """Write a model file; it appears whole or not at all."""
-    from nearmetal.typed import adapter  # noqa: PLC0415 (loading pydantic takes longer than most simulations)
-
-    Disk().put_bytes(path, adapter(ModelFile).dump_json(model, indent=1))
-
-
-def read_model(path: Path) -> ModelFile:
-    """Read a model file; raise ForeignFileError when it is damaged or of another format."""
-    from nearmetal.typed import read_typed  # noqa: PLC0415 (as above)
-
-    try:
-        return read_typed(ModelFile, read_bytes(path))
-    except OSError as error:
-        raise BadInputError(
-            f"{path} cannot be read: {error.strerror}",
-            hint="--on takes a run directory, or a file that --save-model wrote",
-        ) from error
-    except (ValueError, BadInputError) as error:
-        raise ForeignFileError(
-            f"{path} is not a model file of version 1 to {MODEL_VERSION}: {error}",
-            hint="--on takes a run directory, or a file that --save-model of this version wrote",
-        ) from error

@@ -27,8 +27,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import Distribution
-from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
+from nearmetal.predict.models import PS_PER_NS, Distribution
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from nearmetal.study.spec import read_table, read_toml
 from nearmetal.units import parse_duration_ns

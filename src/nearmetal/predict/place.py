@@ -300,6 +300,8 @@ def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Gener
 # ---------------------------------------------------------------- break-even
 
 
+EXCHANGES = 100
+"""Messages that each rank of `share_schedule` exchanges."""
 SIDE = 0.75
 """A machine counts as faster at a share where it is in so many replicas; less may be the luck of their draws."""
 
@@ -321,18 +323,15 @@ class BreakEven:
     differ: bool
 
 
-def share_schedule(
-    inter_share: float, *, messages: int = 100, message_bytes: int = 8192, compute: Distribution | None = None
-) -> Schedule:
-    """Return four ranks that exchange `messages` messages a step, that share of them with the other node.
+def share_schedule(inter_share: float, *, message_bytes: int = 8192, compute: Distribution | None = None) -> Schedule:
+    """Return four ranks that compute once and exchange `EXCHANGES` messages, that share of them with the other node.
 
     Ranks 0 and 1 are meant for one node, 2 and 3 for the other (`Placement.block(4, 2)`).
     """
-    if not 0 <= inter_share <= 1 or messages < 1:
-        raise BadInputError(f"a share of {inter_share} of {messages} messages")
-    far = round(inter_share * messages)
-
-    counts = ((0, messages - far), (1, far))
+    if not 0 <= inter_share <= 1:
+        raise BadInputError(f"a share of {inter_share} of all messages")
+    far = round(inter_share * EXCHANGES)
+    counts = ((0, EXCHANGES - far), (1, far))
     steps = tuple(Repeat(count, (DoCall(op),)) for op, count in counts if count)
     program = Program(
         steps=((DoGap(0),) if compute else ()) + steps,

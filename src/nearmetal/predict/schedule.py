@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.predict.models import Distribution, Recorded
+from nearmetal.predict.models import PS_PER_NS, Distribution, Recorded
 from nearmetal.predict.trace import (
     NONE,
     Call,
@@ -28,7 +28,6 @@ from nearmetal.predict.trace import (
     call_count,
 )
 
-PS_PER_NS = 1000
 NEW_COMMUNICATOR_BYTES = 8
 """What each rank contributes to the agreement on a new communicator (a context number)."""
 FEW_VISITS = 256

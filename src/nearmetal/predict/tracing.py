@@ -21,11 +21,10 @@ from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import Trace
 from nearmetal.predict.trace_file import SUFFIX, read_trace
 from nearmetal.workloads.build import build_profiler, profiled
-from nearmetal.workloads.mpi.mpi import Mpi
+from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
-_VERSION_TIMEOUT_S = 30.0
 _FLAVOUR_OF_LIBRARY = {"libmpi.so.40": "openmpi", "libmpi.so.12": "mpich", "libmpich.so.12": "mpich"}
 
 
@@ -116,7 +115,7 @@ def mpi_of(launch: LaunchLine) -> Mpi:
 
 
 def _flavour_of_launcher(launcher: Path) -> str:
-    finished = process.run([str(launcher), "--version"], timeout_s=_VERSION_TIMEOUT_S)
+    finished = process.run([str(launcher), "--version"], timeout_s=VERSION_TIMEOUT_S)
     text = (finished.stdout + finished.stderr).decode(errors="replace")
     return next((name for name, flavour in FLAVOURS.items() if flavour.launcher_version.search(text)), "")
 

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
+from nearmetal.predict.conditions import conditions_of
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
-from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, conditions_of, fit_records, is_back_to_back, key_of
-from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine
+from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, fit_records, is_back_to_back, key_of
+from nearmetal.predict.model_file import ModelFile
+from nearmetal.predict.models import INTRA_KIND, MachineKey, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule, schedule_from_trace, words_of
 from nearmetal.predict.simulate import Prediction, simulate_launches
@@ -38,7 +40,6 @@ KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
 _SPLITS = 400
-Key = tuple[str, str, str]
 """Path, setting and progress."""
 PARTS = ("computing", "messages")
 
@@ -54,7 +55,7 @@ class MeasuredLaunches:
     timed_part: bool
     ns: Times
     conditions: tuple[tuple[str, str], ...] = ()
-    """What the times depend on beside the key (`fit_run.conditions_of`), several of a kind where launches differ."""
+    """What the times depend on beside the key (`conditions.conditions_of`), several of a kind where launches differ."""
     command: tuple[str, ...] = ()
     """The words of its command line but paths, as far as the study gives them."""
     wall: bool = False
@@ -63,7 +64,7 @@ class MeasuredLaunches:
     """Of an application, the 99th percentile of the iterations of each launch."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> MachineKey:
         """Return path, setting and progress."""
         return self.path, self.setting, self.progress
 
@@ -80,8 +81,8 @@ class MeasuredParts:
     `computing` are traces of the program taken on the path itself, `messages` the path fitted from the same run.
     """
 
-    computing: Mapping[Key, Sequence[Schedule]] = field(default_factory=dict)
-    messages: Mapping[Key, NamedMachine] = field(default_factory=dict)
+    computing: Mapping[MachineKey, Sequence[Schedule]] = field(default_factory=dict)
+    messages: Mapping[MachineKey, NamedMachine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +209,11 @@ def doubts_of_launches(
 def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
     """Return what a run shows about the parts of a prediction: its own traces of the program, its own ping-pong."""
     records = valid(run.trials())
-    computing: dict[Key, list[Schedule]] = defaultdict(list)
+    computing: dict[MachineKey, list[Schedule]] = defaultdict(list)
     for record in records:
         if workload in {"", record.order.workload.label} and run.keeps("mpi", record):
             computing[key_of(record.order)].append(schedule_from_trace(_trace_of(run, record)))
-    sizes: dict[Key, set[int]] = defaultdict(set)
+    sizes: dict[MachineKey, set[int]] = defaultdict(set)
     for record in records:
         if is_back_to_back(record.order):
             sizes[key_of(record.order)] |= {one.message_bytes for one in record.cells if one.operation == PAIRED}

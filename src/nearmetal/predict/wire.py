@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nearmetal.predict.models import UNBOUNDED, Segment
+from nearmetal.predict.models import FS_PER_NS, PS_PER_NS, UNBOUNDED, Segment
+from nearmetal.stats.interval import FloatArray
 from nearmetal.study.facts import wire_of
 from nearmetal.study.order import Scalar
-
-Floats = NDArray[np.float64]
+from nearmetal.units import NS_PER_US
 
 Works = Callable[[int, float], float]
 """From a size in bytes and its one-way time to what the processors of both ends work for such a message, in ns."""
 
 PACKET_BYTES, HEADER_BYTES, BETWEEN_BYTES = 1448, 66, 24
 """Of TCP with time stamps in Ethernet frames; the last are preamble, check sequence and the gap between frames."""
-_PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
-_NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,12 @@ class KnownWire:
     def ns(self, message_bytes: float) -> float:
         """Return how long a message is on it, with the headers of its packets."""
         packets = max(1.0, message_bytes / PACKET_BYTES)
-        return self.delay_us * _NS_PER_US + (message_bytes + packets * (HEADER_BYTES + BETWEEN_BYTES)) * (
-            8 * _NS_PER_US / self.rate_mbit
+        return self.delay_us * NS_PER_US + (message_bytes + packets * (HEADER_BYTES + BETWEEN_BYTES)) * (
+            8 * NS_PER_US / self.rate_mbit
         )
 
 
-def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> Works:
+def works_beside(wire: KnownWire, settings: Sequence[tuple[FloatArray, FloatArray]]) -> Works:
     """Return what nodes of one processor each work for a message: all of t that it is not on the wire.
 
     `settings` are the sizes and times (ns) of the path under each of its settings. One that makes messages wait, as
@@ -65,7 +62,9 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
     return works_ns
 
 
-def work_told(settings: Sequence[tuple[tuple[Floats, Floats], Mapping[int, float]]]) -> tuple[tuple[int, int], ...]:
+def work_told(
+    settings: Sequence[tuple[tuple[FloatArray, FloatArray], Mapping[int, float]]],
+) -> tuple[tuple[int, int], ...]:
     """Return the processor time of a message while computing (`PathModel.work_ps`), from each setting's streams.
 
     `settings` are sizes and times (ns) of a ping-pong, and what streams tell, by size. A setting that makes messages
@@ -79,7 +78,7 @@ def work_told(settings: Sequence[tuple[tuple[Floats, Floats], Mapping[int, float
     def told(size: int) -> float:
         return min((float(np.interp(size, *times)), works[size]) for times, works in settings if size in works)[1]
 
-    ps = np.maximum.accumulate([told(size) for size in sizes]) * _PS_PER_NS
+    ps = np.maximum.accumulate([told(size) for size in sizes]) * PS_PER_NS
     return ((0, round(ps[0])), *((size, round(time)) for size, time in zip(sizes, ps, strict=True) if size))
 
 
@@ -92,22 +91,22 @@ def with_overheads(segments: Sequence[Segment], works_ns: Works) -> list[Segment
     low = 0
     for segment in segments:
         high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
-        times = [segment.one_way_ps(size) / _PS_PER_NS for size in (low, high)]
+        times = [segment.one_way_ps(size) / PS_PER_NS for size in (low, high)]
         works = [min(works_ns(size, time), time) for size, time in zip((low, high), times, strict=True)]
         each, per_byte = rising((low, works[0]), (high, works[1]))
         left = [time - each - per_byte * size for size, time in zip((low, high), times, strict=True)]
         latency, slope = rising((low, max(0.0, left[0])), (high, max(0.0, left[1])))
         one = replace(
             segment,
-            latency_ps=round(latency * _PS_PER_NS),
-            latency_fs_per_byte=round(slope * _FS_PER_NS),
-            send_overhead_ps=round(each * _PS_PER_NS / 2),
-            recv_overhead_ps=round(each * _PS_PER_NS / 2),
-            overhead_fs_per_byte=round(per_byte * _FS_PER_NS / 2),
+            latency_ps=round(latency * PS_PER_NS),
+            latency_fs_per_byte=round(slope * FS_PER_NS),
+            send_overhead_ps=round(each * PS_PER_NS / 2),
+            recv_overhead_ps=round(each * PS_PER_NS / 2),
+            overhead_fs_per_byte=round(per_byte * FS_PER_NS / 2),
         )
         middle = int((low * high) ** 0.5)
         if left[0] > left[1] and low < middle < segment.up_to_bytes:  # what is left falls: in a step
-            found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * _PS_PER_NS)))
+            found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * PS_PER_NS)))
         found.append(one)
         low = segment.up_to_bytes
     return found

@@ -26,6 +26,8 @@ from nearmetal.units import parse_duration_ns, parse_share, parse_size_bytes
 
 AGAIN = "-again"
 """The suffix of the baseline's second name: the A/A pair that states the noise floor."""
+AS_FOUND = "as-found"
+"""The setting that sets nothing."""
 MOST = 256
 """Tables of one kind, keys of one table, and entries of wrong lists in all: to word an error takes longer than to read
 its bytes, and there may not be thousands."""

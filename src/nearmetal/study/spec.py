@@ -19,6 +19,7 @@ from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
+    AS_FOUND,
     MOST,
     NAME_PATTERN,
     Address,
@@ -276,7 +277,7 @@ class Study(_Model):
     workload: list[WorkloadSpec] = Field(min_length=1, max_length=MOST)
     """The workloads."""
     setting: list[SettingSpec] = Field(
-        default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, max_length=MOST
+        default_factory=lambda: [SettingSpec(name=AS_FOUND)], min_length=1, max_length=MOST
     )
     """The settings."""
     trials: TrialsSpec = Field(default_factory=TrialsSpec)

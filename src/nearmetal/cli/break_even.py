@@ -1,0 +1,112 @@
+"""The break-even of two paths for `nearmetal place`: from which share of messages between nodes the other is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearmetal.cli.replay import Replay
+from nearmetal.errors import BadInputError
+from nearmetal.predict.models import PS_PER_NS, Distribution, NamedMachine
+from nearmetal.predict.native import Placement
+from nearmetal.predict.place import EXCHANGES, BreakEven, break_even
+from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.report import as_table
+from nearmetal.report.prediction_json import BreakEvenJson
+from nearmetal.report.schema import made
+from nearmetal.report.tables import Table
+from nearmetal.report.terminal import Console
+from nearmetal.units import format_duration
+
+
+def two_machines(replay: Replay, pair: tuple[str, str]) -> tuple[NamedMachine, NamedMachine]:
+    """Return the machines of two paths; raise BadInputError where one is no path, or names several machines."""
+    if pair[0] == pair[1]:
+        raise BadInputError(f"--break-even compares two paths, not {pair[0]} with itself", hint="name another one")
+    return _only(replay, pair[0]), _only(replay, pair[1])
+
+
+def _only(replay: Replay, path: str) -> NamedMachine:
+    """Return the machine of a path that --setting and --progress leave; raise BadInputError for none or several."""
+    found = [named for named in replay.machines if named.path == path]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = ", ".join(sorted({named.path for named in replay.machines}))
+        raise BadInputError(f"there is no path {path} for --break-even", hint=f"there are {known}")
+    settings = sorted({named.setting for named in found})
+    modes = sorted({named.progress for named in found})
+    hints = [f"--setting {settings[0]} (of {', '.join(settings)})"] if len(settings) > 1 else []
+    hints += [f"--progress {modes[0]} (of {', '.join(modes)})"] if len(modes) > 1 else []
+    raise BadInputError(f"--break-even: {path} was measured under {len(found)} settings", hint=" ".join(hints))
+
+
+def find_break_even(
+    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], replay: Replay
+) -> BreakEvenJson:
+    """Return both paths over all shares, for the program's mean message and its compute time between messages."""
+    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=replay.seed)
+    messages = seen.messages
+    if messages == 0:
+        text = f"{schedule.name} sends no message, so its paths have no break-even share"
+        raise BadInputError(text, hint="leave --break-even out")
+    compute_ns = seen.compute_ns // messages
+    compute = Distribution((0.0,), (EXCHANGES * compute_ns * PS_PER_NS,))
+    share = (
+        f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
+    )
+    # The compute of `seen` is that of the machine already, so it must not be scaled again.
+    as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
+    found = break_even(
+        *as_seen,
+        message_bytes=seen.message_bytes // messages,
+        compute=compute,
+        replicas=replay.replicas,
+        seed=replay.seed,
+    )
+    return made(
+        BreakEvenJson,
+        found,
+        first=first.path,
+        second=second.path,
+        message_bytes=int(seen.message_bytes // messages),
+        compute_ns=float(compute_ns),
+        said=f"{_verdict(first.path, second.path, found)}. {share}",
+    )
+
+
+def print_break_even(found: BreakEvenJson) -> None:
+    """Draw both curves on standard error."""
+    longest = max(*found.first_ns, *found.second_ns)
+    rows = (
+        (f"{share:.0%}", _curve(first_ns, second_ns, longest), format_duration(first_ns), format_duration(second_ns))
+        for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
+    )
+    title = f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
+    title += f"{format_duration(found.compute_ns)} of compute per message"
+    table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
+    as_table.draw(Console(stderr=True), [table])
+
+
+def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32) -> str:
+    """Draw one line of the picture: 1 and 2 where the two paths are, X where they meet."""
+    line = [" "] * (width + 1)
+    at = [round(width * ns / longest_ns) for ns in (first_ns, second_ns)]
+    line[at[0]], line[at[1]] = "1", "2"
+    if at[0] == at[1]:
+        line[at[0]] = "X"
+    return "".join(line).rstrip()
+
+
+def _verdict(first: str, second: str, found: BreakEven) -> str:
+    if not found.differ:
+        return "neither is shown to be faster at any share"
+    below, above = (first, second) if found.first_faster_below else (second, first)
+    if found.share is None:
+        return f"{below} is faster wherever the two are shown to differ"
+    if found.crossings > 1:
+        return f"neither is faster on one side: the curves cross {found.crossings} times, first at {found.share:.0%}"
+    return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"

@@ -1,0 +1,86 @@
+"""The model file: all machines fitted from one run, and how far predictions from them were off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.models import NamedMachine
+from nearmetal.reading import read_bytes
+from nearmetal.store.disk import Disk
+from nearmetal.typed import adapter, read_typed
+
+MODEL_VERSION: Final = 2
+"""Version 1 has errors of the p99 that are of several launches together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """All machines fitted from one run.
+
+    `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
+    `validated_p99` are those of the 99th percentile of a launch's iterations; those of version 1 are to that of several
+    launches together, which `of_p99` leaves out. `baseline` is the path that the run's study compares
+    others with, empty where it has none.
+    """
+
+    format: Literal["nearmetal-model"]
+    version: Literal[1, 2]
+    run: str
+    machines: tuple[NamedMachine, ...]
+    validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    baseline: str = ""
+
+    def __post_init__(self) -> None:
+        twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]
+        if twice:
+            raise BadInputError(f"it has {' / '.join(twice[0])} twice")
+        for of_class, errors in (*self.validated.items(), *self.validated_p99.items()):
+            if not all(a <= b for a, b in pairwise(errors)):
+                raise BadInputError(f"the errors of the class {of_class!r} are not sorted")
+
+    @property
+    def of_p99(self) -> dict[str, tuple[float, ...]]:
+        """Return the errors of the 99th percentile of a launch's iterations by class; none where it has others."""
+        return self.validated_p99 if self.version == MODEL_VERSION else {}
+
+    def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
+        """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
+        found = [
+            one
+            for one in self.machines
+            if one.path == path and setting in {None, one.setting} and progress in {None, one.progress}
+        ]
+        if len(found) != 1:
+            known = ", ".join(sorted({f"{m.path}/{m.setting}/{m.progress}" for m in self.machines}))
+            raise BadInputError(
+                f"the model has {len(found)} machines for path {path!r}",
+                hint=f"it knows path/setting/progress: {known}",
+            )
+        return found[0]
+
+
+def write_model(model: ModelFile, path: Path) -> None:
+    """Write a model file; it appears whole or not at all."""
+    Disk().put_bytes(path, adapter(ModelFile).dump_json(model, indent=1))
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read a model file; raise ForeignFileError when it is damaged or of another format."""
+    try:
+        return read_typed(ModelFile, read_bytes(path))
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read: {error.strerror}",
+            hint="--on takes a run directory, or a file that --save-model wrote",
+        ) from error
+    except (ValueError, BadInputError) as error:
+        raise ForeignFileError(
+            f"{path} is not a model file of version 1 to {MODEL_VERSION}: {error}",
+            hint="--on takes a run directory, or a file that --save-model of this version wrote",
+        ) from error
