@@ -32,7 +32,7 @@ from nearmetal.hosts.table import open_host
 from nearmetal.predict.calibration import validated_cases
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced

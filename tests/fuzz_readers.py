@@ -88,7 +88,7 @@ def _checked(data: bytes) -> bytes:
 
 
 def _trace(data: bytes) -> object:
-    from nearmetal.predict.schedule import schedule_from_trace
+    from nearmetal.predict.schedule_from_trace import schedule_from_trace
     from nearmetal.predict.trace import Trace
     from nearmetal.predict.trace_file import decode_rank
 

@@ -17,7 +17,7 @@ from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts.inventory import machine_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.predict.scale import scale
-from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name

@@ -11,7 +11,8 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import FitQuality, Machine, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, Repeat, Trace
 from tests.unit.simulated import MACHINE, path, ping, recv, run_ns, send
 from tests.unit.test_predict_verbs import measured, model_of, run

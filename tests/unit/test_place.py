@@ -36,7 +36,8 @@ from nearmetal.predict.place import (
     round_robin,
     share_schedule,
 )
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, words_of
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule_from_trace import words_of
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.traffic import inter_share, messages_of, traffic

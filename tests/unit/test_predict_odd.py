@@ -19,7 +19,8 @@ from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import Cores, Distribution, Machine, MeasuredCollective, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import DoCall, Repeat, Trace
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from tests.unit.simulated import computing, ping

@@ -12,7 +12,8 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
-from nearmetal.predict.schedule import Op, OpKind, Peer, Program, Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import BudgetError, simulate, simulate_launches
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Repeat, Trace
 from tests.unit.test_simulate import MACHINE, Placement, path, program, recv, run_ns, send, traced

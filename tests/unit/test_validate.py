@@ -22,7 +22,7 @@ from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.model_file import ModelFile, write_model
 from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import Call, CallKind, RankTrace, Trace
 from nearmetal.predict.validate import (

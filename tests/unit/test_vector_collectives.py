@@ -11,7 +11,8 @@ import pytest
 
 from nearmetal.predict.models import Distribution, MeasuredCollective
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import NONE, Call, CallFlag, CallKind, CommKind, Communicator, DoCall, RankTrace, Trace
 from nearmetal.predict.traffic import messages_of

@@ -22,7 +22,8 @@ from nearmetal.predict.models import INTRA_KIND, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.scale import scale, scale_on
-from nearmetal.predict.schedule import Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label

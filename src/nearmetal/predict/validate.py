@@ -19,7 +19,8 @@ from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, fit_records, is_back_
 from nearmetal.predict.model_file import ModelFile
 from nearmetal.predict.models import INTRA_KIND, MachineKey, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import OpKind, Schedule, schedule_from_trace, words_of
+from nearmetal.predict.schedule import OpKind, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace, words_of
 from nearmetal.predict.simulate import Prediction, simulate_launches
 from nearmetal.predict.trace import DoCall, Trace, walk
 from nearmetal.predict.trace_file import trace_of
