@@ -14,9 +14,10 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.between import suspects
+from nearmetal.results.between import Question, suspects
 from nearmetal.stats.between import Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import Better
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.stats.widen import BlockContext
 
 rows = arrays(np.float64, st.integers(2, 12), elements=st.floats(1.0, 1e6))
@@ -243,3 +244,15 @@ def test_what_looks_worse_is_measured_again_each_cell_once() -> None:
     against = [judged("worse", Standing.WORSE, True), judged("worse tail", Standing.WORSE, True)]
     gate = SimpleNamespace(judged=cells, against=against)
     assert suspects(gate) == ("worse", "looks worse", "worse tail")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("margins", [(0.0, 0.2), (0.05, 0.0), (0.05, -0.2), (10.0, 0.2), (0.05, 10.0)])
+def test_a_margin_that_is_none_is_refused_before_anything_is_read(margins: tuple[float, float]) -> None:
+    with pytest.raises(BadInputError, match="is not between 0 and 10"):
+        Question(margins[0], tail_margin=margins[1])
+
+
+def test_the_tail_has_its_own_margin_but_never_a_smaller_one() -> None:
+    wide, narrow = (Question(margin, tail_margin=0.2).figures for margin in (0.3, 0.1))
+    assert (wide[HEADLINE], wide[Metric.P99], narrow[HEADLINE], narrow[Metric.P99]) == (0.3, 0.3, 0.1, 0.2)
+    assert Question(0.1, Metric.P99, tail_margin=0.2).figures == {Metric.P99: 0.1}
