@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg, special
 
-from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import BoolArray, FloatArray
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS, StoppingPlan, sequential_evidence
 from nearmetal.stats.widen import LEAST_BLOCKS, WANDERING
 from nearmetal.tune.method import Costs, Method
@@ -132,23 +132,28 @@ class Race(Method):
         """Return the contenders once they race, before that the settings of which no value was left behind."""
         if self._racing is not None:
             return frozenset(self._racing)
-        still = zip(self._space.points, (self._open & self._works).tolist(), strict=True)
+        still = zip(self._space.points, self._kept.tolist(), strict=True)
         return frozenset(point for point, kept in still if kept)
+
+    @property
+    def _kept(self) -> BoolArray:
+        """Which settings work and have no value that was left behind."""
+        return self._open & self._works
 
     def _leader(self, pool: Iterable[Point]) -> Point:
         mean = dict(zip(self._space.points, self._posterior.mean.tolist(), strict=True))
-        still = dict(zip(self._space.points, (self._open & self._works).tolist(), strict=True))
+        still = dict(zip(self._space.points, self._kept.tolist(), strict=True))
         # The present setting wins ties: nothing is recommended without a reason.
         return min([self._space.present, *(one for one in pool if still[one])], key=lambda point: mean[point])
 
     def _narrow(self) -> None:
         """Leave the values behind that no good setting needs; a setting that failed is none."""
         draws = self._draws(_NARROWING_DRAWS)
-        draws[:, ~(self._open & self._works)] = np.inf
+        draws[:, ~self._kept] = np.inf
         level = draws.min(axis=1) + self._plan.tolerance / 2
         for axis, of in enumerate(self._space.axes):
             for value in range(len(of.values)):
-                still = self._open & self._works
+                still = self._kept
                 having = (self._places[:, axis] == value) & still
                 if not having.any() or having.sum() == still.sum():
                     continue
@@ -163,7 +168,7 @@ class Race(Method):
 
     def _draw(self) -> tuple[Point, ...]:
         """Return the leader and points that are best in draws from the posterior."""
-        still = (self._open & self._works).tolist()
+        still = self._kept.tolist()
         allowed = [i for i, point in enumerate(self._space.points) if still[i] and point != self._space.present]
         if not allowed:
             return ()
@@ -187,7 +192,7 @@ class Race(Method):
         gap = self._posterior.mean[lead] - self._posterior.mean
         z = gap / sd
         density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
-        return np.where(self._open & self._works, gap * special.ndtr(z) + sd * density, 0.0)
+        return np.where(self._kept, gap * special.ndtr(z) + sd * density, 0.0)
 
     def _contenders(self) -> list[Point]:
         gain = self._expected_gain()
