@@ -215,6 +215,9 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     with two_machines(tmp_path / "ssh", cables=2) as far:
         if tool := shutil.which("sockperf"):
             far.inside.run(["mount", "--bind", "/dev/null", tool], node="n1")
+        for guest in ("n0", "n1"):  # virtual machines seldom run the kernel of their hosts
+            (tmp_path / guest).write_text(f"6.1.{guest}\n")
+            far.inside.run(["mount", "--bind", str(tmp_path / guest), "/proc/sys/kernel/osrelease"], node=guest)
         nodes = "".join(
             f'[[node]]\nname = "{n.name}"\naddress = "{n.address}"\nport = {n.port}\nreach = "{n.reach}"\n'
             for n in far.host._nodes.values()
@@ -234,6 +237,9 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     assert verdict, captured.out
     assert verdict[1] in set(Verdict)
     assert "largest doubt: " in captured.out
+    said = " ".join(captured.out.split())
+    assert f"kernel.release is {os.uname().release} on m2-m3; 6.1.n0 (n0); 6.1.n1 (n1) on m0-m1: a ratio of" in said
+    assert "CAUTION: the nodes of m0-m1 differ in kernel.release." in said
     more = "next: more launches: nearmetal between m0 m1 --against m2 m3 --minutes 0.4"
     assert (
         more if verdict[1] == Verdict.UNDECIDED else "next: what could close the gap: nearmetal advise run"

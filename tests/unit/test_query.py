@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nearmetal.store.query import MixedError, disagreements, refuse_mixed, valid
@@ -52,6 +54,22 @@ def test_facts_may_differ_between_what_is_not_of_one_kind() -> None:
     assert mixed(trial(0, {"n0.eth0.driver": "igb"}), trial(1, {"n0.eth0.driver": "igbvf"}, path="vf")) == []
     assert mixed(trial(0, {"osu.version": "7"}), trial(1, {"osu.version": "8"}, workload="osu")) == []
     assert mixed(trial(0, {"cpu.governor": "powersave"}), trial(1, {"cpu.governor": "performance"})) == []
+
+
+def test_machines_must_agree_on_each_path_alone_where_paths_have_their_own() -> None:
+    def on(number: int, path: str, kernel: str) -> TrialRecord:
+        return trial(number, {"machine.0": f"of {path}", "kernel.release": kernel}, path=path)
+
+    bare = [on(0, "bare", "6.12"), on(1, "bare-again", "6.12")]
+    assert mixed(*bare, on(2, "guest", "6.1")) == [], "guests seldom run the kernel of their hosts"
+    assert mixed(*bare, on(2, "guest", "6.1"), on(3, "bare-again", "6.13")) == [
+        "kernel.release (path bare): 6.12 | 6.13"
+    ]
+    allocations = [
+        replace(one, order=replace(one.order, path=PathOrder(label, "declared")))
+        for label, one in (("a", trial(0, {"cpu.model": "x"})), ("b", trial(1, {"cpu.model": "y"})))
+    ]
+    assert mixed(*allocations) == [], "nodes of a batch system, whose names change"
 
 
 def test_a_fact_that_one_trial_lacks_is_not_recorded_unless_it_had_fewer_nodes() -> None:

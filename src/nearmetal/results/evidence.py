@@ -18,6 +18,9 @@ from nearmetal.units import NS_PER_S, by_key, counted, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
+UNLIKE = "nodes.unlike"
+"""The names of a trial's facts in which its nodes, machines of their own, differ."""
+
 _INTERFACE = "interface."
 
 
@@ -43,7 +46,8 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     shared = () if host_kind in _APART else weakly_proven(records)
-    return (*timers(records), *pairs_on_a_node(records), *shared, *disturbed_launches(records), *torn_blocks(records))
+    own = (*timers(records), *pairs_on_a_node(records), *unlike_machines(records), *shared)
+    return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
 _APART = frozenset({"lab", "fake", "import"})
@@ -82,6 +86,36 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         f"in {counted(len(paths), 'trial')}: that is the period of a timer, not a property of the path"
         for (cell, name), paths in sorted(seen.items())
     )
+
+
+def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each fact of machines that differs between paths, and for paths whose nodes differ.
+
+    Only paths with machines of their own get here with other values: all others must agree (`store.query`).
+    """
+    seen: dict[str, dict[str, list[str]]] = {fact: {} for fact in _TELLING}
+    unlike: dict[str, list[str]] = {}
+    for record in records:
+        path, facts = record.order.path.label.removesuffix(AGAIN), record.outcome.facts
+        for fact in _TELLING & facts.keys():
+            seen[fact].setdefault(str(facts[fact]), []).append(path)
+        if UNLIKE in facts:
+            unlike.setdefault(str(facts[UNLIKE]), []).append(path)
+    return (
+        *(
+            f"{fact} is {_on_paths(values)}: a ratio of paths is not that of the network alone"
+            for fact, values in sorted(seen.items())
+            if len(values) > 1
+        ),
+        *(f"the nodes of {', '.join(dict.fromkeys(paths))} differ in {facts}" for facts, paths in unlike.items()),
+    )
+
+
+_TELLING = frozenset({"cpu.model", "kernel.release"})
+
+
+def _on_paths(values: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{value} on {', '.join(dict.fromkeys(paths))}" for value, paths in values.items())
 
 
 def pairs_on_a_node(records: Sequence[TrialRecord]) -> tuple[str, ...]:

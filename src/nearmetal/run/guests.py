@@ -10,11 +10,13 @@ from typing import Protocol, runtime_checkable
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts.guests import Guest, HypervisorFacts, look_below, parse_domain, warnings
 from nearmetal.hosts import table
+from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import places
 from nearmetal.packages import packages_of
+from nearmetal.run.nodes import on_every_node
 from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import Study
 
@@ -70,7 +72,7 @@ class MarkingHost(Protocol):
 def open_host(
     study: Study, warn: Callable[[str], object] = lambda _: None, settle: Callable[[FarShell], None] = refuse
 ) -> Host:
-    """Return the host of a study; where it names a libvirt, trials carry the facts of its running guests.
+    """Return the host of a study; its trials carry the facts of every far machine, and of the guests of its libvirts.
 
     `warn` is called with each known confounder, before anything is measured, and `settle` with each far machine that
     is known by now: those of an allocation are looked at in its trials. Raise UnavailableError when the host cannot
@@ -94,7 +96,7 @@ def open_host(
     except BaseException:
         host.close()
         raise
-    return _HostWithFacts(host, _facts(looks.items())) if looks else host
+    return _HostWithFacts(host, _facts(looks.items())) if looks or isinstance(host, FarHost | BatchHost) else host
 
 
 def measuring(study: Study) -> AbstractContextManager[None]:
@@ -125,7 +127,7 @@ class _HostWithFacts:
         self.kind, self.label, self.slots = host.kind, host.label, host.slots
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
-        outcome = self._host.carry_out(order, body)
+        outcome = self._host.carry_out(order, on_every_node(body))
         return replace(outcome, facts={**self._facts, **outcome.facts})
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Questions to a run: which trials may stand side by side.
 
 Figures measured under another kernel, MPI, NIC or version of the code differ for reasons unrelated to the path, so they
-are compared only on request.
+are compared only on request. Guests and bare hosts are machines of their own, whose kernels differ as a rule: there a
+kernel must stay what it is on each path, and reports caution where paths differ (`results.evidence`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, scope_of
+from nearmetal.study.fields import AGAIN
 from nearmetal.study.order import Scalar
 
 
@@ -42,9 +44,10 @@ def valid(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """Return every fact that must agree between these trials and does not.
 
-    The machine, its kernel and its guests must agree over all trials, an interface over the trials of one path, and
-    versions (`mpi.version`, `engine.build` ...) over the trials of one workload. A trial that lacks a fact where others
-    on as many nodes have it disagrees with them, as `not recorded`.
+    The guests must agree over all trials. So must the machine and its kernel, except where paths have machines of their
+    own: there over the trials of one path, as an interface must; versions (`mpi.version`, `engine.build` ...) over the
+    trials of one workload. A trial that lacks a fact where others on as many nodes have it disagrees with them, as `not
+    recorded`.
     """
     groups: dict[tuple[str, str], list[_FactsOn]] = {}
     for record in records:
@@ -53,10 +56,17 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
             of[scope_of(name)][name] = value
         path, workload, nodes = record.order.path.label, record.order.workload.label, record.order.nodes
         code = of["code"] | {"mpi": record.order.mpi}
-        groups.setdefault(("", "machine"), []).append((nodes, of["machine"] | of["guest"]))
+        groups.setdefault((_on_machines_of(record), "machine"), []).append((nodes, of["machine"]))
+        groups.setdefault(("", "guest"), []).append((nodes, of["guest"]))
         groups.setdefault((f"path {path}", "nic"), []).append((nodes, of["interface"]))
         groups.setdefault((f"workload {workload}", "code"), []).append((nodes, code))
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
+
+
+def _on_machines_of(record: TrialRecord) -> str:
+    """Return the path that has machines of its own, such as guests or bare hosts; '' where all paths are on one."""
+    named = "machine.0" in record.outcome.facts or record.order.path.kind == "declared"
+    return f"path {record.order.path.label.removesuffix(AGAIN)}" if named else ""
 
 
 _FactsOn = tuple[int, dict[str, Scalar]]
