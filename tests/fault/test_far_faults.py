@@ -39,6 +39,7 @@ from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.table import find_path
 from nearmetal.process import of_each_process
 from nearmetal.run.guests import open_host
+from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
@@ -224,6 +225,15 @@ def test_programs_are_started_on_machines_without_nearmetal(far: far_machines.Fa
     else:
         assert "no Python" not in done.reason
         assert done.files["programs.json"], done.reason
+
+
+def test_a_machine_that_is_another_than_its_node_is_named_before_the_first_trial(far: far_machines.Far) -> None:
+    rehearse("good", [DECLARED], far.host, lambda _: None)
+    first, second = far.host._nodes.values()
+    far.host._nodes["m1"] = second.model_copy(update={"reach": first.reach})
+    with pytest.raises(UnavailableError) as raised:
+        rehearse("wrong", [DECLARED], far.host, lambda _: None)
+    assert f"m0 reaches another machine than m1, known there as {first.reach!r}: n0, not n1" in raised.value.message
 
 
 def test_a_hanging_command_is_ended_and_the_machine_stays_usable(

@@ -96,6 +96,15 @@ def test_only_mpi_needs_machines_that_can_log_in_to_each_other(kind: str, asked:
     assert any("cannot log in" in reason for reason, _ in found.reasons) == asked
 
 
+def test_paths_whose_machines_have_other_versions_are_named_before_they_are_measured() -> None:
+    orders = {one.path.label: one for one in block(parse_study(STUDY, "s"), 0) if one.workload.label == "latency"}
+    found = _Reasons(lambda _: None)
+    found._same_code(orders["veth"], {"mpi.version": "4.1.4", "mpi.bind": "core"})
+    found._same_code(orders["vf"], {"mpi.version": "4.1.4", "mpi.bind": "none"})
+    with pytest.raises(UnavailableError, match=r"mpi\.version is 4\.1\.4 on path veth, 5\.0 on path bridge"):
+        found._same_code(orders["bridge"], {"mpi.version": "5.0"})
+
+
 class NoLogin:
     """Far machines that cannot log in to each other; any other command fails with an error of its own."""
 
@@ -123,7 +132,7 @@ class NoLogin:
 
     def run(self, argv: Sequence[str], **_: object) -> Finished:
         if self.agent in argv:
-            return Finished(tuple(argv), 0, b"machine-n1\t255\tPermission denied (publickey).\n", b"", 1)
+            return Finished(tuple(argv), 0, b"machine-n1\t255\t\tPermission denied (publickey).\n", b"", 1)
         if argv[0] == "sh":
             return Finished(tuple(argv), 0, b"", b"", 1)
         raise TrialError("this machine does nothing")

@@ -25,8 +25,8 @@ from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import iterations_by, resolution
 from nearmetal.run.trial import machine_itself, path_up
-from nearmetal.study.facts import OTHERS
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.facts import OTHERS, scope_of
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import counted
@@ -38,17 +38,21 @@ _VERSION_S = 30.0
 _TICKS_PER_S = 100
 """USER_HZ, the unit of /proc on every architecture that Linux has now."""
 _WORTH_NAMING = 0.1
+_IDENTITY = ("/proc/sys/kernel/hostname", "/proc/sys/kernel/random/boot_id")
 _LOG_INS = """agent=$1
 shift
 for node do
     {
-        said=$("$agent" "$node" true </dev/null 2>&1)
-        printf '%s\\t%s\\t%s\\n' "$node" "$?" "$(printf %s "$said" | tail -n 1)"
+        said=$("$agent" "$node" grep . /proc/sys/kernel/hostname /proc/sys/kernel/random/boot_id </dev/null 2>&1)
+        status=$?
+        of=$(printf '%s\\n' "$said" | sed -n 's|^/proc/sys/kernel/[a-z/_]*:||p' | tr '\\n' ' ')
+        [ "$status" = 0 ] || { said=$("$agent" "$node" true </dev/null 2>&1); status=$?; }
+        printf '%s\\t%s\\t%s\\t%s\\n' "$node" "$status" "$of" "$(printf %s "$said" | tail -n 1)"
     } &
 done
 wait
 """
-"""A line for each node: its name, the status of a log-in and the last line that it printed."""
+"""A line for each node: its name, the status of a log-in, which machine that is, and the last line that it printed."""
 
 
 def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
@@ -118,6 +122,8 @@ class _Reasons:
     warn: Callable[[str], object]
     reasons: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     looked: set[str] = field(default_factory=set)
+    code: dict[tuple[str, str], tuple[Scalar, str]] = field(default_factory=dict)
+    """A version by workload and name, with the path that has it."""
 
     def add(self, part: str, reason: str, hint: str) -> None:
         """Keep a reason once, with each part that it holds for."""
@@ -153,7 +159,18 @@ class _Reasons:
         with self._keeping(f"workload {order.workload.label}"):
             if order.workload.kind in OF_MPI:
                 _same_mpi(shell, order)
-            find_workload(order.workload.kind).prepare(shell, order, endpoints)
+            self._same_code(order, find_workload(order.workload.kind).prepare(shell, order, endpoints).facts)
+
+    def _same_code(self, order: Order, facts: Mapping[str, Scalar]) -> None:
+        """Raise UnavailableError where a workload runs in another version than on an earlier path: `store.query`."""
+        path = order.path.label
+        for name in (one for one in facts if scope_of(one) == "code"):
+            version, earlier = self.code.setdefault((order.workload.label, name), (facts[name], path))
+            if version != facts[name]:
+                raise UnavailableError(
+                    f"{name} is {version} on path {earlier}, {facts[name]} on path {path}: they would not be compared",
+                    hint="give their machines the same version, or let `compare --allow-mixed` pass over it",
+                )
 
     def _look(self, shell: Shell, machines: Sequence[str], others: str) -> None:
         """Warn of each machine that is busy, with who keeps it so."""
@@ -166,20 +183,28 @@ class _Reasons:
             self.looked.add(name)
 
     def _log_in(self, shell: Shell, nodes: Sequence[str]) -> None:
-        """Raise UnavailableError unless the first node reaches all others, tried at once, as the launcher will."""
+        """Raise UnavailableError unless the first node reaches all others, tried at once, as the launcher will.
+
+        Ranks run where that leads: elsewhere, all that is said of a node would be of another.
+        """
         if not is_far(shell) or shell.machines == (HYPERVISOR,) or shell.site.starter:
             return
-        names = {shell.launch_name(node): shell.machine_name(node) for node in nodes[1:]}
-        finished = shell.run(["sh", "-c", _LOG_INS, "sh", shell.agent, *names], node=nodes[0], check=False)
-        answers = {line[0]: line[1:] for line in (one.split("\t", 2) for one in finished.text.splitlines())}
-        refused = [
-            f"{there}, known there as {name!r}: {answer[-1] or f'status {answer[0]}'}"
-            for name, there in names.items()
-            if (answer := answers.get(name, [finished.complaint()]))[0] != "0"
-        ]
-        if refused:
+        names = [shell.launch_name(node) for node in nodes[1:]]
+        finished = shell.run(
+            ["sh", "-c", _LOG_INS, "sh", shell.agent, *dict.fromkeys(names)], node=nodes[0], check=False
+        )
+        answers = {line[0]: line[1:] for line in (one.split("\t", 3) for one in finished.text.splitlines())}
+        wrong = []
+        for node, name in zip(nodes[1:], names, strict=True):
+            status, there, said = answers.get(name, ["", "", finished.complaint()])
+            machine = f"{shell.machine_name(node)}, known there as {name!r}"
+            if status != "0":
+                wrong.append(f"cannot log in to {machine}: {said or f'status {status}'}")
+            elif there and there.split() != (own := _identity(shell, node)):
+                wrong.append(f"reaches another machine than {machine}: {there.split()[0]}, not {own[0]}")
+        if wrong:
             raise UnavailableError(
-                f"{shell.machine_name(nodes[0])} cannot log in to {'; '.join(refused)}",
+                f"{shell.machine_name(nodes[0])} {'; it '.join(wrong)}",
                 hint="set the host's option `remote_shell` to a command that reaches it, or correct the node's `reach`",
             )
 
@@ -189,6 +214,11 @@ class _Reasons:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _identity(shell: Shell, node: str) -> list[str]:
+    """Return what tells a machine from others: its host name, and the boot, which differs where names do not."""
+    return [line.decode(errors="replace").strip() for line in shell.read_all(_IDENTITY, node=node).values()]
 
 
 def _machine(shell: Shell, node: str) -> str:
