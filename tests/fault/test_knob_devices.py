@@ -114,7 +114,7 @@ def test_every_knob_of_veth_is_held_and_restored(shell: NamespaceShell, tmp_path
 
 
 @pytest.mark.parametrize("name", ["nic.tso", "nic.sg", "nic.tx-checksum"])
-@pytest.mark.parametrize("by", ["undo", "script"])
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
 def test_features_that_one_word_sets_together_are_restored_one_by_one(
     shell: NamespaceShell, tmp_path: Path, name: str, by: str
 ) -> None:
@@ -136,7 +136,11 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
         finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
         assert finished.exit_status == 0
         assert features() == before
-    begun.restore()
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        begun.restore()
     assert features() == before
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 

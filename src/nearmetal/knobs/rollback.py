@@ -28,7 +28,7 @@ OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
 
 _FORGET_SCRIPT = 'rm -f -- "$1/journal/$2".*.undo.sh "$1/journal/$2".*.watchdog'
 _INTERFACE = re.compile(r"[^-/\s][^/\s]{0,14}")
-_VALUE = re.compile(r"(?!-\D)[\w.,:;+/ -]*", re.ASCII)
+_VALUE = re.compile(r"(?!-\D)[\w.,:;+/= -]*", re.ASCII)
 
 
 class UnfinishedError(NearmetalError):
