@@ -8,10 +8,13 @@ import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError
+from nearmetal.knobs.knob import Target
 from nearmetal.knobs.look import look
+from nearmetal.knobs.plan import plan
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.study.spec import TuneSpec
 from nearmetal.tune.narrow import narrowed
+from nearmetal.tune.profile import Profile
 from nearmetal.tune.space import AS_FOUND
 
 if TYPE_CHECKING:
@@ -72,6 +75,25 @@ def test_ends_that_differ_keep_their_present_values(tmp_path: Path) -> None:
     asked: dict[str, list[Scalar]] = {"nic.rx-usecs": ["16", "50"]}
     (axis,) = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked, rx_usecs="50")).space.axes
     assert axis.values == (AS_FOUND, "16", "50")
+
+
+@pytest.mark.parametrize(("present", "others"), [("0f", ("1,3", "none")), ("00", ("0-3", "1,3"))])
+def test_processors_of_a_mask_are_searched_as_they_are_named(
+    tmp_path: Path, present: str, others: tuple[str, ...]
+) -> None:
+    """Their mask was read as a list again: processor 1 was set where 0 was asked for, and 10 for 4."""
+    steering = "/sys/class/net/eth1/queues/rx-0/rps_cpus"
+    machine = KnobMachine.make(tmp_path, {"eth1": {}}, {steering: f"{present}\n"})
+    asked: dict[str, list[Scalar]] = {"nic.rps-cpus": ["0-3", "1,3", "none"]}
+    ends = Endpoints(ENDS.ends[:1], ENDS.subnet)
+    space = narrowed(TuneSpec(knobs=asked), look(machine, ends, asked)).space
+    assert [axis.values for axis in space.axes] == [(present, *others)]
+    masks = {"0-3": "f", "1,3": "a", "none": "0"}
+    for point in space.points[1:]:
+        setting = space.setting(point)
+        Profile("p", "any", ("eth1",), setting)
+        (cell,) = plan(machine, setting, [Target("", "eth1")]).planned
+        assert cell.new == masks[setting["nic.rps-cpus"]]
 
 
 def test_a_host_without_facts_keeps_the_whole_space() -> None:

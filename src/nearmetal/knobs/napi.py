@@ -9,29 +9,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearmetal.knobs.knob import FLAG, Stage, WholeNumber, parse_cpus
+from nearmetal.hosts.host import Shell
+from nearmetal.knobs.knob import FLAG, CpuList, Knob, Stage, Step, Target, WholeNumber, parse_cpus
 from nearmetal.knobs.nic import interface_file, nic_knob, queue_files
+from nearmetal.study.order import Scalar
 
 _INT_MAX = 2**31 - 1
+_NO_CPUS = "none"
+_WORD_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CpuMask:
-    """Processors, written as the kernel's mask: words of 32 bits in hexadecimal, the highest first."""
+    """Processors that the kernel takes as a mask; a setting names them by a list, such as `0-3`, or `none`."""
 
-    def canon(self, value: object) -> str:
-        """Read a list such as `0-3` (or `none`) and return the mask."""
+    def canon(self, value: Scalar) -> str:
+        """Return the list in its shortest form: a mask would be read as another list."""
         text = str(value).strip()
-        cpus = [] if text == "none" else parse_cpus(text)
-        bits = sum(1 << cpu for cpu in cpus)
-        words = [f"{bits & 0xFFFFFFFF:08x}"]
-        while bits := bits >> 32:
-            words.insert(0, f"{bits & 0xFFFFFFFF:08x}")
-        return ",".join(words).lstrip("0") or "0"
+        return text if text == _NO_CPUS else CpuList().canon(text)
 
     def about(self) -> str:
         """Return the form."""
-        return "a list of processors such as 0-3,8, or none"
+        return f"{CpuList().about()}, or {_NO_CPUS}"
+
+
+class Steering(Knob):
+    """The processors of every queue of one NIC."""
+
+    __slots__ = ()
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return one write a queue: the mask."""
+        return tuple(Step(access, mask_of(value)) for access in self.accesses(shell, target))
+
+
+def mask_of(cpus: str) -> str:
+    """Return the mask of a list of processors: words of 32 bits in hexadecimal, the highest first."""
+    digits = f"{sum(1 << cpu for cpu in ([] if cpus == _NO_CPUS else parse_cpus(cpus))):x}"
+    return as_wide(digits, digits)
+
+
+def as_wide(mask: str, printed: str) -> str:
+    """Return a mask with as many digits as one that the kernel printed: its width follows the number of processors."""
+    digits = mask.replace(",", "").rjust(len(printed.replace(",", "")), "0")
+    first = len(digits) % _WORD_DIGITS or _WORD_DIGITS
+    return ",".join((digits[:first], *(digits[i : i + _WORD_DIGITS] for i in range(first, len(digits), _WORD_DIGITS))))
 
 
 KNOBS = (
@@ -56,16 +78,18 @@ KNOBS = (
         FLAG,
         interface_file("threaded"),
     ),
-    nic_knob(
-        "rps-cpus",
+    Steering(
+        "nic.rps-cpus",
         "processors that take over protocol work from each receive queue",
+        "interface",
         Stage.STEERING,
         CpuMask(),
         queue_files("rx-", "rps_cpus"),
     ),
-    nic_knob(
-        "xps-cpus",
+    Steering(
+        "nic.xps-cpus",
         "processors whose traffic uses each transmit queue",
+        "interface",
         Stage.STEERING,
         CpuMask(),
         queue_files("tx-", "xps_cpus"),

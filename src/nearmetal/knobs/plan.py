@@ -12,6 +12,7 @@ from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import RivalProgram, identify, refuse_loss_of_addresses, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
+from nearmetal.knobs.napi import CpuMask, as_wide
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar
 
@@ -203,19 +204,8 @@ def _with_causes(cell: SavedValue, others: Iterable[SavedValue]) -> SavedValue:
 def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> SavedValue:
     old = reading.value or ""
     expected = drivers.reads_back(snapshot.driver(one.target), one.knob.name, step.value)
-    accept = tuple(dict.fromkeys((_as_wide(step.value, old), _as_wide(expected, old))))
+    accept: tuple[str, ...] = (step.value, expected)
+    if isinstance(one.knob.kind, CpuMask):
+        accept = tuple(as_wide(mask, old) for mask in accept)
     at = (one.knob.name, str(one.target), step.access.node, step.access.key)
-    return SavedValue(number, *at, old, step.value, accept, way=step.access)
-
-
-def _as_wide(value: str, old: str) -> str:
-    """Return a processor mask with as many words as the kernel prints; other values as they are."""
-    words = old.split(",")
-    if len(words) < 2 or any(len(word) != 8 for word in words):
-        return value.rjust(len(old), "0") if _is_mask(old) and _is_mask(value) else value
-    given = [word.rjust(8, "0") for word in value.split(",")]
-    return ",".join(["0" * 8] * (len(words) - len(given)) + given)
-
-
-def _is_mask(text: str) -> bool:
-    return len(text) > 1 and text.startswith("0") and all(letter in "0123456789abcdef" for letter in text)
+    return SavedValue(number, *at, old, step.value, tuple(dict.fromkeys(accept)), way=step.access)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.look import DRIVERS, FOUND, LACKS, REFUSES
+from nearmetal.knobs.napi import CpuMask, as_wide, mask_of
 from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar, TrialStatus
@@ -30,7 +31,7 @@ class Narrowed:
 
 
 def study_values(tune: TuneSpec) -> dict[str, list[str]]:
-    """Return the values of a study as the kernel writes them; raise BadInputError for one that its knob never takes."""
+    """Return the values of a study in their only form; raise BadInputError for one that its knob never takes."""
     return {knob: _canonical(knob, values) for knob, values in tune.knobs.items()}
 
 
@@ -57,7 +58,7 @@ def narrowed(tune: TuneSpec, facts: Mapping[str, Scalar]) -> Narrowed:
         left_out += [f"{knob} = {value}: {reason}" for value, reason in refused.items()]
         found = str(facts.get(f"{FOUND}{knob}", AS_FOUND))
         present = found if ";" not in found else AS_FOUND
-        others = [value for value in values if value not in refused and value != present]
+        others = [value for value in values if value not in refused and not _is_present(knob, value, present)]
         if others:
             axes.append(Axis(knob, (present, *others)))
         elif not refused:
@@ -65,6 +66,12 @@ def narrowed(tune: TuneSpec, facts: Mapping[str, Scalar]) -> Narrowed:
     if not axes:
         raise BadInputError("nothing is left to search: " + "; ".join(left_out), hint="name other knobs or values")
     return Narrowed(Space.of(axes, _legal(facts)), tuple(left_out))
+
+
+def _is_present(knob: str, value: str, present: str) -> bool:
+    """Return whether a value is what the kernel printed."""
+    masked = not knob.startswith(mpi.PREFIX) and isinstance(find(knob).kind, CpuMask)
+    return value == present or (masked and as_wide(mask_of(value), present) == present)
 
 
 def _legal(facts: Mapping[str, Scalar]) -> Callable[[Mapping[str, str]], bool]:

@@ -72,7 +72,7 @@ class Profile:
         self._check_words()
         for knob, value in self.setting.items():
             kind = mpi.find(knob).kind if knob.startswith(mpi.PREFIX) else None
-            if (kind.canon(value) if kind else canon(find(knob), value)) != value and knob not in _REFORMATTED:
+            if (kind.canon(value) if kind else canon(find(knob), value)) != value:
                 raise BadInputError(f"{knob} = {value!r} is not in the form that the kernel prints")
 
     def _check_words(self) -> None:
@@ -122,7 +122,3 @@ def _profile(raw: dict[str, Any]) -> Profile:
     if unknown := sorted(raw.keys() - {one.name for one in fields(Profile)}):
         raise ValueError(f"it has a field {unknown[0][:80]!r}, which no profile has")
     return read_typed(Profile, json.dumps(raw))
-
-
-# Masks are written as lists of processors in a profile; the kernel prints them otherwise.
-_REFORMATTED = frozenset({"nic.rps-cpus", "nic.xps-cpus"})
