@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,8 @@ import pytest
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.knobs import coalesce, nic
+from nearmetal.knobs.knob import OneOf
 from nearmetal.tune.export.table import EXPORTS, export
 from nearmetal.tune.profile import Profile, ProfileEvidence
 
@@ -90,6 +93,54 @@ def test_settings_that_a_driver_resets_beside_the_profile_are_reported(to: str) 
 def test_segmentation_in_a_link_file_covers_ipv4_and_ipv6() -> None:
     (text,) = export(Profile("p", "latency-bound", ("v0",), {"nic.tso": "off"}), "systemd-link").files.values()
     assert "TCPSegmentationOffload=no\nTCP6SegmentationOffload=no\n" in text
+
+
+def test_a_link_file_repeats_all_that_the_default_one_sets() -> None:
+    """A VF without an address of its own got another one at each boot."""
+    (text,) = export(PROFILE, "systemd-link").files.values()
+    for line in _DEFAULT_LINK:
+        assert f"\n{line}\n" in text
+
+
+_DEFAULT_LINK = (
+    "NamePolicy=keep kernel database onboard slot path",
+    "AlternativeNamesPolicy=database onboard slot path",
+    "MACAddressPolicy=persistent",
+)
+"""99-default.link of systemd 252."""
+
+
+def test_a_parameter_that_tuned_does_not_know_is_left_out() -> None:
+    """Tuned refuses a list with one: `unknown coalesce parameter(s)`, and set no moderation at all."""
+    made = export(Profile("p", "any", ("v0",), {"nic.cqe-mode-rx": "off", "nic.rx-usecs": "0"}), "tuned")
+    assert made.left_out == {"nic.cqe-mode-rx": "tuned has no option for it"}
+    (text,) = made.files.values()
+    assert "\ncoalesce=rx-usecs 0\n" in text
+
+
+def test_tuned_knows_every_parameter(tmp_path: Path) -> None:
+    setting = {knob.name: knob.kind.canon("on" if isinstance(knob.kind, OneOf) else 7) for knob in OF_TUNED}
+    (place,) = _write(tmp_path, "tuned", Profile("p", "any", ("v0",), setting))
+    listed = dict(line.split("=", 1) for line in place.read_text().splitlines() if "=" in line)
+    check = (
+        "import json, sys\nfrom tuned.plugins.plugin_net import NetTuningPlugin as net\n"
+        "known = {name: list(getattr(net, f'_get_config_options_{name}')()) for name in sys.argv[1:]}\n"
+        "print(json.dumps(known))\n"
+    )
+    read = process.run([tuned_python(), "-c", check, "coalesce", "ring", "channels", "pause"], timeout_s=600)
+    assert read.ok, read.complaint()
+    for name, known in json.loads(read.text).items():
+        assert set(listed[name].split()[::2]) <= set(known)
+
+
+OF_TUNED = [knob for family in (coalesce.KNOBS, nic.RINGS, nic.CHANNELS, nic.PAUSE) for knob in family]
+
+
+def test_what_older_networkmanagers_ignore_is_said() -> None:
+    """1.42 drops channels without a word (`nmcli --offline connection modify`)."""
+    made = export(Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}), "networkmanager")
+    assert "channels need NetworkManager 1.46" in made.where
+    assert "channels" not in export(PROFILE, "networkmanager").where
 
 
 @pytest.mark.parametrize("to", EXPORTS)

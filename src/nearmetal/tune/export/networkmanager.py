@@ -10,7 +10,8 @@ from nearmetal.tune.profile import Profile
 
 _BOTH = ("usecs", "frames", "usecs-irq", "frames-irq", "usecs-low", "frames-low", "usecs-high", "frames-high")
 _COALESCE = ("adaptive-rx", "adaptive-tx", "pkt-rate-low", "pkt-rate-high", "sample-interval")
-_AS_NAMED = ("ring-rx", "ring-tx", "channels-rx", "channels-tx", "channels-combined")
+_AS_NAMED = ("ring-rx", "ring-tx")
+_CHANNELS = ("nic.channels-rx", "nic.channels-tx", "nic.channels-combined")
 _PAUSE = ("pause-autoneg", "pause-rx", "pause-tx")
 _FEATURES = {"rx-checksum": "rx", "tx-checksum": "tx"}
 _NAMESPACE = uuid.UUID("6f1a2f3e-6a54-5be1-9a75-1d6f43f4b2a1")
@@ -19,6 +20,7 @@ KEYS: dict[str, str] = {
     **{f"nic.{way}-{part}": f"coalesce-{way}-{part}" for way in ("rx", "tx") for part in _BOTH},
     **{f"nic.{name}": f"coalesce-{name}" for name in _COALESCE},
     **{f"nic.{name}": name for name in (*_AS_NAMED, *_PAUSE)},
+    **{name: name.removeprefix("nic.") for name in _CHANNELS},
     **{knob.name: f"feature-{_FEATURES.get(knob.name[4:], knob.name[4:])}" for knob in nic.OFFLOADS},
 }
 
@@ -40,6 +42,8 @@ def export(profile: Profile) -> Exported:
         "/etc/NetworkManager/system-connections, mode 600; where an interface has a connection already, copy the"
         " [ethtool] and [ethernet] parts into that one"
     )
+    if any(knob in _CHANNELS for knob in profile.setting):
+        where += "; channels need NetworkManager 1.46 or later, older ones ignore them without a word"
     return Exported(files, where, left_out(profile, {**KEYS, "nic.mtu": ""}, "NetworkManager has no setting for it"))
 
 

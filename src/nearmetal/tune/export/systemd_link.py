@@ -40,8 +40,12 @@ def _names() -> Iterator[tuple[str, str, str]]:
 _WORDS = {"on": "yes", "off": "no"}
 KEYS = {f"nic.{knob}": (key, suffix) for knob, key, suffix in _names()}
 
-# A file that matches replaces the distribution's default, so its settings for names must be repeated.
-_KEEP = "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPolicy=database onboard slot path\n"
+# A file that matches replaces the distribution's default (99-default.link), so what that sets must be repeated: without
+# the last line a VF that has no address of its own gets another one at each boot.
+_KEEP = """NamePolicy=keep kernel database onboard slot path
+AlternativeNamesPolicy=database onboard slot path
+MACAddressPolicy=persistent
+"""
 
 
 def export(profile: Profile) -> Exported:

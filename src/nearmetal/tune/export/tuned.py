@@ -6,7 +6,8 @@ from nearmetal.knobs import coalesce, nic
 from nearmetal.tune.export.common import Exported, banner, caution, steps
 from nearmetal.tune.profile import Profile
 
-_COALESCE = {knob.name for knob in coalesce.KNOBS}
+# One parameter that tuned does not know makes it refuse the whole list (plugin_net.py: _check_parameters).
+_COALESCE = {knob.name for knob in coalesce.KNOBS if not knob.name.startswith("nic.cqe-mode-")}
 _FEATURES = {
     knob.name: {"rx-checksum": "rx", "tx-checksum": "tx"}.get(knob.name[4:], knob.name[4:]) for knob in nic.OFFLOADS
 }
