@@ -55,6 +55,7 @@ class MadeUpHost:
     seed: int = 1
     prefix: str = "n"
     window: int = 16
+    bandwidth: bool = True
     fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
     kind = "fake"
     label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
@@ -81,12 +82,13 @@ class MadeUpHost:
         for phase, *_ in lines:
             phases[phase] = phases.get(phase, 0) + 1
         processors = tuple(f"{self.prefix}{node}" for node in range(nodes))
-        sizes = (8, 3, 0, 4096, self.window, 3, 0)
+        sizes = (8, 3, 0, 4096, self.window, 3 * self.bandwidth, 0)
         machine = ("CLOCK", (1,) * nodes, "4", "x", processors)
         header = FabricHeader("nmfabric", nodes, tuple(phases.items()), *sizes, *machine)
         rounds = np.repeat(np.arange(len(plan)), [len(pairs) for pairs in plan])
         columns = (found.latency_ns, found.there_ns, found.back_ns)
         samples = [(self.slower * np.repeat(column[:, None], 3, axis=1)).astype(np.int64) for column in columns]
+        samples[1:] = [one if self.bandwidth else one[:, :0] for one in samples[1:]]
         return encode_fabric_file(FabricFile(header, rounds, found.first, found.second, *samples))
 
 

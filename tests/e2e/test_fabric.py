@@ -18,12 +18,12 @@ from nearmetal.paths.bridge import BRIDGE
 from nearmetal.paths.table import PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder
+    from nearmetal.study.order import Order, Outcome, PathOrder
 
 
 @dataclass
@@ -214,6 +214,70 @@ def test_the_limits_of_few_nodes_are_reported(workspace: Workspace, nodes: int) 
     code, out, _ = workspace.fabric(workspace.study, "--nodes", str(nodes), "--out", "run")
     assert code == 0
     assert ("it is impossible to say which node or link is slow" in workspace.flat(out)) == (nodes < 4)
+
+
+QUIET = Noise(nodes=0.001, links=0.001, hiccups=0.0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        (Faults(senders=dict.fromkeys(range(4), 2.0)), "was suspected: sending nodes by bandwidth"),
+        (Faults(senders=dict.fromkeys(range(6), 2.0)), "By bandwidth, 25% of sending nodes are faster than is typical"),
+        (
+            Faults(latency_links={(a, b): 2.0 for a in range(4) for b in range(4, 8)}),
+            "By latency, 43% of links are faster than is typical: perhaps the rest is slow.",
+        ),
+    ],
+    ids=["half of the nodes are slow", "most nodes are slow", "two halves are far apart"],
+)
+def test_what_cannot_be_seen_is_said_where_nothing_is_named(workspace: Workspace, faults: Faults, said: str) -> None:
+    workspace.host.fabrics[8] = MadeUpFabric(8, faults, seed=3, noise=QUIET)
+    code, out, _ = workspace.fabric(workspace.study, "--out", "run", "--html", "page.html")
+    assert code == 0
+    assert "No node or link stands out" in workspace.flat(out)
+    assert said in workspace.flat(out)
+    assert ("stands out by more than 10 %" in workspace.flat(out)) == ("was suspected" not in said)
+    assert said in (workspace.folder / "page.html").read_text()
+    assert said in str(json.loads(workspace.fabric("run", "--format", "json")[1])["unseen"])
+
+
+def test_a_healthy_fabric_hides_nothing(workspace: Workspace) -> None:
+    workspace.host.fabrics[8] = MadeUpFabric(8, Faults(), seed=3, noise=QUIET)
+    workspace.fabric(workspace.study, "--out", "run")
+    assert json.loads(workspace.fabric("run", "--format", "json")[1])["unseen"] == []
+
+
+def test_links_that_were_not_measured_again_are_counted(workspace: Workspace) -> None:
+    slow = dict.fromkeys([(0, 1), (2, 3), (4, 5), (6, 7), (1, 2), (3, 4)], 2.0)
+    workspace.host.fabrics[8] = MadeUpFabric(8, Faults(bandwidth_links=slow), seed=3, noise=QUIET)
+    code, out, _ = workspace.fabric(workspace.study, "--out", "run")
+    assert code == 1
+    assert "2 more links stood out and were not measured again: too many did." in workspace.flat(out)
+
+
+def test_without_bandwidth_two_nodes_have_no_directions_to_compare(workspace: Workspace) -> None:
+    text = workspace.study.read_text().replace("bandwidth_iterations = 5", "bandwidth_iterations = 0")
+    workspace.study.write_text(text)
+    workspace.host.bandwidth = False
+    code, out, _ = workspace.fabric(workspace.study, "--nodes", "2", "--out", "run", "--no-bisection")
+    assert code == 0
+    assert "No bandwidth was measured, so no direction of a pair can be named" in workspace.flat(out)
+
+
+@dataclass
+class HypervisorHost(MadeUpHost):
+    """Builds all nodes on one machine, which it names."""
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        return replace(super().carry_out(order, body), facts={"machine.0": "hypervisor"})
+
+
+def test_nodes_that_share_a_machine_have_their_own_names(workspace: Workspace) -> None:
+    workspace.host = HypervisorHost(Faults(latency_nodes={0: 2.0}))
+    _, out, _ = workspace.fabric(workspace.study, "--out", "run")
+    assert "node n0: a message to or from it" in workspace.flat(out)
+    assert "hypervisor" not in out
 
 
 REFUSED = {

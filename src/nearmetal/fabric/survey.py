@@ -128,9 +128,13 @@ def _file(run: RunDir, record: TrialRecord) -> FabricFile:
 
 
 def _names(record: TrialRecord, processors: Sequence[str]) -> tuple[str, ...]:
-    """Return each node's name: the host's for it, else what its MPI says, made different where two say the same."""
+    """Return each node's name: the host's for it, else what its MPI says, made different where two say the same.
+
+    A host that builds all nodes on one machine names that one alone.
+    """
     facts = record.outcome.facts
-    given = [str(facts.get(f"machine.{index}", name)) for index, name in enumerate(processors)]
+    machines = [str(facts.get(f"machine.{index}", "")) for index in range(len(processors))]
+    given = machines if all(machines) else processors
     # They come from a file: nothing in them may speak to a terminal.
     names = ["".join(c if c.isprintable() else "?" for c in name) for name in given]
     if len(set(names)) == len(names):

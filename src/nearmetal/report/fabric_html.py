@@ -9,6 +9,7 @@ import numpy as np
 from nearmetal.fabric.against import Against
 from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.unseen import unseen
 from nearmetal.report import fabric_text
 from nearmetal.report.as_html import table_region
 from nearmetal.report.charts import MAP, heat_map
@@ -56,7 +57,7 @@ def _findings(of: Survey) -> Markup:
     if others:
         shown = f"{len(others)} suspected by the first pass, not named"
         parts.append(fold(shown, _table(of, others[:_SHOWN])))
-    return together(*parts)
+    return together(*parts, *(element("p", line, class_="note") for line in unseen(of)))
 
 
 def _table(of: Survey, findings: Sequence[RetestedSuspect]) -> Markup:

@@ -12,6 +12,7 @@ import numpy as np
 from nearmetal.fabric.against import Against
 from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import Survey, sentence
+from nearmetal.fabric.unseen import unseen
 from nearmetal.report import schema
 from nearmetal.report.schema import made
 from nearmetal.stats.interval import FloatArray
@@ -53,6 +54,7 @@ class FabricJson:
     named: list[FabricFindingJson]
     suspected: list[FabricFindingJson]
     not_retested_links: int
+    unseen: tuple[str, ...]
     latency_us: list[list[float | None]]
     bandwidth_mb_per_s: list[list[float | None]] | None
     bisection_mb_per_s: dict[str, float] | None
@@ -73,6 +75,7 @@ def as_json(of: Survey) -> str:
         named=[_finding(of, one) for one in of.named],
         suspected=[_finding(of, one) for one in of.findings if not one.named],
         not_retested_links=of.screened.dropped,
+        unseen=unseen(of),
         latency_us=_rows(of.latency_us),
         bandwidth_mb_per_s=None if of.rate is None else _rows(of.rate),
         bisection_mb_per_s=asdict(of.bisection) if of.bisection else None,

@@ -10,6 +10,7 @@ import numpy as np
 from nearmetal.fabric.against import Against, NodeRatio
 from nearmetal.fabric.detect import ALPHA, RetestedSuspect
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.unseen import beyond_the_margin, unseen
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
 from nearmetal.units import counted
@@ -73,7 +74,7 @@ def _findings(of: Survey) -> list[str]:
         lines += [f"{open_sentence(of)}"]
         lines += [f"  {line}" for one in others[:_SHOWN] for line in (sentence(of, one), f"    {evidence(one)}")]
         lines += [f"  and {len(others) - _SHOWN} more; --format json lists all"] * (len(others) > _SHOWN)
-    return lines
+    return [*lines, *unseen(of)]
 
 
 def verdict_sentence(of: Survey) -> str:
@@ -83,9 +84,12 @@ def verdict_sentence(of: Survey) -> str:
         return f"{count} out by more than {percent(of.margin)}, confirmed by re-tests:"
     if not of.complete:
         return "Nothing can be named: the suspects were not measured again."
+    if not of.screened.fits and of.rate is None:
+        return f"No bandwidth was measured, so no direction of a pair can be named; {few_sentence(of)}."
     if not of.screened.fits:
         return f"No direction of a pair is slower by more than {percent(of.margin)}; {few_sentence(of)}."
-    return f"No node or link stands out by more than {percent(of.margin)}."
+    # Limits beyond the margin are told apart: a sentence of `unseen` has them.
+    return "No node or link stands out" + ("." if beyond_the_margin(of) else f" by more than {percent(of.margin)}.")
 
 
 def few_sentence(of: Survey) -> str:
