@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -318,17 +318,12 @@ def _measures(record: TrialRecord, cell: CellId) -> bool:
 
 
 def _side(series: RunSeries) -> GatedRun:
-    info = series.run.info
     return GatedRun(
-        str(series.run.root),
-        info.study_name,
-        info.study_sha256,
-        info.host_kind,
-        info.host_label,
-        info.created_utc,
-        len({record.order.block for record in series.records}),
-        series.occasions,
-        unfinished(series.run, series.run.trials()),
+        **asdict(series.run.info),
+        root=str(series.run.root),
+        blocks=len({record.order.block for record in series.records}),
+        occasions=series.occasions,
+        unfinished=unfinished(series.run, series.run.trials()),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from nearmetal.errors import ExitCode
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import DisplayScale
 from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Difference, Standing
 from nearmetal.stats.summary import Metric
+from nearmetal.store.rundir import RunInfo
 
 
 class GateExit(IntEnum):
@@ -18,22 +20,17 @@ class GateExit(IntEnum):
     WITHIN = 0
     WORSE = 1
     UNDECIDED = 2
-    UNAVAILABLE = 3
+    UNAVAILABLE = ExitCode.UNAVAILABLE
     USAGE = 64
     FAILED = 70
-    INTERRUPTED = 130
+    INTERRUPTED = ExitCode.INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)
-class GatedRun:
-    """One of the two runs: where it is and what it is; `unfinished` says what it lacks, None where nothing is."""
+class GatedRun(RunInfo):
+    """One of the two runs: what it is and where it is; `unfinished` says what it lacks, None where nothing is."""
 
     root: str
-    study_name: str
-    study_sha256: str
-    host_kind: str
-    host_label: str
-    created_utc: str
     blocks: int
     occasions: int
     unfinished: Unfinished | None
