@@ -24,7 +24,7 @@ from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import History, ListedRun, Point, RunEntry, Series
+from nearmetal.history.records import History, ListedRun, Origin, Point, RunEntry, Series
 from nearmetal.history.view import _changed, build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, CellSeries, Metric
@@ -229,7 +229,7 @@ def test_a_long_series_is_drawn_completely() -> None:
     shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE), 3, 1) for n in range(1, 101))
-    series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
+    series = Series(Origin("study", "fake"), cell, shown, points, (Change(70, 0.001, 2.0),))
     entry = RunEntry("study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "id", "/r", 1, 3)
     runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
     drawn = words.sparkline(History("h", Metric.MEDIAN, runs, (series,), 0.05), series)

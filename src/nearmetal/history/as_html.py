@@ -37,7 +37,6 @@ def render(history: History, frame: PageFrame | None = None) -> str:
     """Return the page as text; write it as UTF-8."""
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
-    groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
     verb = "is" if left_out == 1 else "are"
     more = [element("p", f"{left_out} more {verb} in the table below.", class_="note")] if left_out else []
     every = "" if left_out else "Every series changed its level."
@@ -62,7 +61,7 @@ def render(history: History, frame: PageFrame | None = None) -> str:
             section("Series without a change", _charts(history, calm, every), *more),
             element(
                 "div",
-                section("All series", *(table_region(history_words.overview(history, group)) for group in groups)),
+                section("All series", *map(table_region, history_words.overviews(history))),
                 section(
                     "Runs",
                     table_region(history_words.runs(history)),

@@ -86,9 +86,10 @@ def _series(one: Series) -> HistorySeriesJson:
     return made(
         HistorySeriesJson,
         one,
+        one.origin,
         one.cell,
         one.shown,
-        study=one.study_name,
+        study=one.origin.study_name,
         figure=one.shown.name,
         points=[_point(point) for point in one.points],
         changes=[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
@@ -11,6 +12,16 @@ from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunInfo
+
+
+class Origin(NamedTuple):
+    """What runs have in common that are shown one after another."""
+
+    study_name: str
+    host_kind: str
+
+    def __str__(self) -> str:
+        return f"{self.study_name} on {self.host_kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,11 @@ class RunEntry(RunInfo):
     root: str
     trials: int
     blocks: int
+
+    @property
+    def origin(self) -> Origin:
+        """Return its study and kind of host."""
+        return Origin(self.study_name, self.host_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +65,7 @@ class Point:
 class Series:
     """One cell over the runs that measured it; an index in `changes` counts in `points`."""
 
-    study_name: str
-    host_kind: str
+    origin: Origin
     cell: CellId
     shown: DisplayScale
     points: tuple[Point, ...]
@@ -90,6 +105,5 @@ class History:
         """Return which facts changed with a point of a series: since its point before, in runs without it, too."""
         run = one.points[index].run
         first = one.points[index - 1].run + 1 if index else run
-        own = (one.study_name, one.host_kind)
-        passed = (run for run in self.runs[first - 1 : run] if (run.entry.study_name, run.entry.host_kind) == own)
+        passed = (run for run in self.runs[first - 1 : run] if run.entry.origin == one.origin)
         return tuple(dict.fromkeys(change for run in passed for change in run.changed))

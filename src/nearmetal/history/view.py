@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.history.records import History, KeptRun, ListedRun, Point, RunEntry, Series
+from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
 from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -58,7 +58,7 @@ MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
 
 
-_Key = tuple[str, str, CellId]
+_Key = tuple[Origin, CellId]
 _Members = list[tuple[ListedRun, CellSeries]]
 
 
@@ -78,7 +78,7 @@ def build_history(
     plain = [_series(key, members, every_interval=every_interval) for key, members in sorted(by_metric[metric].items())]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain])
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
-    known = {(one.study_name, one.host_kind, one.cell) for one in series if one.changes}
+    known = {(one.origin, one.cell) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
     return History(str(source.path), metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
 
@@ -90,7 +90,7 @@ def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, CellSeries]])
     for run_id, cell in cells:
         run = numbers.get(run_id)
         if run is not None and cell.ns:
-            found.setdefault((run.entry.study_name, run.entry.host_kind, cell.cell), []).append((run, cell))
+            found.setdefault((run.entry.origin, cell.cell), []).append((run, cell))
     return {key: sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:] for key, members in found.items()}
 
 
@@ -105,12 +105,12 @@ def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
     """Return the runs, numbered by date, with what each was measured with that its predecessor was not."""
     found: list[ListedRun] = []
-    last: dict[tuple[str, str], RunEntry] = {}
+    last: dict[Origin, RunEntry] = {}
     for number, entry in enumerate(entries, 1):
-        before = last.get((entry.study_name, entry.host_kind))
+        before = last.get(entry.origin)
         changed = _changed(before, entry, facts) if before else ()
         found.append(ListedRun(number, entry, changed))
-        last[entry.study_name, entry.host_kind] = entry
+        last[entry.origin] = entry
     return found
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nearmetal.history.records import History, Series
+from nearmetal.history.records import History, Origin, Series
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.changes import least_runs
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -22,11 +23,6 @@ _WIDEST = 24
 _CHANGE, _MACHINE = "│", "╎"
 _LEAST_SPAN = 1.1
 """A sparkline spans at least this ratio, so that noise of a per cent does not look like a mountain range."""
-
-
-def title(one: Series) -> str:
-    """Return what belongs together: the study and the host."""
-    return f"{one.study_name} on {one.host_kind}"
 
 
 def direction(shown: DisplayScale, ratio: float) -> str:
@@ -61,16 +57,20 @@ def sparkline(history: History, one: Series) -> str:
     return "".join(drawn)
 
 
-def overview(history: History, group: str) -> Table:
-    """Return every series of one study and host: its picture and its latest level."""
-    members = [one for one in history.series if title(one) == group]
+def overviews(history: History) -> list[Table]:
+    """Return a table a study and host: the picture of every series, and its latest level."""
+    grouped = by_key((one.origin, one) for one in history.series)
+    return [_overview(history, origin, series) for origin, series in grouped.items()]
+
+
+def _overview(history: History, origin: Origin, series: Sequence[Series]) -> Table:
     rows = []
-    for one in members:
+    for one in series:
         last = one.points[-1].level
         span = words.span(last.interval.low, last.interval.high) if last.interval else words.NOTHING
         rows.append((str(one.cell), sparkline(history, one), words.figure(last.value), span, one.shown.unit))
     return Table(
-        f"{group}: {history.metric} of each run",
+        f"{origin}: {history.metric} of each run",
         ("cell", "over the runs", "latest", "95 % interval", "unit"),
         tuple(rows),
         f"{_CHANGE} the level changed here; {_MACHINE} kernel, driver, code or study changed here.",
@@ -135,9 +135,7 @@ def as_text(history: History, console: Console) -> None:
     """Print each study's series, the changes, and the latest runs."""
     for label in dict.fromkeys(run.entry.host_label for run in history.runs):
         console.print(f"Figures from {label}.")
-    groups = list(dict.fromkeys(title(one) for one in history.series))
-    as_table.draw(console, [overview(history, group) for group in groups])
-    as_table.draw(console, [changes(history)])
+    as_table.draw(console, [*overviews(history), changes(history)])
     listed = runs(history)
     if len(listed.rows) > _LATEST:
         heading = f"The latest {_LATEST} of {len(listed.rows)} runs"
