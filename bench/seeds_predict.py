@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearmetal.predict.fit import RoundTrips, fit_path
+from nearmetal.predict.fit import fit_path
 from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
@@ -86,7 +86,7 @@ def musleh() -> list[Cell]:
     rows = table("musleh_table3_osu_latency_blocking_us")
     published = {(int(row["bytes"]), column): float(row[column]) for row in rows for column in COLUMNS}
     sizes = [int(row["bytes"]) for row in rows]
-    trips = [RoundTrips(size, np.full(10, round(2000 * published[size, "native_rx1"]))) for size in sizes]
+    trips = {size: [np.full(10, round(2000 * published[size, "native_rx1"]))] for size in sizes}
     path = fit_path(trips)
     exact = tuple(replace(segment, residual=None) for segment in path.segments)
     plain = Machine(intra=None, inter=replace(path, segments=exact))

@@ -34,7 +34,7 @@ def one_way_ns(size: int) -> float:
     return 8_000 + size if size <= 4096 else 20_000 + 0.4 * size
 
 
-def samples(time: Callable[[int], float], n: int = 4000, tail: float = 0.0, noise: float = 0.02) -> list[RoundTrips]:
+def samples(time: Callable[[int], float], n: int = 4000, tail: float = 0.0, noise: float = 0.02) -> RoundTrips:
     rng = np.random.default_rng(1)
 
     def way(size: int) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def samples(time: Callable[[int], float], n: int = 4000, tail: float = 0.0, nois
         slow = rng.random(n) < tail
         return base + slow * rng.exponential(200_000, n)
 
-    return [RoundTrips(size, (way(size) + way(size)).astype(np.int64)) for size in SIZES]
+    return {size: [(way(size) + way(size)).astype(np.int64)] for size in SIZES}
 
 
 def stream(tau: Callable[[int], float], window: int = 64) -> list[Windows]:
@@ -83,7 +83,7 @@ def test_a_simulated_ping_pong_has_the_measured_distribution(size: int) -> None:
     measured = samples(one_way_ns, n=20_000, tail=0.02)
     path = fit_path(measured, stream(lambda s: 500 + 0.3 * s))
     found = simulate(ping_pong(size, 1), Machine(None, path), Placement.block(2, 1), replicas=4000).makespan_ns
-    truth = next(one.ns for one in measured if one.message_bytes == size)
+    (truth,) = measured[size]
     assert np.median(found) == pytest.approx(np.median(truth), rel=0.01)
     for p, tolerance in ((0.05, 0.02), (0.9, 0.02), (0.99, 0.12)):
         assert np.quantile(found, p) == pytest.approx(np.quantile(truth, p), rel=tolerance)
@@ -123,7 +123,7 @@ def test_a_round_trip_with_two_modes_is_split_into_its_two_ways() -> None:
     rng = np.random.default_rng(3)
     slow = rng.random((2, 20_000)) < 1 - 0.5**0.5
     round_trip = (200_000 + 40_000_000 * slow.sum(axis=0) + rng.integers(0, 1000, 20_000)).astype(np.int64)
-    path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
+    path = fit_path({size: [round_trip] for size in (8, 16)})
     found = simulate(ping_pong(8, 1), Machine(None, path), Placement.block(2, 1), replicas=5000).makespan_ns
     for p in (0.1, 0.4, 0.6):
         assert np.quantile(found, p) == pytest.approx(np.quantile(round_trip, p), rel=0.15)
@@ -134,7 +134,7 @@ def test_messages_of_two_modes_take_their_mean_time(fast: float) -> None:
     """No two independent ways add up to round trips of 10 or 30 us: a replay once took 8 to 34 % longer than these."""
     rng = np.random.default_rng(4)
     round_trip = np.where(rng.random(2000) < fast, 10_000, 30_000) + rng.integers(0, 200, 2000)
-    path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
+    path = fit_path({size: [round_trip] for size in (8, 16)})
     found = simulate(ping_pong(8, 1000), Machine(None, path), Placement.block(2, 1), replicas=10).makespan_ns
     assert np.median(found) == pytest.approx(1000 * round_trip.mean(), rel=0.02)
 
@@ -153,9 +153,9 @@ def test_a_shared_wire_is_as_fast_as_all_pairs_together() -> None:
 
 def test_too_little_to_fit_is_an_error() -> None:
     with pytest.raises(BadInputError, match="at least 2 sizes"):
-        fit_path(samples(one_way_ns)[:1])
+        fit_path({8: samples(one_way_ns)[8]})
     with pytest.raises(BadInputError, match="5 ping-pong samples"):
-        fit_path([RoundTrips(size, np.full(5, 100, dtype=np.int64)) for size in (1, 2, 4)])
+        fit_path({size: [np.full(5, 100, dtype=np.int64)] for size in (1, 2, 4)})
     with pytest.raises(BadInputError, match="no streaming"):
         fit_port([])
 
@@ -239,7 +239,7 @@ def test_the_cost_added_by_computing_is_split_between_both_ends_and_never_falls(
 def test_between_measured_sizes_a_time_stays_between_theirs() -> None:
     """A drop from one size to the next, as moderation causes it, must not be extrapolated as a steep slope."""
     measured = {8: 60_000, 512: 40_000, 1024: 41_000, 65_536: 90_000}
-    path = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()])
+    path = fit_path({size: [np.full(400, 2 * ns)] for size, ns in measured.items()})
     assert path.measured_bytes == (8, 512, 1024, 65_536)
     assert all(min(segment.latency_ps, segment.latency_fs_per_byte) >= 0 for segment in path.segments)
     for (low, low_ns), (high, high_ns) in pairwise(measured.items()):
@@ -261,7 +261,7 @@ def test_sizes_between_two_segments_stay_between_their_neighbours(measured: dict
     gaps = {8: 28_000, 512: 55_000, 8192: 116_000, 65_536: 648_000}
     one, both = ([Windows(size, 16, 1, np.full(50, 16 * share * ns)) for size, ns in gaps.items()] for share in (1, 2))
     path = fit_path(
-        [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()],
+        {size: [np.full(400, 2 * ns)] for size, ns in measured.items()},
         one if streamed else (),
         both_ways=both if streamed else (),
     )
@@ -280,7 +280,7 @@ def test_sizes_between_two_large_ones_are_not_as_slow_as_the_larger(streamed: bo
     measured = {8: 1_000, 64: 1_030, 4096: 3_000, 262_144: 131_900, 1 << 20: 530_000}
     gaps = {size: 200 + 4 * size // 10 for size in measured}
     windows = [Windows(size, 64, 1, np.full(50, 63 * gap + measured[size] + 1_000)) for size, gap in gaps.items()]
-    trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()]
+    trips = {size: [np.full(400, 2 * ns)] for size, ns in measured.items()}
     path = fit_path(trips, windows if streamed else ())
     for (low, low_ns), (high, high_ns) in pairwise(measured.items()):
         assert path.segment(high).one_way_ps(high) == pytest.approx(high_ns * 1000, rel=0.001)
@@ -291,10 +291,10 @@ def test_sizes_between_two_large_ones_are_not_as_slow_as_the_larger(streamed: bo
 
 def test_a_gap_between_messages_applies_only_to_its_size() -> None:
     """The gap of the only streamed size of a range was once used for all sizes in it: 0.5 ms for 8 KiB."""
-    round_trips = [
-        RoundTrips(size, np.full(400, 2 * ns))
+    round_trips = {
+        size: [np.full(400, 2 * ns)]
         for size, ns in {8: 36_000, 512: 37_000, 4096: 67_000, 32_768: 252_000, 131_072: 726_000}.items()
-    ]
+    }
     gaps = {8: 13_000, 512: 17_000, 8192: 64_000, 65_536: 510_000}
 
     def windows(times: float) -> list[Windows]:
@@ -322,7 +322,7 @@ def test_the_gap_between_messages_is_the_median_over_launches() -> None:
 
 def test_small_messages_do_not_get_the_gap_of_large_streamed_ones() -> None:
     """A run that streams one large size tells nothing about small ones, whose gap is at most one message's time."""
-    round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in {8: 36_000, 65_536: 480_000}.items()]
+    round_trips = {size: [np.full(400, 2 * ns)] for size, ns in {8: 36_000, 65_536: 480_000}.items()}
     path = fit_path(round_trips, [Windows(65_536, 65, 1, np.full(50, 65 * 510_000))])
     small, large = path.segment(8), path.segment(65_536)
     assert small.gap_ps + 8 * small.fs_per_byte / 1000 == pytest.approx(36_000_000, rel=0.05)
@@ -331,10 +331,9 @@ def test_small_messages_do_not_get_the_gap_of_large_streamed_ones() -> None:
 
 def test_on_one_processor_the_gap_between_messages_covers_both_ends() -> None:
     """Two ranks that compute and exchange then need it in full, one after the other; the wire hides none of it."""
-    round_trips = [
-        RoundTrips(size, np.full(400, 2 * ns))
-        for size, ns in {8: 60_000, 512: 62_000, 4096: 67_000, 32_768: 252_000}.items()
-    ]
+    round_trips = {
+        size: [np.full(400, 2 * ns)] for size, ns in {8: 60_000, 512: 62_000, 4096: 67_000, 32_768: 252_000}.items()
+    }
     gaps = {8: 13_000, 512: 17_000, 8192: 64_000, 65_536: 510_000}
     windows = [Windows(size, 65, 1, np.full(50, 65 * ns)) for size, ns in gaps.items()]
     path = fit_path(round_trips, windows, one_processor=True)
@@ -361,7 +360,7 @@ def test_waiting_caused_by_a_setting_is_not_processor_work() -> None:
     wire = KnownWire(2.0, 1000.0)
     quick = {8: 25_000, 512: 30_000, 4096: 72_000, 32_768: 414_000}
     slow = {8: 100_000, 512: 106_000, 4096: 224_000, 32_768: 1_146_000}
-    samples = [[RoundTrips(size, np.full(400, 2 * ns)) for size, ns in times.items()] for times in (quick, slow)]
+    samples = [{size: [np.full(400, 2 * ns)] for size, ns in times.items()} for times in (quick, slow)]
     works_ns = works_beside(wire, [typical_times(one) for one in samples])
     streamed = [Windows(size, 16, 1, np.full(50, 16 * ns)) for size, ns in ((8, 28_000), (65_536, 645_000))]
     for times, measured in zip((quick, slow), samples, strict=True):

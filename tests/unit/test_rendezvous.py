@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearmetal.predict.fit import RoundTrips, Windows, fit_path
+from nearmetal.predict.fit import Windows, fit_path
 from nearmetal.predict.models import Cores, Distribution, Machine, PathModel
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
@@ -24,7 +24,7 @@ EAGER = 4032
 
 def fitted(both_ways: dict[int, int]) -> PathModel:
     """Fit a path inside a node with these gaps between messages and the measured one-way time."""
-    round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()]
+    round_trips = {size: [np.full(400, 2 * ns)] for size, ns in ONE_WAY_NS.items()}
     one_way, both = (
         [Windows(size, 64, 1, np.full(50, 64 * ns)) for size, ns in gaps.items()] for gaps in (GAP_NS, both_ways)
     )
@@ -59,7 +59,7 @@ def test_a_replayed_ping_pong_inside_a_node_takes_as_long_as_measured(both_ways:
 def test_bidirectional_streams_show_whether_one_end_copies() -> None:
     assert fitted(BY_ONE_END).fetched
     assert not fitted(BY_BOTH).fetched
-    eager = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in ONE_WAY_NS.items()], one_processor=True)
+    eager = fit_path({size: [np.full(400, 2 * ns)] for size, ns in ONE_WAY_NS.items()}, one_processor=True)
     assert not eager.fetched
 
 

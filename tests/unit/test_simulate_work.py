@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.fit import RoundTrips, Windows, fit_work, typical_times
+from nearmetal.predict.fit import Windows, fit_work, typical_times
 from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Op, OpKind, Schedule
@@ -72,7 +72,7 @@ def test_bidirectional_streams_give_the_work_by_the_setting_with_the_fastest_pin
     messages each way in 1,000 ns each, less the latency of the last one and of its acknowledgement, are 937 ns for both
     ends.
     """
-    trips = [RoundTrips(size, np.full(20, ns)) for size, ns in ((8, 800), (1000, 1600))]
+    trips = {size: [np.full(20, ns)] for size, ns in ((8, 800), (1000, 1600))}
     found = fit_work([Windows(1000, 16, 1, np.full(5, 16_000))], trips)
     assert found[1000] == (16_000 - 800 - 400) / 15 / 2
     times = typical_times(trips)

@@ -30,7 +30,7 @@ Method, in this order; every step uses medians, so single slow messages move the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,12 +58,8 @@ BY_ONE_END = 1.5
 """How much longer both ways at once take than one where both ends work for a message: twice; 1 where one end does."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrips:
-    """Ping-pong samples of one size: `ns` has shape (n,), int64, whole round trips."""
-
-    message_bytes: int
-    ns: NDArray[np.int64]
+RoundTrips = Mapping[int, Sequence[NDArray[np.int64]]]
+"""Ping-pong samples by size: whole round trips, ns, an array a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class Exchanges:
 
 
 def fit_path(
-    round_trips: Sequence[RoundTrips],
+    round_trips: RoundTrips,
     windows: Sequence[Windows] = (),
     eager_up_to_bytes: int = UNBOUNDED,
     both_ways: Sequence[Windows] = (),
@@ -99,7 +95,7 @@ def fit_path(
     `eager_up_to_bytes` is the library's limit, when known. Raise BadInputError for fewer than two sizes or a size
     without enough samples.
     """
-    merged = _by_size(round_trips)
+    merged = _merged(round_trips)
     sizes, times = _typical(merged)
     tau = _gaps_between_messages(windows, sizes, times)
     tau_both = _gaps_between_messages(both_ways, sizes, times)
@@ -180,9 +176,9 @@ def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
     return round(FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
 
 
-def fit_work(both_ways: Sequence[Windows], round_trips: Sequence[RoundTrips]) -> dict[int, float]:
+def fit_work(both_ways: Sequence[Windows], round_trips: RoundTrips) -> dict[int, float]:
     """Return, by size, what a message takes of either end's processor (ns) where one streams both ways and computes."""
-    gaps = _gaps_between_messages(both_ways, *_typical(_by_size(round_trips)))
+    gaps = _gaps_between_messages(both_ways, *_typical(_merged(round_trips)))
     return {size: gaps[size] / 2 for size in gaps}
 
 
@@ -206,9 +202,9 @@ def _rate(windows: Sequence[Windows]) -> float:
     return max(rates, default=0.0)
 
 
-def typical_times(round_trips: Sequence[RoundTrips]) -> tuple[FloatArray, FloatArray]:
+def typical_times(round_trips: RoundTrips) -> tuple[FloatArray, FloatArray]:
     """Return sizes, rising, and the one-way time of each: half the median round trip, in ns."""
-    return _typical(_by_size(round_trips))
+    return _typical(_merged(round_trips))
 
 
 def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[FloatArray, FloatArray]:
@@ -216,9 +212,8 @@ def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[FloatArray, FloatArr
     return sizes, np.array([np.median(merged[int(size)]) / 2 for size in sizes])
 
 
-def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:
-    parts = by_key((one.message_bytes, one.ns) for one in round_trips)
-    found = {size: np.concatenate(own) for size, own in parts.items()}
+def _merged(round_trips: RoundTrips) -> dict[int, NDArray[np.int64]]:
+    found = {size: np.concatenate(launches) for size, launches in round_trips.items()}
     if len(found) < 2:
         raise BadInputError(
             f"a path needs ping-pong samples of at least 2 sizes, there are {len(found)}",

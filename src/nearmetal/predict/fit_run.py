@@ -16,7 +16,6 @@ from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.crossing import crossed, fit_crossing
 from nearmetal.predict.fit import (
     Exchanges,
-    RoundTrips,
     Windows,
     fit_cold,
     fit_copy,
@@ -87,7 +86,7 @@ class _Samples:
     wire: KnownWire | None
     conditions: dict[tuple[str, str], None] = field(default_factory=dict)
     """Those of all trials that it is fitted from, in order; the same words begin several where the trials differ."""
-    round_trips: list[RoundTrips] = field(default_factory=list)
+    round_trips: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
     exchanges: list[Exchanges] = field(default_factory=list)
@@ -117,7 +116,7 @@ class _Samples:
         """What was measured: a launch with less than all launches together is not a separate model."""
         streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
         return {
-            *(("latency", one.message_bytes, 2) for one in self.round_trips),
+            *(("latency", size, 2) for size in self.round_trips),
             *((name, one.message_bytes, one.pairs) for name, one in streams),
             *((EXCHANGED, one.message_bytes, one.computed_ns) for one in self.exchanges),
             *((name, size, len(nodes)) for name, nodes, size in self.collectives),
@@ -351,7 +350,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         if name in COLLECTIVES:
             samples.collectives.setdefault((name, workload.placement, size), []).append(ns)  # type: ignore[arg-type]  # one of them
         elif name == PAIRED:
-            samples.round_trips.append(RoundTrips(size, ns))
+            samples.round_trips.setdefault(size, []).append(ns)
             samples.timers |= _timers_of(record, size)
         else:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
