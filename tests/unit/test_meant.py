@@ -15,7 +15,7 @@ from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
 from nearmetal.cli.progress import _Lines
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
-from nearmetal.predict.trace_view import read_placement
+from nearmetal.predict.trace_view import Traffic, read_placement
 from nearmetal.report.fabric_text import rounds_sentence
 from nearmetal.report.progress import last_trials
 from nearmetal.report.terminal import Console
@@ -228,7 +228,7 @@ def test_one_of_a_thing_is_not_said_in_the_plural(capsys: pytest.CaptureFixture[
     assert re.findall(r"\d trials?", capsys.readouterr().err) == ["1 trial", "2 trials"]
     two = SimpleNamespace(names=("a", "b"), passes=(1, 0))
     assert rounds_sentence(two) == "1 pair in 1 round"  # type: ignore[arg-type]
-    alone = SimpleNamespace(ranks=("0",), recorded_calls=1, messages=1, message_bytes=8)
+    alone = SimpleNamespace(ranks=("0",), recorded_calls=1, pairs=(Traffic(1, 8),))
     assert sums_sentence(alone) == "1 rank, 1 call, 1 message of 8 B in all"  # type: ignore[arg-type]
 
 

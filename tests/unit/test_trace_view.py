@@ -23,7 +23,7 @@ from nearmetal.predict.trace import (
     Repeat,
     Trace,
 )
-from nearmetal.predict.trace_view import matrix, read_placement, regular_placement, view_trace
+from nearmetal.predict.trace_view import Traffic, matrix, read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, shade
@@ -72,7 +72,7 @@ def test_messages_are_shown_between_world_ranks() -> None:
         **{(rank, (rank + 1) % RANKS): (1000, 64_000) for rank in range(RANKS)},
         **{(rank, rank): (1, 3) for rank in range(RANKS)},
     }
-    assert (view.messages, view.message_bytes) == (4004, 256_012)
+    assert Traffic.sum_of(view.pairs) == Traffic(4004, 256_012)
 
 
 def test_times_exclude_init() -> None:
@@ -183,7 +183,7 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
         )
     )
     view = view_trace(apart)
-    assert (view.messages, view.intercommunicator_messages) == (4, 4000)
+    assert (Traffic.sum_of(view.pairs).messages, view.intercommunicator_messages) == (4, 4000)
     assert "4000 messages over inter-communicators" in as_text(view)
 
 

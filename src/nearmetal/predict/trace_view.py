@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,22 +50,32 @@ class CallRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeBin:
-    """Messages of at most `up_to_bytes`, and of more than the bin before."""
+class Traffic:
+    """Point-to-point messages, and the bytes of all."""
 
-    up_to_bytes: int
     messages: int
     total_bytes: int
 
+    @staticmethod
+    def sum_of(parts: Iterable[Traffic]) -> Traffic:
+        """Return all parts together."""
+        parts = list(parts)
+        return Traffic(sum(one.messages for one in parts), sum(one.total_bytes for one in parts))
+
 
 @dataclass(frozen=True, slots=True)
-class RankPair:
+class SizeBin(Traffic):
+    """Messages of at most `up_to_bytes`, and of more than the bin before."""
+
+    up_to_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankPair(Traffic):
     """Messages from one rank of the world to another."""
 
     source: int
     destination: int
-    messages: int
-    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +87,11 @@ class RankMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(Traffic):
     """How much of the point-to-point traffic goes between nodes under a placement."""
 
     placement: str
     nodes: int
-    messages: int
-    total_bytes: int
     message_share: float
     byte_share: float
 
@@ -108,16 +116,6 @@ class TraceView:
     rounded_calls: int
     processor: str
     crowd: int
-
-    @property
-    def messages(self) -> int:
-        """Return the number of point-to-point messages."""
-        return sum(pair.messages for pair in self.pairs)
-
-    @property
-    def message_bytes(self) -> int:
-        """Return the bytes of all point-to-point messages."""
-        return sum(pair.total_bytes for pair in self.pairs)
 
 
 def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
@@ -211,7 +209,7 @@ def _pairs(trace: Trace) -> tuple[RankPair, ...]:
         for call, destination, times in _sends(rank):
             found[destination][0] += times
             found[destination][1] += times * call.message_bytes
-        pairs += [RankPair(rank.rank, destination, *sums) for destination, sums in sorted(found.items())]
+        pairs += [RankPair(messages, size, rank.rank, to) for to, (messages, size) in sorted(found.items())]
     return tuple(pairs)
 
 
@@ -227,7 +225,7 @@ def _size_bins(trace: Trace) -> tuple[SizeBin, ...]:
     if not messages:
         return ()
     return tuple(
-        SizeBin(1 << exponent if exponent >= 0 else 0, messages[exponent], totals[exponent])
+        SizeBin(messages[exponent], totals[exponent], 1 << exponent if exponent >= 0 else 0)
         for exponent in range(min(messages), max(messages) + 1)
     )
 
@@ -246,16 +244,15 @@ def matrix(view: TraceView, cells: int) -> NDArray[np.int64]:
 
 
 def _crossing(pairs: Sequence[RankPair], placement: RankMap) -> Crossing:
-    crossing = [pair for pair in pairs if placement.nodes[pair.source] != placement.nodes[pair.destination]]
-    messages = sum(pair.messages for pair in crossing)
-    total_bytes = sum(pair.total_bytes for pair in crossing)
+    whole = Traffic.sum_of(pairs)
+    part = Traffic.sum_of(one for one in pairs if placement.nodes[one.source] != placement.nodes[one.destination])
     return Crossing(
+        part.messages,
+        part.total_bytes,
         placement.label,
         len(set(placement.nodes)),
-        messages,
-        total_bytes,
-        messages / max(1, sum(pair.messages for pair in pairs)),
-        total_bytes / max(1, sum(pair.total_bytes for pair in pairs)),
+        part.messages / max(1, whole.messages),
+        part.total_bytes / max(1, whole.total_bytes),
     )
 
 

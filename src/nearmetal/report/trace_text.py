@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nearmetal.predict.trace import named_calls
-from nearmetal.predict.trace_view import RankTimes, TraceView, matrix
+from nearmetal.predict.trace_view import RankTimes, TraceView, Traffic, matrix
 from nearmetal.report import schema
 from nearmetal.report.tables import Table, aligned
 from nearmetal.units import counted, format_duration, format_size
@@ -123,7 +123,8 @@ def times(view: TraceView) -> Table:
 def sums_sentence(view: TraceView) -> str:
     """Return how many ranks, calls and messages a trace has."""
     ranks, calls = counted(len(view.ranks), "rank"), counted(view.recorded_calls, "call")
-    return f"{ranks}, {calls}, {counted(view.messages, 'message')} of {rounded_size(view.message_bytes)} in all"
+    sent = Traffic.sum_of(view.pairs)
+    return f"{ranks}, {calls}, {counted(sent.messages, 'message')} of {rounded_size(sent.total_bytes)} in all"
 
 
 def _head(view: TraceView) -> str:
