@@ -1,4 +1,4 @@
-"""A finished trial, and its record on disk: sealed JSON that names the SHA-256 of every file of the trial.
+"""The documents of a run, sealed JSON: what it is (`run.json`), and a record a finished trial with its files' SHA-256.
 
 Format 4 is sealed, has sums, also of what each cell's values are made of, and the summary of each cell; its run has a
 list of records. Older runs are read as they are: format 3 has no summaries, format 2 no list and no sums of cells
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
+import nearmetal
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
-from nearmetal.reading import parse_json, read_bytes
+from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.store.samples import StoredCell
 from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, resume_command, seal_of, sealed, unread
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
@@ -27,6 +28,8 @@ RUN_FORMAT = 4
 FORMAT_WITHOUT_SUMS, FORMAT_WITHOUT_LIST = 1, 2
 _OF_TODAY = f'\n "run_format": {RUN_FORMAT},\n'.encode()
 """Stands in a record of today's format alone: text in JSON has no bare line ends."""
+_OF_OLD_LABELS = "instruction-counted figures of "
+"""What the lab's label began with until November 2026; every sentence with a label says that it is about figures."""
 PLACES = {
     "samples": "samples/{}.parquet".format,
     "traces": "traces/{}.zip".format,
@@ -44,6 +47,56 @@ def utc_now() -> str:
 def started_now() -> str:
     """Return the time as a trial keeps it: to the microsecond, so that no two trials have one record."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a run is; `host_label` says where its figures are from and is shown with them."""
+
+    study_name: str
+    study_sha256: str
+    host_kind: str
+    host_label: str
+    nearmetal_version: str
+    created_utc: str
+
+    @classmethod
+    def now(cls, study_name: str, study_sha256: str, host_kind: str, host_label: str) -> RunInfo:
+        """Return what a run is that this nearmetal begins now."""
+        return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, utc_now())
+
+
+def encode_info(info: RunInfo, study_text: str) -> bytes:
+    """Return the document of a run of today's format."""
+    return sealed({"run_format": RUN_FORMAT, **asdict(info), "study": study_text})
+
+
+def read_info(path: Path, what: str, verb: str) -> tuple[RunInfo, str | None, int]:
+    """Return what a run is, its study as it was given (None in format 1), and its format.
+
+    Raise ForeignFileError when it is damaged, or the folder is not `what` the `verb` makes.
+    """
+    try:
+        data = read_bytes(path, limits.TEXT)
+        raw = parse_json(data)
+    except OSError as error:
+        from nearmetal.store.misnamed import misnamed  # noqa: PLC0415 (only for an error)
+
+        hint = misnamed(path.parent, path.name, verb)
+        raise ForeignFileError(f"{path.parent} is not a {what}: {error.strerror} ({path.name})", hint=hint) from error
+    except ValueError as error:
+        raise ForeignFileError(f"{path} is damaged: {error}", hint=HINT_RESTORE) from error
+    if not isinstance(raw, dict):
+        raise ForeignFileError(f"{path} is damaged: not a JSON object", hint=HINT_RESTORE)
+    wanted = {field.name for field in fields(RunInfo)}
+    run_format = _take_format(raw, data, path)
+    if run_format > FORMAT_WITHOUT_SUMS:
+        wanted.add("study")
+    if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
+        raise ForeignFileError(f"{path} lacks or misnames a field", hint=HINT_RESTORE)
+    study = raw.pop("study", None)
+    raw["host_label"] = raw["host_label"].removeprefix(_OF_OLD_LABELS)
+    return RunInfo(**raw), study, run_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +211,7 @@ def _foreign(path: Path, why: str) -> ForeignFileError:
 def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
     """Return a record of an older format as today's would be; raise ForeignFileError, or what foreign JSON makes."""
     raw: dict[str, Any] = parse_json(data)
-    if take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
+    if _take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
         raw["sums"] = None
     elif raw["sums"] is None:
         raise ForeignFileError(f"{path} lists no checksums of its files", hint=HINT_RESTORE)
@@ -168,7 +221,7 @@ def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
     return {**raw, "outcome": upgraded_outcome(raw["outcome"]), SEAL: seal_of(data)}
 
 
-def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
+def _take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
     """Take format and seal out of a run's document and return the format; raise ForeignFileError for a wrong one."""
     version = raw.pop("run_format", None)
     if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= RUN_FORMAT:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from shlex import quote
@@ -33,11 +33,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-import nearmetal
 from nearmetal import limits
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, os_errors_as
-from nearmetal.reading import is_text, parse_json, read_bytes
+from nearmetal.reading import read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, is_being_written, take_lock
@@ -47,13 +46,14 @@ from nearmetal.store.record import (
     FORMAT_WITHOUT_SUMS,
     PLACES,
     RUN_FORMAT,
+    RunInfo,
     TrialRecord,
     encode,
+    encode_info,
+    read_info,
     read_record,
     record_paths,
-    take_format,
     trial_name,
-    utc_now,
 )
 from nearmetal.store.samples import (
     CellSamples,
@@ -72,7 +72,6 @@ from nearmetal.store.sums import (
     hint_damaged,
     resume_command,
     seal_of,
-    sealed,
     unread,
 )
 from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, Order, Outcome
@@ -83,27 +82,8 @@ __all__ = ["RunDir", "RunInfo", "TrialRecord", "is_of_fabric"]
 
 _PREFIXES = {"traces": TRACE_FOLDER, "mpi": PROFILE_FOLDER, "fabric": FABRIC_FOLDER}
 """What the names of files in an outcome begin with, by the folder that keeps them."""
-_OF_OLD_LABELS = "instruction-counted figures of "
-"""What the lab's label began with until November 2026; every sentence with a label says that it is about figures."""
 MAX_FABRIC_BYTES = 1 << 32
 """Of a fabric's file: 1,024 nodes take a third of a gigabyte with the defaults, 2,048 four times that."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """What a run is; `host_label` says where its figures are from and is shown with them."""
-
-    study_name: str
-    study_sha256: str
-    host_kind: str
-    host_label: str
-    nearmetal_version: str
-    created_utc: str
-
-    @classmethod
-    def now(cls, study_name: str, study_sha256: str, host_kind: str, host_label: str) -> RunInfo:
-        """Return what a run is that this nearmetal begins now."""
-        return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, utc_now())
 
 
 class RunDir(Closing):
@@ -149,8 +129,7 @@ class RunDir(Closing):
         lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
         disk.put_bytes(root / LIST, b"")
-        kept = {"run_format": RUN_FORMAT, **asdict(info), "study": study_text}
-        disk.put_bytes(root / cls.MARKER, sealed(kept))
+        disk.put_bytes(root / cls.MARKER, encode_info(info, study_text))
         return cls(root, info, disk, lock, study=study_text)
 
     @classmethod
@@ -175,27 +154,8 @@ class RunDir(Closing):
     @classmethod
     def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
-        try:
-            data = read_bytes(root / cls.MARKER, limits.TEXT)
-            raw = parse_json(data)
-        except OSError as error:
-            from nearmetal.store.misnamed import misnamed  # noqa: PLC0415 (only for an error)
-
-            hint = misnamed(root, cls.MARKER, cls.VERB)
-            raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
-        except ValueError as error:
-            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: {error}", hint=HINT_RESTORE) from error
-        if not isinstance(raw, dict):
-            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: not a JSON object", hint=HINT_RESTORE)
-        wanted = {field.name for field in fields(RunInfo)}
-        run_format = take_format(raw, data, root / cls.MARKER)
-        if run_format > FORMAT_WITHOUT_SUMS:
-            wanted.add("study")
-        if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
-            raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint=HINT_RESTORE)
-        study = raw.pop("study", None)
-        raw["host_label"] = raw["host_label"].removeprefix(_OF_OLD_LABELS)
-        return cls(root, RunInfo(**raw), Disk(), study=study, run_format=run_format)
+        info, study, run_format = read_info(root / cls.MARKER, cls.WHAT, cls.VERB)
+        return cls(root, info, Disk(), study=study, run_format=run_format)
 
     @classmethod
     def open_for_writing(cls, root: Path, disk: Disk | None = None) -> Self:
