@@ -41,7 +41,7 @@ import numpy as np
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
 from nearmetal.tune.method import Sampler
 from nearmetal.tune.objective import Objective
-from nearmetal.tune.race import Race, RacePlan, survivors
+from nearmetal.tune.race import CONTENDERS, ERROR, RACE_BLOCKS, TOLERANCE, Race, survivors
 from nearmetal.tune.search import Laboratory, confirm
 from support.surface import Simulation, Surface, read_recording
 
@@ -126,7 +126,7 @@ def grid(surface: Surface, seed: int) -> float:
 
 def _own(rng: np.random.Generator, rho: float) -> FloatArray:
     """Return noise that each setting has for itself, AR(1) from block to block, shape (blocks, settings)."""
-    values = rng.normal(0.0, LAUNCH_SD, (PLAN.race_blocks, PLAN.contenders + 1))
+    values = rng.normal(0.0, LAUNCH_SD, (RACE_BLOCKS, CONTENDERS + 1))
     for block in range(1, len(values)):
         values[block] = rho * values[block - 1] + math.sqrt(1.0 - rho * rho) * values[block]
     return values
@@ -141,15 +141,15 @@ def _drift(rng: np.random.Generator) -> FloatArray:
 
 def _heating(rng: np.random.Generator) -> FloatArray:
     """Return contenders of which each drifts by 6 % for itself, up or down, about its mean."""
-    run = np.arange(PLAN.race_blocks)[:, None] / (PLAN.race_blocks - 1) - 0.5
-    return _own(rng, 0.0) + rng.choice([-0.06, 0.06], PLAN.contenders + 1) * run
+    run = np.arange(RACE_BLOCKS)[:, None] / (RACE_BLOCKS - 1) - 0.5
+    return _own(rng, 0.0) + rng.choice([-0.06, 0.06], CONTENDERS + 1) * run
 
 
 def _tails(rng: np.random.Generator) -> FloatArray:
-    return LAUNCH_SD * rng.standard_t(3, (PLAN.race_blocks, PLAN.contenders + 1))
+    return LAUNCH_SD * rng.standard_t(3, (RACE_BLOCKS, CONTENDERS + 1))
 
 
-PLAN, LAUNCH_SD = RacePlan(), 0.03
+LAUNCH_SD = 0.03
 NOISES: dict[str, Callable[[np.random.Generator], FloatArray]] = {
     "independent": partial(_own, rho=0.0),
     "heavy tails": _tails,
@@ -164,10 +164,10 @@ def drops_best(noise: Callable[[np.random.Generator], FloatArray], seed: int) ->
     """Return whether the best of contenders leaves a race, though the others cost the tolerance more, and a little."""
     drawn = noise(np.random.default_rng([seed, 5]))
     costs = (drawn[:, :-1] - drawn[:, -1:]).T
-    costs[1:] += 1.001 * PLAN.tolerance
+    costs[1:] += 1.001 * TOLERANCE
     racing = list(range(len(costs)))
-    for blocks in range(1, PLAN.race_blocks + 1):
-        stay = survivors(costs[racing, :blocks], PLAN)
+    for blocks in range(1, RACE_BLOCKS + 1):
+        stay = survivors(costs[racing, :blocks])
         racing = [one for one, stays in zip(racing, stay, strict=True) if stays]
     return 0 not in racing
 
@@ -177,9 +177,9 @@ def report_errors(races: int) -> bool:
     missed = False
     for name, noise in NOISES.items():
         share = sum(drops_best(noise, seed) for seed in range(races)) / races
-        missed |= share > PLAN.error
-        what, met = f"best contender dropped: {name}", _met(share, PLAN.error)
-        print(f"{what:50s} {share:8.3f}  target <= {PLAN.error:<5}  {met}", flush=True)
+        missed |= share > ERROR
+        what, met = f"best contender dropped: {name}", _met(share, ERROR)
+        print(f"{what:50s} {share:8.3f}  target <= {ERROR:<5}  {met}", flush=True)
     return missed
 
 

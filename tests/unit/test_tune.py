@@ -20,7 +20,7 @@ from nearmetal.tune.measure import ChangedSettingError, StudyTrials
 from nearmetal.tune.method import Grid, OneAtATime, Sampler
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import Objective
-from nearmetal.tune.race import Race, RacePlan, survivors
+from nearmetal.tune.race import CONTENDERS, RACE_BLOCKS, TOLERANCE, Race, screen_blocks, survivors
 from nearmetal.tune.search import Confirmation, Laboratory, confirm, search
 from nearmetal.tune.space import AS_FOUND, Axis, Space
 
@@ -164,7 +164,7 @@ def test_a_value_that_must_be_at_fault_is_not_tried_again() -> None:
 class TestRace:
     @pytest.mark.parametrize(("points", "blocks"), [(16, 16), (288, 19), (5000, 40)])
     def test_a_large_space_is_screened_longer_within_a_share_of_its_grid(self, points: int, blocks: int) -> None:
-        assert RacePlan.of_space(points).max_screen_blocks == blocks
+        assert screen_blocks(points) == blocks
 
     def test_needs_fewer_trials_than_the_grid(self) -> None:
         raced = search(_laboratory(), Race(SPACE, seed=1), max_trials=500)
@@ -204,16 +204,16 @@ class TestRace:
 
     def test_drifting_contenders_rarely_displace_the_best(self) -> None:
         """Each drifts independently (AR 0.7, sd 3 %); the best is 1 % better. Student's t would drop it in 15 %."""
-        plan, dropped, races = RacePlan(), 0, 150
+        dropped, races = 0, 150
         for seed in range(races):
-            own = np.random.default_rng(seed).normal(0.0, 0.03, (plan.contenders + 1, plan.race_blocks))
-            for block in range(1, plan.race_blocks):
+            own = np.random.default_rng(seed).normal(0.0, 0.03, (CONTENDERS + 1, RACE_BLOCKS))
+            for block in range(1, RACE_BLOCKS):
                 own[:, block] = 0.7 * own[:, block - 1] + math.sqrt(1 - 0.7**2) * own[:, block]
             costs = own[1:] - own[0]
-            costs[1:] += plan.tolerance
-            racing = list(range(plan.contenders))
-            for blocks in range(1, plan.race_blocks + 1):
-                stay = survivors(costs[racing, :blocks], plan)
+            costs[1:] += TOLERANCE
+            racing = list(range(CONTENDERS))
+            for blocks in range(1, RACE_BLOCKS + 1):
+                stay = survivors(costs[racing, :blocks])
                 racing = [one for one, stays in zip(racing, stay, strict=True) if stays]
             dropped += 0 not in racing
         assert dropped / races < 0.08

@@ -5,12 +5,12 @@ believes (Thompson (1933), Biometrika 25; batches as in Kandasamy and others (20
 expects no further gain worth having (expected improvement: Jones, Schonlau and Welch (1998), J. Global Optim. 13).
 
 Values that no setting on a level with the best still needs are left behind on the way: a knob's value goes when the
-best setting with it is as good as the leader in fewer than `doubt` of the draws. Trials of settings with such a value
+best setting with it is as good as the leader in fewer than `_DOUBT` of the draws. Trials of settings with such a value
 count no longer either, so that what a disastrous value does in company does not blur the small differences left.
 
 Race: the contenders are measured in the same blocks and each is compared with the leader, paired by block. A contender
 leaves when the repeated confidence interval of its difference excludes zero or lies within the tolerance; the chance
-that the best contender is ever dropped for a worse leader is at most `error`, split over the contenders (Maron and
+that the best contender is ever dropped for a worse leader is at most `ERROR`, split over the contenders (Maron and
 Moore (1997), "The racing algorithm"; Birattari and others (2002), "A racing algorithm for configuring
 metaheuristics"; intervals from `nearmetal.stats.stopping`). Blocks so few cannot tell whether contenders wander from
 block to block, so the intervals always allow for it (`nearmetal.stats.widen`).
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg, special
@@ -37,42 +36,34 @@ _JITTER = 1e-6
 _BLOCKS_BEFORE_NARROWING = 3
 """Fewer say too little of a value to leave it behind."""
 _NARROWING_DRAWS = 400
-"""Draws that a value is judged by: one that fewer than `doubt` of them need is left behind."""
+"""Draws that a value is judged by: one that fewer than `_DOUBT` of them need is left behind."""
 _SHARE_OF_GRID = 0.15
 """Of the trials that a full grid takes: what a race may."""
-_MOST_SCREEN_BLOCKS = 40
-"""The model's work grows with the cube of what was observed."""
+_WIDTH = 8
+"""Settings that a block of the screening measures, besides the present one."""
+_LEAST_SCREEN_BLOCKS = 4
+_SCREEN_BLOCKS, _MOST_SCREEN_BLOCKS = 16, 40
+"""After how many screening ends, in a small space and in any: the model's work grows with the cube of what it saw."""
+CONTENDERS, RACE_BLOCKS = 4, 8
+"""How many race, for how many blocks, at most."""
+_DOUBT = 0.01
+"""A value is left behind when the chance that it is needed is smaller."""
+TOLERANCE = 0.01
+"""A log ratio (0.01 is 1 %): contenders so close are alike."""
+_WORTH_A_LOOK = TOLERANCE / 20
+"""Expected gain below which screening ends: the gain of one more look is small long before that of many."""
+ERROR = 0.05
+"""The chance of dropping the best contender wrongly, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class RacePlan:
-    """How a race is run; fixed before the first block.
+def screen_blocks(points: int) -> int:
+    """Return after how many blocks screening ends: later in a large space, as far as the race stays within its share.
 
-    `width` settings are screened per block, besides the present one. Screening ends after `max_screen_blocks`, or when
-    the expected gain is below `tolerance` / 20 (a log ratio: 0.01 is 1 %): the gain of one more look is small long
-    before that of many. A value is left behind when the chance that it is needed is below `doubt`. At most `contenders`
-    race, for at most `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
+    The share is that of a full grid over as many blocks as a comparison has before its first look.
     """
-
-    width: int = 8
-    min_screen_blocks: int = 4
-    max_screen_blocks: int = 16
-    contenders: int = 4
-    race_blocks: int = 8
-    doubt: float = 0.01
-    tolerance: float = 0.01
-    error: float = 0.05
-
-    @staticmethod
-    def of_space(points: int) -> RacePlan:
-        """Return the plan for a space: longer screening in a large one, as far as the race stays within its share.
-
-        The share is that of a full grid over as many blocks as a comparison has before its first look.
-        """
-        plan = RacePlan()
-        racing = plan.race_blocks * (plan.contenders + 1)
-        blocks = (int(_SHARE_OF_GRID * FIRST_LOOK_BLOCKS * points) - racing) // (plan.width + 1)
-        return replace(plan, max_screen_blocks=min(_MOST_SCREEN_BLOCKS, max(plan.max_screen_blocks, blocks)))
+    racing = RACE_BLOCKS * (CONTENDERS + 1)
+    blocks = (int(_SHARE_OF_GRID * FIRST_LOOK_BLOCKS * points) - racing) // (_WIDTH + 1)
+    return min(_MOST_SCREEN_BLOCKS, max(_SCREEN_BLOCKS, blocks))
 
 
 class Race(Method):
@@ -80,9 +71,8 @@ class Race(Method):
 
     name = "race"
 
-    def __init__(self, space: Space, *, seed: int, plan: RacePlan | None = None) -> None:
+    def __init__(self, space: Space, *, seed: int) -> None:
         super().__init__(space)
-        self._plan = plan or RacePlan.of_space(len(space.points))
         self._rng = np.random.default_rng(seed)
         self._model = Model(space)
         self._observed: list[tuple[int, Point, float]] = []
@@ -100,7 +90,7 @@ class Race(Method):
             self._racing = {point: [] for point in self._contenders()}
         if self._racing is None:
             return self._draw()
-        over = len(self._racing) < 2 or self._raced >= self._plan.race_blocks
+        over = len(self._racing) < 2 or self._raced >= RACE_BLOCKS
         return () if over else tuple(point for point in self._racing if point != self._space.present)
 
     def tell(self, costs: Costs) -> None:
@@ -114,7 +104,7 @@ class Race(Method):
         self._blocks += 1
         still = dict(zip(self._space.points, self._open.tolist(), strict=True))
         counting = [one for one in self._observed if still[one[1]]]
-        self._posterior = self._model.posterior(counting if len(counting) >= self._plan.width else self._observed)
+        self._posterior = self._model.posterior(counting if len(counting) >= _WIDTH else self._observed)
         if self._racing is not None:
             self._eliminate(costs)
         elif self._blocks >= _BLOCKS_BEFORE_NARROWING:
@@ -150,14 +140,14 @@ class Race(Method):
         """Leave the values behind that no good setting needs; a setting that failed is none."""
         draws = self._draws(_NARROWING_DRAWS)
         draws[:, ~self._kept] = np.inf
-        level = draws.min(axis=1) + self._plan.tolerance / 2
+        level = draws.min(axis=1) + TOLERANCE / 2
         for axis, of in enumerate(self._space.axes):
             for value in range(len(of.values)):
                 still = self._kept
                 having = (self._places[:, axis] == value) & still
                 if not having.any() or having.sum() == still.sum():
                     continue
-                if float((draws[:, having].min(axis=1) <= level).mean()) < self._plan.doubt:
+                if float((draws[:, having].min(axis=1) <= level).mean()) < _DOUBT:
                     self._open &= self._places[:, axis] != value
 
     def _draws(self, count: int) -> FloatArray:
@@ -173,15 +163,15 @@ class Race(Method):
         if not allowed:
             return ()
         chosen = [min(allowed, key=lambda i: self._posterior.mean[i])] if self._blocks else []
-        chosen += [allowed[int(best)] for best in self._draws(4 * self._plan.width)[:, allowed].argmin(axis=1)]
-        return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[: self._plan.width])
+        chosen += [allowed[int(best)] for best in self._draws(4 * _WIDTH)[:, allowed].argmin(axis=1)]
+        return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[:_WIDTH])
 
     def _screened(self) -> bool:
-        if self._blocks < self._plan.min_screen_blocks:
+        if self._blocks < _LEAST_SCREEN_BLOCKS:
             return False
-        if self._blocks >= self._plan.max_screen_blocks:
+        if self._blocks >= screen_blocks(len(self._space.points)):
             return True
-        return float(self._expected_gain().max()) < self._plan.tolerance / 20
+        return float(self._expected_gain().max()) < _WORTH_A_LOOK
 
     def _expected_gain(self) -> FloatArray:
         """Return each point's expected improvement over the leader."""
@@ -198,9 +188,9 @@ class Race(Method):
         gain = self._expected_gain()
         leader = self._leader(self._space.points)
         ranked = sorted(range(len(self._space.points)), key=lambda i: -gain[i])
-        worth = [self._space.points[i] for i in ranked if gain[i] > self._plan.tolerance / 20]
+        worth = [self._space.points[i] for i in ranked if gain[i] > _WORTH_A_LOOK]
         pool = [point for point in worth if point != leader]
-        return [leader, *pool[: self._plan.contenders - 1]]
+        return [leader, *pool[: CONTENDERS - 1]]
 
     def _eliminate(self, costs: Costs) -> None:
         """Drop the contenders that are worse than the leader, or as good to within the tolerance."""
@@ -213,30 +203,30 @@ class Race(Method):
             else:
                 self._racing[point].append(cost)
         if self._racing:
-            stay = survivors(np.array(list(self._racing.values())), self._plan)
+            stay = survivors(np.array(list(self._racing.values())))
             self._racing = {point: own for (point, own), kept in zip(self._racing.items(), stay, strict=True) if kept}
 
 
-def survivors(costs: FloatArray, plan: RacePlan) -> list[bool]:
+def survivors(costs: FloatArray) -> list[bool]:
     """Tell which contenders stay in the race: the leader, and those not shown to be worse than it or alike.
 
     `costs`: the log cost of each contender in each block raced so far, shape (contenders, blocks). Over all looks of a
-    race the best contender is dropped for one that is worse in at most `plan.error` of races.
+    race the best contender is dropped for one that is worse in at most `ERROR` of races.
     """
     leader = int(costs.sum(axis=1).argmin())
     rivals = max(1, len(costs) - 1)
-    return [n == leader or _undecided(behind, plan, rivals) for n, behind in enumerate(costs - costs[leader])]
+    return [n == leader or _undecided(behind, rivals) for n, behind in enumerate(costs - costs[leader])]
 
 
-def _undecided(differences: FloatArray, plan: RacePlan, rivals: int) -> bool:
+def _undecided(differences: FloatArray, rivals: int) -> bool:
     looks = StoppingPlan(
-        max_blocks=plan.race_blocks,
+        max_blocks=RACE_BLOCKS,
         min_blocks=LEAST_BLOCKS,
-        alpha=min(0.4, plan.error / rivals),
-        margin=math.expm1(plan.tolerance),
+        alpha=min(0.4, ERROR / rivals),
+        margin=math.expm1(TOLERANCE),
     )
     found = sequential_evidence(differences, looks, WANDERING)
     if found is None:
         return True
     interval = found[1].difference
-    return not (interval.low > 0.0 or interval.inside(-plan.tolerance, plan.tolerance))
+    return not (interval.low > 0.0 or interval.inside(-TOLERANCE, TOLERANCE))
