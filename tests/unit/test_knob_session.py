@@ -192,6 +192,60 @@ class TestWrites:
         assert doubts["nic.rx-usecs"]
 
 
+class TestCommands:
+    """What each program costs: half a millisecond on this machine, a way to and fro on a far one."""
+
+    @pytest.fixture
+    def programs(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        ran: list[str] = []
+        run = KnobMachine.run
+
+        def counted(machine: KnobMachine, argv: Sequence[str], **others: Any) -> Finished:
+            ran.append(" ".join(argv[:2]) if argv[0] == "ethtool" else argv[0])
+            return run(machine, argv, **others)
+
+        monkeypatch.setattr(KnobMachine, "run", counted)
+        return ran
+
+    def test_a_plan_runs_each_command_that_prints_values_once(self, machine: KnobMachine, programs: list[str]) -> None:
+        machine.set_nic("eth1", adaptive_rx="off")
+        plan(machine, {"nic.rx-usecs": 5, "nic.rx-frames": 8}, [Target("", "eth1")])
+        assert programs.count("ethtool -c") == 1
+
+    def test_putting_one_value_back_reads_before_and_after(
+        self, machine: KnobMachine, folder: Path, programs: list[str]
+    ) -> None:
+        machine.set_nic("eth1", adaptive_rx="off")
+        begun = begin(machine, folder, {"nic.rx-usecs": 5}, Target("", "eth1"))
+        begun.apply()
+        programs.clear()
+        begun.restore()
+        assert programs == ["ethtool -c", "ethtool -C", "ethtool -c"]
+
+    @pytest.mark.parametrize(
+        ("shell", "expected"),
+        [
+            (KnobMachine, ["ethtool -c", "ethtool -C", "ethtool -c", "ethtool -c"]),
+            (DisposableMachine, ["ethtool -C", "ethtool -c"]),
+        ],
+        ids=["shared", "disposable"],
+    )
+    def test_a_machine_of_ones_own_is_not_asked_for_the_doings_of_others(
+        self,
+        machine: KnobMachine,
+        folder: Path,
+        programs: list[str],
+        shell: type[KnobMachine],
+        expected: list[str],
+    ) -> None:
+        machine.set_nic("eth1", adaptive_rx="off")
+        begun = begin(shell(machine.root), folder, {"nic.rx-usecs": 5}, Target("", "eth1"))
+        assert ("sh" in programs) == (shell is KnobMachine)
+        programs.clear()
+        begun.apply()
+        assert programs == expected
+
+
 class TestBusy:
     @pytest.mark.parametrize(
         ("refusals", "message", "taken", "pauses"),

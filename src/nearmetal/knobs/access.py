@@ -158,10 +158,7 @@ class Reading:
 
 def read_all(shell: Shell, accesses: Iterable[Access]) -> list[Reading]:
     """Read values, each command once; what is absent is a reading with a reason, never an error."""
-    wanted = list(accesses)
-    printed = _CommandOutputs(shell)
-    printed.read_files(wanted)
-    return [_reading(printed, access) for access in wanted]
+    return CommandOutputs(shell).read_all(accesses)
 
 
 def read_one(shell: Shell, access: Access) -> Reading:
@@ -196,12 +193,18 @@ def run_c(shell: Shell, argv: Iterable[str], node: str, *, stdin: bytes = b"") -
     return shell.run(tuple(argv), node=node, env=_C_LOCALE, stdin=stdin, check=False)
 
 
-class _CommandOutputs:
+class CommandOutputs:
     """What commands print, each run at most once; plain files of a node are read together."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+
+    def read_all(self, accesses: Iterable[Access]) -> list[Reading]:
+        """Read values as they were when the command of each was first run here."""
+        wanted = list(accesses)
+        self._read_files(wanted)
+        return [_reading(self, access) for access in wanted]
 
     def of(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
         """Return what it printed, and its error when it failed or printed nothing."""
@@ -209,9 +212,10 @@ class _CommandOutputs:
             self._kept[node, argv] = self._run(node, argv)
         return self._kept[node, argv]
 
-    def read_files(self, accesses: Iterable[Access]) -> None:
+    def _read_files(self, accesses: Iterable[Access]) -> None:
         """Read the plain files of each node with one program instead of one program each."""
-        paths = by_key((access.node, access.show[-1]) for access in accesses if access.show[:-1] == _CAT)
+        shown = ((access.node, access.show) for access in accesses if access.show[:-1] == _CAT)
+        paths = by_key((node, show[-1]) for node, show in shown if (node, show) not in self._kept)
         for node, files in paths.items():
             if len(files) > 1:
                 self._read_together(node, list(dict.fromkeys(files)))
@@ -234,7 +238,7 @@ class _CommandOutputs:
         return finished.text, errors[-1] if errors else ""
 
 
-def _reading(printed: _CommandOutputs, access: Access) -> Reading:
+def _reading(printed: CommandOutputs, access: Access) -> Reading:
     text, complaint = printed.of(access.node, access.show)
     value = access.pick.find(text)
     if value is None or value == NOT_LISTED:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell, is_disposable
 from nearmetal.knobs import drivers
-from nearmetal.knobs.access import Access, KnobError, Reading, read_all
+from nearmetal.knobs.access import Access, CommandOutputs, KnobError, Reading
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import RivalProgram, identify, refuse_loss_of_addresses, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
@@ -57,8 +57,9 @@ def plan(
     ]
     touched = list(dict.fromkeys(one.target for one in placed))
     devices = {target: identify(shell, target) for target in touched}
+    shared = not is_disposable(shell)  # else nobody is logged in, and nothing runs but the trial
     for target in touched:
-        if target.interface and not allow_management:
+        if shared and target.interface and not allow_management:
             refuse_management(shell, target)
     snapshot = _Snapshot(shell, devices)
     placed += _kept(snapshot, placed)
@@ -66,7 +67,8 @@ def plan(
         _check_device(snapshot, target, [one for one in placed if one.target == target])
     ordered = sorted(placed, key=lambda one: (snapshot.stage(one), str(one.target)))
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
-    found = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
+    nodes = dict.fromkeys(target.node for target in touched) if shared else ()
+    found = [rival for node in nodes for rival in rivals(shell, node, wanted)]
     return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(found)))
 
 
@@ -76,14 +78,19 @@ class _Snapshot:
     def __init__(self, shell: Shell, devices: Mapping[Target, Device]) -> None:
         self.shell = shell
         self.devices = devices
+        self._outputs = CommandOutputs(shell)
         self._steps: dict[tuple[str, Target, str], tuple[tuple[Step, Reading], ...]] = {}
+
+    def read_all(self, accesses: Iterable[Access]) -> list[Reading]:
+        """Return what values are."""
+        return self._outputs.read_all(accesses)
 
     def steps(self, knob: Knob, target: Target, value: str) -> tuple[tuple[Step, Reading], ...]:
         """Return the writes that set a knob, with the present reading of each."""
         key = (knob.name, target, value)
         if key not in self._steps:
             steps = knob.steps(self.shell, target, value)
-            readings = read_all(self.shell, (step.access for step in steps))
+            readings = self.read_all(step.access for step in steps)
             self._steps[key] = tuple(zip(steps, readings, strict=True))
         return self._steps[key]
 
@@ -98,7 +105,7 @@ class _Snapshot:
     def present(self, names: Iterable[str], target: Target) -> dict[str, str]:
         """Return the present values of knobs that the target has."""
         accesses = [(name, access) for name in names for access in find(name).accesses(self.shell, target)[:1]]
-        readings = read_all(self.shell, (access for _, access in accesses))
+        readings = self.read_all(access for _, access in accesses)
         return {name: r.value for (name, _), r in zip(accesses, readings, strict=True) if r.value is not None}
 
 
@@ -181,7 +188,7 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
     for one in ordered:
         for name in one.knob.disturbs:
             accesses = find(name).accesses(snapshot.shell, one.target)
-            for access, reading in zip(accesses, read_all(snapshot.shell, accesses), strict=True):
+            for access, reading in zip(accesses, snapshot.read_all(accesses), strict=True):
                 if reading.value is not None and _id(access) not in cells:
                     at = (name, str(one.target), access.node, access.key)
                     cells[_id(access)] = SavedValue(len(cells), *at, reading.value, way=access)

@@ -20,7 +20,7 @@ from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
-from nearmetal.knobs.identity import Place, present
+from nearmetal.knobs.identity import UNKNOWN_PLACE, Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
 from nearmetal.knobs.nic import PARTS
 from nearmetal.knobs.plan import Plan
@@ -52,12 +52,16 @@ class Session:
         """Write one value at a time, each announced in the journal and read back; restore everything on an error.
 
         Raise KnobError, with nothing written, where somebody else has set a value since it was saved: the roll-back
-        would take theirs back in silence.
+        would take theirs back in silence. Machines that end with the trial have nobody else on them, and the trial's
+        end looks at every value again.
         """
-        self._still_as_saved()
+        lasting = not is_disposable(self.shell)
+        if lasting:
+            self._still_as_saved()
         for cell in self.plan.planned:
             self._write(cell)
-        self.settle()
+        if lasting:
+            self.settle()
 
     def _still_as_saved(self) -> None:
         present = by_key((cell.target, (cell.knob, cell.old)) for cell in self.plan.cells)
@@ -193,14 +197,17 @@ def begin(
     The caller holds `journal.host_lock(folder)`. Raises StoreError or TrialError with nothing written.
     """
     path = new_journal(folder)
-    places = {node: present(shell, node).place for node in dict.fromkeys(cell.node for cell in intended.cells)}
+    nodes = dict.fromkeys(cell.node for cell in intended.cells)
+    # A journal on machines that end with the trial is read by nobody after them.
+    lasting = not is_disposable(shell)
+    places = {node: present(shell, node).place if lasting else UNKNOWN_PLACE for node in nodes}
     records: list[dict[str, Any]] = [
         {
             "kind": "session",
             "format": JOURNAL_FORMAT,
             "host": host,
             "pid": os.getpid(),
-            "boot_id": present(shell).place.boot,
+            "boot_id": present(shell).place.boot if lasting else "",
             "started": int(time.time()),
             **_machines(shell, places, host),
         },

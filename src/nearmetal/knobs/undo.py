@@ -90,8 +90,7 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
     foreign = {cell.cell for cell in here if not _answerable(state, cell, found[cell.cell].value)}
     # Every value has a goal, because a write that puts one value back may disturb another.
     goals = {cell.cell: (found[cell.cell].value or "") if cell.cell in foreign else cell.old for cell in here}
-    failures = _restore(shell, here, goals)
-    after = _present(shell, here)
+    failures, after = _restore(shell, here, goals, found)
     missing = [cell for cell in candidates if found[cell.cell].value is None]
     return RollbackResult(
         put_back=tuple(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value),
@@ -138,11 +137,12 @@ def _present(shell: Shell, cells: Sequence[SavedValue]) -> dict[int, Reading]:
     return {cell.cell: reading for cell, reading in read_cells(shell, cells)}
 
 
-def _restore(shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str]) -> dict[int, str]:
-    """Write what is not as its goal says: backward first, then forward; return the failures that remain."""
+def _restore(
+    shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str], present: Mapping[int, Reading]
+) -> tuple[dict[int, str], Mapping[int, Reading]]:
+    """Write what is not as its goal says: backward first, then forward; return failures and last readings."""
     failures: dict[int, str] = {}
     for direction in (reversed, list, list):
-        present = _present(shell, cells)
         pending = [cell for cell in direction(cells) if present[cell.cell].value != goals[cell.cell]]
         for cell in pending:
             try:
@@ -152,7 +152,8 @@ def _restore(shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str]
                 failures[cell.cell] = f": {error.message}"
         if not pending:
             break
-    return failures
+        present = _present(shell, cells)
+    return failures, present
 
 
 def scripts_of(cells: Iterable[SavedValue]) -> dict[str, str]:
