@@ -15,7 +15,8 @@ lab: setup ## Install QEMU 10 and build the lab's image
 	@scripts/setup-lab
 
 lab-here: setup
-	@scripts/setup-lab || echo 'setup: the lab is left out for the reason above' >&2
+	@.venv/bin/nearmetal lab status > /dev/null 2>&1 || scripts/setup-lab >&2 || \
+	echo 'setup: the lab is left out for the reason above' >&2
 
 setup-test:
 	@scripts/setup test

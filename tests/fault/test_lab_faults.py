@@ -405,9 +405,13 @@ def test_a_damaged_image_is_rebuilt(host: lab.LabHost) -> None:
 
 
 def test_a_damaged_root_is_reported_with_how_to_build_it(host: lab.LabHost) -> None:
+    built = image.current(lambda _: None)
     (image.cache_folder() / "root-test" / "kernel").write_bytes(b"other")
-    with pytest.raises(UnavailableError, match="damaged"):
+    assert image.current(lambda _: None) == built, "an image that is whole needs no root"
+    (built.folder / "initramfs").unlink()
+    with pytest.raises(UnavailableError, match="damaged") as caught:
         image.current(lambda _: None)
+    assert "nearmetal lab build" in caught.value.hint
 
 
 def test_a_damaged_snapshot_is_made_again(host: lab.LabHost) -> None:

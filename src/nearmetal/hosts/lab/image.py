@@ -141,11 +141,9 @@ def current(say: Callable[[str], None]) -> Image:
     """
     require_built()
     for folder in _fitting_roots():
-        with locked(folder, say):
-            sound = _sound(folder, say) is not None
-        if sound:
+        with contextlib.suppress(_DamagedRootError):
             return _assemble(folder, say)
-    raise UnavailableError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
+    raise _DamagedRootError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
 
 
 def package_version(package: str) -> str:
@@ -183,8 +181,15 @@ def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path,
         seal(fresh, "root", folder.name.removeprefix("root-"), facts, versions)
 
 
+class _DamagedRootError(UnavailableError):
+    """A root layer is not as it was made."""
+
+
 def _assemble(root: Path, say: Callable[[str], None]) -> Image:
-    """Put nearmetal's own files over a root layer; both archives make one initramfs."""
+    """Put nearmetal's own files over a root layer; both archives make one initramfs.
+
+    Where that was done before, the layer itself is not read. Raises _DamagedRootError when it is needed and damaged.
+    """
     base = Manifest.load(root)
     code = code_key()
     key = image_key(base, code)
@@ -192,6 +197,10 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
     with locked(folder, say):
         manifest = _sound(folder, say)
         if manifest is None:
+            with locked(root, say):
+                whole = _sound(root, say) is not None
+            if not whole:
+                raise _DamagedRootError(f"{root.name} is damaged", hint="`nearmetal lab build` makes it again")
             say("putting nearmetal's own files into the image")
             with _replacing(folder) as fresh:
                 shutil.copyfile(root / "kernel", fresh / "kernel")
