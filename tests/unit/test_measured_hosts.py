@@ -124,6 +124,29 @@ def test_the_nodes_below_pods_are_measured_on(tmp_path: Path, pods: int) -> None
         refuse_measured(places.folder_of(name), name)
 
 
+def test_pods_on_one_node_are_named_and_are_one_computer(tmp_path: Path) -> None:
+    items = [
+        {"metadata": {"name": pod}, "spec": {"nodeName": node}, "status": {}}
+        for pod, node in (("a-0", "w0"), ("a-1", "w0"), ("a-2", "w1"))
+    ]
+    (tmp_path / "pods.json").write_text(json.dumps({"items": items}))
+    (program := tmp_path / "kubectl").write_text(
+        f'#!/bin/sh\n[ "$1" = get ] && exec cat {tmp_path}/pods.json\nexec sh\n'
+    )
+    program.chmod(0o755)
+    tables = "".join(f'[[host.node]]\nname = "p{n}"\naddress = "a-{n}"\ninterface = "lo"\n' for n in range(3))
+    text = f'{PATH.format("declared")}[host]\nkind = "kubectl"\noptions = {{ kubectl = "{program}" }}\n{tables}'
+    said: list[str] = []
+    with contextlib.closing(open_host(parse_study(text, "s.toml"), said.append)) as host:
+        orders = [
+            Order(0, 0, PathOrder("p", "declared", {"nodes": nodes}), WorkloadOrder("l", "engine", placement=(0, 1)))
+            for nodes in ("p0 p1", "p0 p2")
+        ]
+        facts = [host.carry_out(order, lambda *_: Outcome(TrialStatus.VALID)).facts for order in orders]
+    assert said == ["pods p0, p1 are on one node, w0: their messages do not leave it, and they share its processors"]
+    assert [(one["kubectl.nodes"], one["nodes.computers"]) for one in facts] == [("w0 w0", 1), ("w0 w1", 2)]
+
+
 def test_a_cluster_that_does_not_say_where_pods_run_is_measured(tmp_path: Path) -> None:
     (program := tmp_path / "kubectl").write_text('#!/bin/sh\n[ "$1" = get ] && echo no >&2 && exit 1\nexec sh\n')
     program.chmod(0o755)

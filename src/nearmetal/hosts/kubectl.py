@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,12 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.far.stream import open_program
+from nearmetal.hosts.host import Shell
 from nearmetal.reading import parse_json
-from nearmetal.study.order import Scalar
+from nearmetal.study.facts import COMPUTERS
+from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import NodeSpec
+from nearmetal.units import by_key
 
 OPTIONS = {
     "kubectl": "the program (`kubectl` on PATH)",
@@ -43,19 +47,37 @@ class KubectlHost(far.FarHost):
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
         shells = [partial(open_program, _exec_argv(base, options, node.address or node.name)) for node in named]
         self._marks = contextlib.ExitStack()
+        self._below: dict[str, str] = {}
         self._ask = (*base, "get", "pods", *[node.address or node.name for node in named], "--output=json")
         super().__init__(named, shells, options, label=f"pods: {', '.join(node.name for node in named)}")
 
     def mark(self, measuring: Callable[[Iterable[str]], contextlib.AbstractContextManager[None]]) -> str:
         """Mark the nodes that the pods run on, by their names and addresses: pods stay where they are.
 
-        Return a warning where the cluster does not say which they are.
+        Return a warning where the cluster does not say which they are, or where pods share one.
         """
         finished = process.run(self._ask, timeout_s=_GET_TIMEOUT_S)
         if not finished.ok:
             return f"`nearmetal apply` will not see which nodes are measured on: {finished.complaint()}"
-        self._marks.enter_context(measuring(_nodes_below(finished.stdout)))
-        return ""
+        below = _nodes_below(finished.stdout)
+        self._marks.enter_context(measuring(sorted({name for both in below.values() for name in both if name})))
+        named = {node.address or node.name: name for name, node in self._nodes.items()}
+        self._below = {named[pod]: node for pod, (node, _) in below.items() if pod in named and node}
+        shared = by_key((node, name) for name, node in self._below.items())
+        return "; ".join(
+            f"pods {', '.join(pods)} share the node {node} and its processors: their messages do not leave it"
+            for node, pods in shared.items()
+            if len(pods) > 1
+        )
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Carry a trial out; its facts hold the nodes below its pods, which have host names of their own."""
+        outcome = super().carry_out(order, body)
+        machines = [str(value) for name, value in outcome.facts.items() if name.startswith("machine.")]
+        nodes = [self._below.get(name, "") for name in machines]
+        if not nodes or not all(nodes):
+            return outcome
+        return replace(outcome, facts={**outcome.facts, "kubectl.nodes": " ".join(nodes), COMPUTERS: len(set(nodes))})
 
     def close(self) -> None:
         """Close every shell; calling twice does nothing more."""
@@ -94,15 +116,20 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
     return [NodeSpec(name=name[-40:].lstrip("-."), address=name, reach=address) for name, _, address in sorted(found)]
 
 
-def _nodes_below(text: bytes) -> list[str]:
-    """Return name and address of the node of each pod; of one pod `kubectl get` prints that, of several a list."""
+def _nodes_below(text: bytes) -> dict[str, tuple[str, str]]:
+    """Return name and address of the node below each pod; of one pod `kubectl get` prints that, of several a list."""
     try:
         raw = parse_json(text)
         pods = raw.get("items", [raw])
-        found = [(pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("hostIP")) for pod in pods]
+        return {
+            str(pod["metadata"]["name"]): (
+                str(pod.get("spec", {}).get("nodeName") or ""),
+                str(pod.get("status", {}).get("hostIP") or ""),
+            )
+            for pod in pods
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
-    return sorted({str(name) for both in found for name in both if name})
 
 
 def _items(text: bytes) -> list[tuple[str, str, str]]:
