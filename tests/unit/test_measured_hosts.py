@@ -143,7 +143,7 @@ def test_pods_on_one_node_are_named_and_are_one_computer(tmp_path: Path) -> None
             for nodes in ("p0 p1", "p0 p2")
         ]
         facts = [host.carry_out(order, lambda *_: Outcome(TrialStatus.VALID)).facts for order in orders]
-    assert said == ["pods p0, p1 are on one node, w0: their messages do not leave it, and they share its processors"]
+    assert said == ["pods p0, p1 share the node w0 and its processors: their messages do not leave it"]
     assert [(one["kubectl.nodes"], one["nodes.computers"]) for one in facts] == [("w0 w0", 1), ("w0 w1", 2)]
 
 
