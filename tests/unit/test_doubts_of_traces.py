@@ -14,6 +14,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, Repeat, Trace
+from nearmetal.units import format_size
 from tests.unit.simulated import MACHINE, path, ping, recv, run_ns, send
 from tests.unit.test_predict_verbs import measured, model_of, run
 from tests.unit.test_simulate import traced
@@ -139,6 +140,33 @@ def test_an_unknown_eager_limit_is_reported(size: int, reported: bool) -> None:
     assert (words in doubts_of([ping(size)], named)) is reported
     known = replace(named, machine=replace(named.machine, inter=replace(fitted, eager_up_to_bytes=1 << 16)))
     assert "a sender waits" not in doubts_of([ping(size)], known)
+
+
+@pytest.mark.parametrize(
+    ("size", "measured_bytes", "reported"),
+    [
+        (8192, (8, 4096, 30_000, 1 << 17), False),
+        (8193, (8, 4096, 30_000, 1 << 17), True),
+        (10_001, (8, 4096, 30_000, 1 << 17), True),
+        (14_999, (8, 4096, 30_000, 1 << 17), True),
+        (15_000, (8, 4096, 30_000, 1 << 17), False),
+        (14_999, (8, 4096, 30_000), False),
+        (8193, (4096, 30_000, 1 << 17), False),
+    ],
+    ids=["twice", "more", "above the limit", "less than half", "half", "one above", "one below"],
+)
+def test_sizes_far_from_those_of_their_protocol_are_reported(
+    size: int, measured_bytes: tuple[int, ...], reported: bool
+) -> None:
+    """No line leads over the eager limit, so sizes just below and above it followed the nearest two, however far."""
+    fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=measured_bytes, eager_up_to_bytes=10_000)
+    named = replace(NAMED, machine=Machine(None, fitted))
+    doubts = find_doubts([ping(size)], named, Placement.block(2, 1))
+    found = [one for one in doubts if "far from every measured size of their protocol" in one.said]
+    assert bool(found) is reported
+    for one in found:
+        assert f"(eager up to 10000 B): between 4 KiB and {format_size(measured_bytes[2])}" in one.said
+        assert f'4 KiB", {size}, ' in one.hint
 
 
 @pytest.mark.parametrize(

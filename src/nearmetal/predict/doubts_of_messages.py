@@ -12,6 +12,7 @@ from nearmetal.predict.in_a_row import share_in_a_row
 from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.segments import Sizes, far_from_its_protocol
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.predict.wire import PACKET_BYTES
 from nearmetal.units import format_size
@@ -27,7 +28,6 @@ FEW = 0.01
 SURELY_EAGER_BYTES = 4096
 """No MPI that is known lets the sender of a message up to here wait for its receiver."""
 INSIDE = "inside a node"
-Sizes = NDArray[np.int64]
 
 
 def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
@@ -169,10 +169,10 @@ def _of_sizes(
     def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
         return float(counts[chosen].sum()) / float(counts.sum()), float(volume[chosen].sum()) / float(volume.sum())
 
-    def told(chosen: NDArray[np.bool_], what: str, *, refuse: bool = False) -> Doubt:
+    def told(chosen: NDArray[np.bool_], what: str, more: Sizes | None = None, *, refuse: bool = False) -> Doubt:
         of_messages, of_bytes = shares(chosen)
         text = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
-        hint = f"measure {_sizes_to_measure(measured, sizes)}"
+        hint = f"measure {_sizes_to_measure(measured if more is None else np.union1d(measured, more), sizes)}"
         return Doubt(text, hint, max(of_messages, of_bytes), refuse=refuse)
 
     least, largest = int(measured[0]), int(measured[-1])
@@ -191,6 +191,12 @@ def _of_sizes(
         widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
         ends = f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
         yield told(between, f"far from every measured size: {ends}")
+    limit = path.eager_up_to_bytes
+    if (alone := far_from_its_protocol(measured, sizes, BEYOND_FACTOR, limit) & ~between).any():
+        low, high = measured[measured <= limit][-1], measured[measured > limit][0]
+        what = f"far from every measured size of their protocol (eager up to {format_size(limit)}): "
+        what += f"between {format_size(int(low))} and {format_size(int(high))}"
+        yield told(alone, what, np.array([sizes[alone].min(), sizes[alone].max()]))
 
 
 def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> str:

@@ -12,6 +12,7 @@ from nearmetal.predict.residual import residual_of
 from nearmetal.stats.interval import FloatArray
 
 _Line = tuple[int, int]  # L (ps) and fs a byte
+Sizes = NDArray[np.int64]
 
 MAX_SEGMENTS = 8
 SEGMENT_PENALTY = 0.02
@@ -44,6 +45,18 @@ def cut_by_protocol(sizes: FloatArray, times: FloatArray, eager_up_to_bytes: int
         return _cut(sizes, times)
     above = _cut(sizes[eager:], times[eager:])
     return _cut(sizes[:eager], times[:eager]) + [(first + eager, stop + eager) for first, stop in above]
+
+
+def far_from_its_protocol(measured: Sizes, sizes: Sizes, factor: float, limit: int) -> NDArray[np.bool_]:
+    """Return which sizes, up to the eager limit or down to it, are by more than `factor` beyond those of their line.
+
+    Where two sizes of each protocol were measured, no line joins them (`cut_by_protocol`).
+    """
+    eager, other = measured[measured <= limit], measured[measured > limit]
+    if min(eager.size, other.size) < _LINE_SIZES:
+        return np.zeros(sizes.shape, dtype=bool)
+    found: NDArray[np.bool_] = np.where(sizes <= limit, sizes > factor * eager[-1], factor * sizes < other[0])
+    return found
 
 
 def end_of_segment(sizes: FloatArray, stop: int, eager_up_to_bytes: int) -> int:
