@@ -213,8 +213,7 @@ def test_a_launcher_file_states_the_gain_of_its_placement(
     assert file.splitlines()[1].startswith("# That is not shown to be faster.")
     assert sum(line.startswith("#") for line in shown.splitlines()) == 1 + (launcher == "mpich")  # ranks are dealt out
     assert default.startswith("# in-order on vf / as-found / polling, by nearmetal place: what launchers do by default")
-    if launcher != "mpich":  # its lines stand for several ranks
-        assert read_placement(tmp_path / "ranks", 4).nodes == ("a", "a", "b", "b")
+    assert read_placement(tmp_path / "ranks", 4).nodes == ("a", "a", "b", "b")
 
 
 def test_equal_placements_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

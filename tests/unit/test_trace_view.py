@@ -107,6 +107,7 @@ def test_crossings_depend_on_the_placement() -> None:
     [
         "a\na\nb\nb\n",
         "# ranks\na:2\na\nb slots=2\nb\n",
+        "# hydra's\na:2\nb:1\nb:1  # again\n",
         "rank 3=b slot=1\nrank 2=b slot=0\nrank 0=a slot=0:1\nrank 1=a",
     ],
 )
@@ -116,7 +117,15 @@ def test_placements_are_read_from_host_lists_and_rankfiles(text: str, tmp_path: 
     assert read_placement(file, RANKS).nodes == ("a", "a", "b", "b")
 
 
-@pytest.mark.parametrize(("text", "message"), [("a\nb\n", "places 2 ranks"), ("rank 0=a\nrank 0=b\n", "twice")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\nb\n", "places 2 ranks"),
+        ("a:2\nb:3\n", "places 2 ranks"),
+        ("a:4\nb\n", "places 2 ranks"),
+        ("rank 0=a\nrank 0=b\n", "twice"),
+    ],
+)
 def test_placements_that_do_not_fit_are_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "placement"
     file.write_text(text)

@@ -22,6 +22,7 @@ from nearmetal.reading import read_text
 _OUTSIDE = frozenset({CallKind.INIT, CallKind.FINALIZE})
 _SENDS = frozenset({CallKind.SEND, CallKind.SENDRECV})
 _BLOCK = re.compile(r"(block|cyclic):(\d+)")
+_HOST_LINE = re.compile(r"([^\s:]+):(\d{1,6})")
 _RANKFILE_LINE = re.compile(r"rank\s+(\d+)\s*=\s*(\S+)(?:\s+slots?\s*=.*)?", re.IGNORECASE)
 
 
@@ -269,8 +270,16 @@ def regular_placement(text: str, ranks: int) -> RankMap | None:
     return RankMap(text, tuple(f"n{number}" for number in numbers))
 
 
+def _a_line_each(lines: list[str], ranks: int) -> list[str]:
+    """Return lines such as `node:2` as often as they have ranks, where that makes as many as there are ranks."""
+    known = [(found[1], int(found[2])) for found in map(_HOST_LINE.fullmatch, lines) if found]
+    if len(lines) != len(known) or len(lines) == ranks or sum(count for _, count in known) != ranks:
+        return lines
+    return [node for node, count in known for _ in range(count)]
+
+
 def read_placement(path: Path, ranks: int) -> RankMap:
-    """Read a file with one node name a line in rank order, or an Open MPI rankfile.
+    """Read a file with one node name a line in rank order, a host file of MPICH (`node:ranks`) or a rankfile.
 
     Raise BadInputError when it cannot be read or does not say the node of every rank exactly once.
     """
@@ -280,9 +289,9 @@ def read_placement(path: Path, ranks: int) -> RankMap:
         why = error.strerror if isinstance(error, OSError) else error
         hint = "give block:N, cyclic:N or a file that names each rank's node"
         raise BadInputError(f"cannot read the placement {path}: {why}", hint=hint) from error
-    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    lines = _a_line_each([kept for line in text.splitlines() if (kept := line.split("#")[0].strip())], ranks)
     nodes: dict[int, str] = {}
-    for line in filter(None, lines):
+    for line in lines:
         match = _RANKFILE_LINE.fullmatch(line)
         rank, node = (int(match[1]), match[2]) if match else (len(nodes), line.split()[0].split(":")[0])
         if rank in nodes:
@@ -291,6 +300,6 @@ def read_placement(path: Path, ranks: int) -> RankMap:
     if set(nodes) != set(range(ranks)):
         raise BadInputError(
             f"{path} places {len(nodes)} ranks, the trace has {ranks}",
-            hint="use one line per rank: a node name, or rank N=node",
+            hint="use one line per rank, a node name or rank N=node, or node:ranks in lines of successive ranks",
         )
     return RankMap(str(path), tuple(nodes[rank] for rank in range(ranks)))
