@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.facts.guests import HypervisorFacts, look_below, parse_domain, parse_look, warnings
+from nearmetal.facts.guests import Guest, HypervisorFacts, look_below, parse_domain, parse_look, warnings
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.run import guests
 from nearmetal.run.guests import LibvirtLook, machine_of
@@ -58,6 +58,41 @@ def test_confounders_are_named_with_their_figures() -> None:
     assert "irqbalance" in text
     assert "C6 (133 us)" in text
     assert "no huge pages" not in text
+
+
+def pinned(name: str, *cpusets: str, emulator: str = "63", runs: bool = True) -> Guest:
+    pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpus}'/>" for number, cpus in enumerate(cpusets))
+    tune = f"<vcpu>{len(cpusets)}</vcpu><cputune>{pins}<emulatorpin cpuset='{emulator}'/></cputune>"
+    text = PLAIN.replace("<name>plain", f"<name>{name}").replace("<vcpu>2</vcpu>", tune)
+    return parse_domain(text.replace("<domain", "<domain id='1'") if runs else text)
+
+
+def about_cpus(*guests: Guest) -> list[str]:
+    return [line for line in warnings(guests, HypervisorFacts()) if "may meet" in line or "emulator's" in line]
+
+
+def test_vcpus_that_are_pinned_to_the_same_cpu_are_named() -> None:
+    assert about_cpus(pinned("a", "2", "3"), pinned("b", "3-4,^4")) == [
+        "a vCPU 1, b vCPU 0 may meet on CPU 3: pin each vCPU to a CPU of its own"
+    ]
+    assert about_cpus(pinned("a", "0-2", "0-2"))[0].startswith("a vCPU 0, a vCPU 1 may meet on CPU 0, 1, 2: ")
+    assert about_cpus(pinned("a", "2"), pinned("b", "2", runs=False)) == [], "these two do not run at the same time"
+    assert about_cpus(pinned("a", "2", emulator="1-2")) == [
+        "a: the emulator's threads may run on the vCPUs' cores: `virsh emulatorpin a CPUS`"
+    ]
+
+
+@pytest.mark.parametrize("cpus", ["x", "1,,2", "^", "0-99999999999"])
+def test_a_set_of_cpus_that_cannot_be_read_is_refused(cpus: str) -> None:
+    with pytest.raises(ForeignFileError, match="cannot read the domain 'a'"):
+        pinned("a", cpus)
+
+
+def test_each_kind_of_virtio_has_vhost() -> None:
+    text = PLAIN.replace("type='user'", "type='bridge'").replace("'virtio'", "'virtio-non-transitional'")
+    guest = parse_domain(text)
+    assert (guest.nics[0].kind, guest.nics[0].backend) == ("virtio-non-transitional", "vhost")
+    assert "has 1 queues for 2 vCPUs" in "\n".join(warnings([guest], HypervisorFacts()))
 
 
 def test_a_plain_emulated_guest() -> None:

@@ -6,12 +6,13 @@ Reading is pure: from the domain's XML (https://libvirt.org/formatdomain.html) t
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.hosts.host import Shell
+from nearmetal.knobs.knob import parse_cpus
 from nearmetal.reading import timed
 from nearmetal.study.order import Scalar
 
@@ -44,7 +45,10 @@ class GuestNic:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """One domain; `pins` maps a vCPU to the host CPUs it may run on, `page_bytes` is 0 for ordinary pages."""
+    """One domain; `pins` maps a vCPU to the host CPUs it may run on, `page_bytes` is 0 for ordinary pages.
+
+    `runs` says that it was up when libvirt described it.
+    """
 
     name: str
     virtualization: str
@@ -57,6 +61,7 @@ class Guest:
     page_bytes: int = 0
     locked: bool = False
     nics: tuple[GuestNic, ...] = ()
+    runs: bool = False
 
     def facts(self) -> dict[str, Scalar]:
         """Return the guest as flat facts: `guest.<name>.<what>`."""
@@ -119,7 +124,10 @@ def _guest(root: ET.Element) -> Guest:
     # Of more that could be added while it runs, the `current` ones are there.
     vcpus = 1 if vcpu is None else int(vcpu.get("current") or vcpu.text or "1")
     pins = {int(pin.attrib["vcpu"]): pin.attrib["cpuset"] for pin in root.findall("cputune/vcpupin")}
-    emulator = root.find("cputune/emulatorpin")
+    found = root.find("cputune/emulatorpin")
+    emulator = "" if found is None else found.get("cpuset", "")
+    for cpus in (*pins.values(), emulator):
+        _cpus(cpus)  # what cannot be read is refused here
     return Guest(
         name=root.findtext("name", "").strip(),
         virtualization=root.get("type", ""),
@@ -127,11 +135,12 @@ def _guest(root: ET.Element) -> Guest:
         memory_bytes=_bytes(root.find("memory")),
         cpu_mode="" if cpu is None else cpu.get("mode", "custom"),
         pins={number: cpus for number, cpus in pins.items() if number < vcpus},
-        emulator_pin="" if emulator is None else emulator.get("cpuset", ""),
+        emulator_pin=emulator,
         hugepages=root.find("memoryBacking/hugepages") is not None,
         page_bytes=0 if page is None else int(page.attrib["size"]) * _UNITS[page.get("unit", "KiB").lower()],
         locked=root.find("memoryBacking/locked") is not None,
         nics=(*map(_nic, root.findall("devices/interface")), *_functions(root)),
+        runs="id" in root.attrib,
     )
 
 
@@ -156,11 +165,16 @@ def _nic(element: ET.Element) -> GuestNic:
     where = next(named, element.get("type", ""))
     kind = told.get("model", {}).get("type", "default")
     # libvirt takes vhost for virtio by itself where the kernel has it; user-mode networking never has it.
-    usual = "vhost" if kind == "virtio" and element.get("type") != "user" else "qemu"
+    usual = "vhost" if _is_virtio(kind) and element.get("type") != "user" else "qemu"
     backend = _BACKENDS.get(element.get("type", "")) or driver.get("name", usual)
     mtu = int(told["mtu"]["size"]) if "mtu" in told else 0
     target = told.get("target", {}).get("dev", "")
     return GuestNic(kind, backend, where, target, mac, int(driver.get("queues", 1)), mtu)
+
+
+def _is_virtio(kind: str) -> bool:
+    """Return whether a NIC is of virtio: there are `virtio-transitional` and `virtio-non-transitional`, too."""
+    return kind.partition("-")[0] == "virtio"
 
 
 def _functions(root: ET.Element) -> Iterable[GuestNic]:
@@ -178,7 +192,9 @@ def _pci(address: ET.Element | None) -> str:
 
 def warnings(guests: Iterable[Guest], below: HypervisorFacts) -> list[str]:
     """Return the known confounders as sentences, each with the figures seen and the remedy."""
+    guests = list(guests)
     found = [warning for guest in guests for warning in (*_of_guest(guest), *_of_nics(guest, below))]
+    found += _of_shared_cpus(guests)
     if below.irqbalance:
         found.append("irqbalance is running and moves interrupts while you measure: stop it, or ban the measured ones")
     if below.deep_idle:
@@ -197,16 +213,46 @@ def _of_guest(guest: Guest) -> Iterable[str]:
         yield f"{guest.name}: {free} of {guest.vcpus} vCPUs are not pinned: `virsh vcpupin {guest.name} VCPU CPU`"
     if not guest.hugepages:
         yield f"{guest.name}: its memory has no huge pages: <memoryBacking><hugepages/></memoryBacking>"
-    if guest.pins and not guest.emulator_pin:
+    own = {cpu for cpus in guest.pins.values() for cpu in _cpus(cpus)}
+    if guest.pins and (not guest.emulator_pin or own & _cpus(guest.emulator_pin)):
         yield f"{guest.name}: the emulator's threads may run on the vCPUs' cores: `virsh emulatorpin {guest.name} CPUS`"
+
+
+def _of_shared_cpus(guests: Sequence[Guest]) -> Iterable[str]:
+    """Yield what several vCPUs are pinned to, within a guest and between guests that run at the same time."""
+    owners: dict[int, list[tuple[Guest, int]]] = {}
+    for guest in guests:
+        for vcpu, cpus in sorted(guest.pins.items()):
+            for cpu in _cpus(cpus):
+                owners.setdefault(cpu, []).append((guest, vcpu))
+    shared: dict[tuple[str, ...], list[int]] = {}
+    for cpu, there in sorted(owners.items()):
+        names = tuple(
+            f"{guest.name} vCPU {vcpu}"
+            for guest, vcpu in there
+            if sum(one is guest or (one.runs and guest.runs) for one, _ in there) > 1
+        )
+        if names:
+            shared.setdefault(names, []).append(cpu)
+    for names, numbers in shared.items():
+        yield f"{', '.join(names)} may meet on CPU {', '.join(map(str, numbers))}: pin each vCPU to a CPU of its own"
+
+
+def _cpus(cpuset: str) -> set[int]:
+    """Return the CPUs of a set as libvirt writes it, such as `0-3,^2,8`; raise ValueError for anything else."""
+    cpus: set[int] = set()
+    for part in cpuset.split(",") if cpuset else ():
+        named = parse_cpus(part.strip().removeprefix("^"))
+        cpus = cpus.difference(named) if part.strip().startswith("^") else cpus.union(named)
+    return cpus
 
 
 def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
     for number, nic in enumerate(guest.nics):
         where = f"{guest.name}: nic{number} ({nic.kind})"
-        if nic.kind == "virtio" and nic.backend == "qemu":
+        if _is_virtio(nic.kind) and nic.backend == "qemu":
             yield f"{where} is served by the emulator, not by vhost: <driver name='vhost'/>"
-        if nic.kind == "virtio" and nic.queues < guest.vcpus:
+        if _is_virtio(nic.kind) and nic.queues < guest.vcpus:
             yield f"{where} has {nic.queues} queues for {guest.vcpus} vCPUs: <driver queues='{guest.vcpus}'/>"
         mtus = {name: below.mtus[name] for name in (nic.source, nic.target) if name in below.mtus}
         if nic.mtu:
