@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,9 +93,12 @@ def test_predicted_and_measured_gain_are_reported(
     meta = RankTrace(0, 1, 1, 1, {"command": "./pairs 1"}, (), (), (), (), (), (), ())
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(4, (talk,))])
     monkeypatch.setattr("nearmetal.cli.place.read_trace", lambda _: Trace((meta,)))
+    marked: list[str] = []
+    monkeypatch.setattr("nearmetal.cli.place.measuring", lambda study: nullcontext(marked.append(study.host.kind)))
     capsys.readouterr()
     argv = ["place", "trace", "--on", "micro", "--path", "veth", "--tries", "0", "--replicas", "3", "-o", "ranks"]
     assert run([*argv, "--hosts", "n0:2,n1:2", "--check", "--check-blocks", "4"]) == 0
+    assert marked == ["fake"], "`apply` must see that its machines are measured on"
     stderr = " ".join(capsys.readouterr().err.split())
     assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", stderr)
     assert re.search(r"measured [+-][\d.]+% \[[+-][\d.]+%, [+-][\d.]+%\]: 4 paired launches by the wall clock", stderr)

@@ -14,6 +14,7 @@ from nearmetal.cli.main import run
 from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState
+from nearmetal.hosts.fake import FakeHost
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import measured, refuse_measured
 from nearmetal.run.guests import measuring, open_host
@@ -68,6 +69,17 @@ def test_where_nothing_can_be_written_a_run_goes_on(tmp_path: Path) -> None:
 def test_a_far_machine_is_known_by_each_of_its_names(name: str) -> None:
     with measuring(parse_study(FAR, "s.toml")), pytest.raises(TrialError, match=f"measures on {name} now"):
         refuse_measured(places.folder_of(name), name)
+
+
+def test_a_second_run_on_the_same_machines_is_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.run.guests.table.open_host", lambda _: FakeHost({}))
+    first, second = parse_study(FAR, "a.toml"), parse_study(FAR.replace('name = "vm2"', 'name = "vm3"'), "b.toml")
+    said: list[str] = []
+    open_host(second, said.append)
+    assert said == []
+    with measuring(first):
+        open_host(second, said.append)
+    assert said == [f"process {os.getpid()} measures on vm1 now: the two disturb each other"]
 
 
 def test_this_machine_gets_no_folder_by_a_run(state: Path) -> None:

@@ -45,7 +45,7 @@ from nearmetal.report.prediction_json import (
 from nearmetal.report.prediction_text import gained, label, placements
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import measuring, open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import counted, is_whole
@@ -243,7 +243,7 @@ def _check(
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
     study = placement_study(run.study(), named, program, placements, figure)
-    with closing(open_host(study, warn)) as host:
+    with closing(open_host(study, warn)) as host, measuring(study):
         gain = measure_gain(study, host, blocks, console.print)
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")
     span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.facts.guests import Guest, HypervisorFacts, look_below, parse_domain, warnings
 from nearmetal.hosts import table
 from nearmetal.hosts.batch.host import BatchHost
@@ -15,6 +15,7 @@ from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import places
+from nearmetal.knobs.folder import refuse_measured
 from nearmetal.packages import packages_of
 from nearmetal.run.nodes import on_every_node
 from nearmetal.study.order import Order, Outcome, Scalar
@@ -83,6 +84,8 @@ def open_host(
         places.refuse_unfinished_here()
         for sentence in places.changed_here_for_now():
             warn(sentence)
+    for sentence in _measured_already(study):
+        warn(sentence)
     looks = {uri: look_at(uri, running=True) for uri in study.host.libvirt}
     for look in looks.values():
         for sentence in look.warnings:
@@ -101,11 +104,29 @@ def open_host(
 
 def measuring(study: Study) -> AbstractContextManager[None]:
     """Let `apply` see that the machines of a study are measured on; far ones by each name that it may know them by."""
+    return places.measuring(sorted({name for names in _names(study) for name in names}))
+
+
+def _names(study: Study) -> list[list[str]]:
+    """Return the names by which each machine of a study may be known."""
     if study.host.kind == places.LOCAL:
-        return places.measuring([places.LOCAL])
-    known = [(one, name) for one in study.host.node for name in (one.name, one.address) if name]
-    logins = [f"{one.user}@{name}" for one, name in known if one.user]
-    return places.measuring(sorted({*logins, *(name for _, name in known)}))
+        return [[places.LOCAL]]
+    every = [[name for name in (one.name, one.address) if name] for one in study.host.node]
+    logins = [
+        [f"{one.user}@{name}" for name in names if one.user] for one, names in zip(study.host.node, every, strict=True)
+    ]
+    return [[*names, *users] for names, users in zip(every, logins, strict=True)]
+
+
+def _measured_already(study: Study) -> Iterator[str]:
+    """Yield a sentence for each machine on which another process of this user measures, from here, at this time."""
+    for names in _names(study):
+        for name in (one for one in names if "/" not in one):
+            try:
+                refuse_measured(places.folder_of(name), name)
+            except TrialError as error:
+                yield f"{error.message}: the two disturb each other"
+                break
 
 
 def _facts(looks: Iterable[tuple[str, LibvirtLook]]) -> dict[str, Scalar]:
