@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import os
+from functools import partial
 
 import pytest
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.hosts.batch.slurm import SrunStarter
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.far.stream import open_program
+from nearmetal.hosts.host import Site
+from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
 
@@ -133,6 +142,47 @@ def test_ranks_of_several_nodes_sleep_until_a_message_arrives() -> None:
     assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI5, blocking).argv
     together = dataclasses.replace(blocking, nodes=("n0", "n0"))
     assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI4, together).argv, "shared memory raises no events"
+
+
+class SlurmShell:
+    """What a launch by a batch system asks of a shell."""
+
+    scratch = "/tmp/nm"
+    site = Site("cache", "state", starter=SrunStarter("7", ("n0", "n1")))
+
+    def machine_name(self, node: str) -> str:
+        return node
+
+    def write(self, path: str, data: bytes, *, node: str = "") -> None: ...
+
+
+@pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5])
+def test_a_batch_system_gives_ranks_the_environment_of_the_mpis_own_launcher(mpi: Mpi) -> None:
+    job = dataclasses.replace(APART, progress="blocking", sleeps=True, environment=(("NEARMETAL_YIELD", "sleep"),))
+    own, started = launch(mpi, job), launch(mpi, job, SlurmShell())  # type: ignore[arg-type]
+    exported = dict(value.split("=", 1) for flag, value in itertools.pairwise(own.argv) if flag == "-x")
+    assert exported["NEARMETAL_YIELD"] == ("events" if mpi.major < 5 else "sleep")
+    assert exported.items() <= started.env.items()
+    assert started.argv[-1:] == job.program
+
+
+def test_processors_are_those_that_a_far_machine_lets_programs_use() -> None:
+    """Also where paths have the same machines in another order."""
+    allowed = str(min(os.sched_getaffinity(0)))
+    machines = [
+        FarMachine(name, partial(open_program, (*prefix, "/bin/sh")))
+        for name, prefix in (("free", ()), ("held", ("taskset", "-c", allowed)))
+    ]
+    memory = Memory()
+    found = []
+    for order in (machines, machines[::-1]):
+        with MachinesShell(order, [one.name for one in order], Site("cache", "state"), memory) as shell:
+            for node in ("n0", "n1"):
+                shell.add_node(node)
+            found.append([cores(shell, node) for node in ("n0", "n1")])
+    for one in machines:
+        one.close()
+    assert found == [[len(os.sched_getaffinity(0)), 1], [1, len(os.sched_getaffinity(0))]]
 
 
 def test_polling_ranks_yield_only_if_they_outnumber_cores() -> None:

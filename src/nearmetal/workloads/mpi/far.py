@@ -10,6 +10,7 @@ from functools import partial
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
+from nearmetal.knobs.knob import parse_cpus
 from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Flavour, Mpi, answering
 
 _WHICH = 'for name do command -v -- "$name"; done; true'
@@ -63,7 +64,21 @@ def own_processors() -> int:
 
 
 def cores(shell: Shell, node: str) -> int:
-    """Return how many processors a node's machine has; a cluster of the lab's are all like this one."""
+    """Return how many processors a node's programs may run on; machines of a cluster of the lab are all like this one.
+
+    A container, a batch system's step or `taskset` may have taken some of the machine's away.
+    """
     if not is_far(shell):
         return own_processors()
-    return shell.once(f"cores {node}", lambda: int(shell.run(["getconf", "_NPROCESSORS_ONLN"], node=node).text))
+    # By machine: the nodes of another path may be the same machines in another order.
+    return shell.once(f"cores {shell.machine_name(node)}", lambda: _allowed_processors(shell, node))
+
+
+def _allowed_processors(shell: FarShell, node: str) -> int:
+    status = shell.read("/proc/self/status", node=node).decode(errors="replace")
+    allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
+    if allowed is None:
+        raise UnavailableError(
+            f"/proc/self/status on {shell.machine_name(node)} does not say which processors are allowed"
+        )
+    return len(parse_cpus(allowed[1]))
