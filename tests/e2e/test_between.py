@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from far_machines import need_ssh, two_machines
+from nearmetal.cli import between as verb
 from nearmetal.cli.between import _answer, _next, _option
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import UnavailableError
@@ -18,7 +19,7 @@ from nearmetal.facts.look import MachineLook, look, parse
 from nearmetal.process import run as run_process
 from nearmetal.results.paths import build_view
 from nearmetal.run import between
-from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
+from nearmetal.run.between import LinkRequest, MachinePair, Proposal, check_looks, doubts, node_named, propose
 from nearmetal.run.check import check_study
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir
@@ -26,6 +27,7 @@ from nearmetal.study.spec import NodeSpec, parse_study
 from tests.unit.report.synthetic_run import Recipe, make_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 SAID = """host=vm1
@@ -203,6 +205,14 @@ def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.Cap
     assert again == f"compare with a baseline: nearmetal between me@vm1:2201 vm2 {options}"
 
 
+def briefly(link: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
+    """Propose few iterations by ranks that sleep while they wait: spinning ranks took twelve processor seconds."""
+    made = propose(link, looks)
+    text = made.text.replace("iterations = 1000", 'iterations = 50\nwarmup = 5\nprogress = "blocking"')
+    assert text != made.text
+    return replace(made, text=text)
+
+
 @pytest.mark.netns
 @pytest.mark.mpi
 def test_two_pairs_of_machines_get_a_verdict_from_one_command(
@@ -211,6 +221,7 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     monkeypatch.chdir(tmp_path)
     for blocks in ("LEAST_BLOCKS", "MOST_BLOCKS"):
         monkeypatch.setattr(between, blocks, 3)  # fewer launches: their result is not judged here
+    monkeypatch.setattr(verb, "propose", briefly)
     (tmp_path / "ssh").mkdir()
     with two_machines(tmp_path / "ssh", cables=2) as far:
         if tool := shutil.which("sockperf"):

@@ -6,8 +6,11 @@ table[i, j] = overall + row[i] + column[j] + residual[i, j] for i != j; the diag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from nearmetal.stats.interval import FloatArray
@@ -47,24 +50,37 @@ def least_absolute_fit(table: FloatArray, *, symmetric: bool = False) -> TwoWay:
     from scipy.optimize import linprog  # noqa: PLC0415 (a tenth of a second, for fabrics alone)
 
     n = table.shape[0]
+    program = _program(n, symmetric)
+    found = linprog(  # type: ignore[call-overload]  # its stub knows dense matrices only
+        program.weights, A_eq=program.equations, b_eq=table[program.i, program.j], bounds=(0, None), method="highs"
+    )
+    if not found.success:
+        raise RuntimeError(f"the fit of a {n} x {n} table did not end: {found.message}")
+    effects = n if symmetric else 2 * n
+    fitted = found.x[: effects + 1] - found.x[effects + 1 : 2 * effects + 2]
+    return _centred(table, float(fitted[-1]), fitted[:n], fitted[effects - n : effects])
+
+
+class _Program(NamedTuple):
+    """What the linear programs of all tables of one size share: the entries that count, their equations, the costs."""
+
+    i: NDArray[np.intp]
+    j: NDArray[np.intp]
+    equations: sparse.csc_array
+    weights: FloatArray
+
+
+@lru_cache(maxsize=4)  # re-tests of few nodes fit up to 20 tables of one size
+def _program(n: int, symmetric: bool) -> _Program:
     i, j = np.nonzero(np.triu(np.ones((n, n)), 1) if symmetric else ~np.eye(n, dtype=np.bool_))
     entries, effects = i.size, n if symmetric else 2 * n
     number, one = np.arange(entries), np.ones(3 * entries)
     columns = np.concatenate((i, j if symmetric else n + j, np.full(entries, effects)))
     design = sparse.csr_array((one, (np.tile(number, 3), columns)), shape=(entries, effects + 1))
     identity = sparse.eye_array(entries)
+    equations = sparse.hstack((design, -design, identity, -identity), format="csc")
     weights = np.concatenate((np.full(effects, TIE), [0.0]))
-    found = linprog(  # type: ignore[call-overload]  # its stub knows dense matrices only
-        np.concatenate((weights, weights, np.ones(2 * entries))),
-        A_eq=sparse.hstack((design, -design, identity, -identity), format="csr"),
-        b_eq=table[i, j],
-        bounds=(0, None),
-        method="highs",
-    )
-    if not found.success:
-        raise RuntimeError(f"the fit of a {n} x {n} table did not end: {found.message}")
-    fitted = found.x[: effects + 1] - found.x[effects + 1 : 2 * effects + 2]
-    return _centred(table, float(fitted[-1]), fitted[:n], fitted[effects - n : effects])
+    return _Program(i, j, equations, np.concatenate((weights, weights, np.ones(2 * entries))))
 
 
 def median_polish(table: FloatArray, *, symmetric: bool = False) -> TwoWay:
