@@ -40,6 +40,24 @@ def test_every_host_gets_a_study_that_can_be_planned(
     assert [node.port for node in study.host.node] == ([2201, 0] if host == "ssh" else [])
 
 
+@pytest.mark.parametrize(
+    ("machines", "nodes"),
+    [
+        ("a,b,c,d", ["a b", "c d"]),
+        ("a,b", [None, None]),
+        ("a,b,c,d,e", [None, None]),
+        ("a,b,c,d,e,f", ["a b c", "d e f"]),
+    ],
+)
+def test_paths_share_the_machines_out_or_leave_it_to_a_person(
+    tmp_path: Path, machines: str, nodes: list[str | None]
+) -> None:
+    assert nearmetal(words(tmp_path / "s.toml", host="ssh", paths="bare,guest", machines=machines)) == 0
+    study, text = read_study(tmp_path / "s.toml")
+    assert [path.options.get("nodes") for path in study.path] == nodes
+    assert ("NODE1 NODE2" in text) == (nodes[0] is None)
+
+
 def test_missing_flags_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3\n", catch_exceptions=False)

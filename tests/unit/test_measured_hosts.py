@@ -71,6 +71,13 @@ def test_a_far_machine_is_known_by_each_of_its_names(name: str) -> None:
         refuse_measured(places.folder_of(name), name)
 
 
+def test_machines_of_a_file_are_measured_on(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text('[[node]]\nname = "vm9"\n')
+    text = f'{PATH.format("declared")}[host]\nkind = "ssh"\nhosts_file = "{tmp_path}/hosts.toml"\n'
+    with measuring(parse_study(text, "s.toml")), pytest.raises(TrialError, match="measures on vm9 now"):
+        refuse_measured(places.folder_of("vm9"), "vm9")
+
+
 def test_a_second_run_on_the_same_machines_is_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.run.guests.table.open_host", lambda _: FakeHost({}))
     first, second = parse_study(FAR, "a.toml"), parse_study(FAR.replace('name = "vm2"', 'name = "vm3"'), "b.toml")

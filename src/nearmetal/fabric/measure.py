@@ -10,6 +10,7 @@ from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, TrialErr
 from nearmetal.fabric.detect import FEW_NODES, MIN_NODES, REPEATS, screen
 from nearmetal.fabric.figures import pairs_of
 from nearmetal.hosts.host import Host
+from nearmetal.hosts.ssh import machines_named
 from nearmetal.run.trial import carry_out
 from nearmetal.store.record import started_now
 from nearmetal.store.rundir import RunDir
@@ -124,7 +125,7 @@ def whole_order(study: Study, path_name: str, nodes: int, *, bisection: bool) ->
     path = _path(study, path_name)
     workload = next((one for one in study.workload if one.kind == Fabric.kind), None)
     options: dict[str, Scalar | list[Scalar]] = dict(workload.options) if workload else {}
-    listed = len(str(path.options.get("nodes", "")).split()) or len(study.host.node)
+    listed = len(str(path.options.get("nodes", "")).split()) or len(machines_named(study.host))
     count = nodes or (len(workload.placed) if workload else 0) or listed
     if count < 2:
         raise BadInputError(

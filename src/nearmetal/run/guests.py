@@ -14,6 +14,7 @@ from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.hosts.ssh import machines_named
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import refuse_measured
 from nearmetal.packages import packages_of
@@ -111,10 +112,9 @@ def _names(study: Study) -> list[list[str]]:
     """Return the names by which each machine of a study may be known."""
     if study.host.kind == places.LOCAL:
         return [[places.LOCAL]]
-    every = [[name for name in (one.name, one.address) if name] for one in study.host.node]
-    logins = [
-        [f"{one.user}@{name}" for name in names if one.user] for one, names in zip(study.host.node, every, strict=True)
-    ]
+    nodes = machines_named(study.host)
+    every = [[name for name in (one.name, one.address) if name] for one in nodes]
+    logins = [[f"{one.user}@{name}" for name in names if one.user] for one, names in zip(nodes, every, strict=True)]
     return [[*names, *users] for names, users in zip(every, logins, strict=True)]
 
 

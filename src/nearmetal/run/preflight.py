@@ -8,6 +8,7 @@ start; knobs are read, not written, and nothing is launched.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from nearmetal.study.facts import OTHERS, scope_of
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
@@ -60,7 +61,7 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
 
     `warn` is called with what would spoil or limit the figures: busy machines, too few iterations or blocks.
     """
-    for sentence in limits(study):
+    for sentence in (*limits(study), *same_paths(study)):
         warn(sentence)
     orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
     hint = "fix them or remove them from the study; `nearmetal run STUDY --anyway` measures the rest"
@@ -106,6 +107,15 @@ def limits(study: Study) -> Iterator[str]:
             )
     if can.blocks < can.blocks_for_mode:
         yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}; see `nearmetal plan`"
+
+
+def same_paths(study: Study) -> Iterator[str]:
+    """Yield each group of paths that are one path under several names: they are near-metal to each other, always."""
+    paths = by_key(((one.recipe, json.dumps(one.options, sort_keys=True)), one.name) for one in study.path)
+    for (kind, _), names in paths.items():
+        if len(names) > 1:
+            same = "kind, options and machines" if kind == "declared" else "kind and options"
+            yield f"paths {', '.join(names)} are one path under {len(names)} names: {same} are the same"
 
 
 def _parts(order: Order) -> set[tuple[str, ...]]:

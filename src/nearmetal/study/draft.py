@@ -63,11 +63,10 @@ def draft_text(draft: Draft) -> str:
         f"kind = {toml(draft.host)}  # local, lab, ssh or slurm: where trials run",
         *node_tables(draft.nodes),
     ]
-    for path in draft.paths:
+    for path, machines in zip(draft.paths, _machines_of_paths(draft), strict=True):
         lines += ["", "[[path]]", f"name = {toml(path)}"]
         if draft.host in {"ssh", "slurm"}:
-            lines += ['kind = "declared"  # the machines as they are']
-            lines += ['# options = { nodes = "NODE1 NODE2" }  # the machines that it connects; default: all, in order']
+            lines += ['kind = "declared"  # the machines as they are', *_path_options(draft, machines)]
     for workload in draft.workloads:
         lines += ["", "[[workload]]", f"name = {toml(workload)}", f"sizes = [{sizes}]"]
     lines += [
@@ -85,3 +84,26 @@ def draft_text(draft: Draft) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _machines_of_paths(draft: Draft) -> list[list[str]]:
+    """Return the machines of each path, in the order in which they were named; none where they do not divide evenly.
+
+    Without names a path would take the first of all, and every path the same.
+    """
+    names = [node.name for node in draft.nodes]
+    each, rest = divmod(len(names), len(draft.paths))
+    if len(draft.paths) == 1 or rest or each < _LEAST_MACHINES:
+        return [[] for _ in draft.paths]
+    return [names[start : start + each] for start in range(0, len(names), each)]
+
+
+_LEAST_MACHINES = 2
+
+
+def _path_options(draft: Draft, machines: Sequence[str]) -> list[str]:
+    if machines:
+        return [f'options = {{ nodes = {toml(" ".join(machines))} }}  # add: interface = "eth0"']
+    if draft.host == "slurm":
+        return ['# options = { interface = "ib0", partition = "PARTITION" }  # what this path has for itself']
+    return ['# options = { nodes = "NODE1 NODE2", interface = "eth0" }  # default: the first machines above']

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
+from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
 
 OPTIONS = {
     "identity": "file of the private key (ssh's own and the agent's)",
@@ -57,6 +59,11 @@ def parse_login(word: str) -> Login:
             hint="write [USER@]HOST[:PORT], as for ssh; an IPv6 address with a port as [ADDRESS]:PORT",
         )
     return Login(found["user"] or "", address or found["host"], port)
+
+
+def machines_named(spec: HostSpec) -> list[NodeSpec]:
+    """Return the machines of a study's [host] table and of its `hosts_file`; raise BadInputError for a bad file."""
+    return [*spec.node, *(read_nodes(Path(spec.hosts_file).expanduser()) if spec.hosts_file else [])]
 
 
 _MOST_PORT = 65535

@@ -12,10 +12,10 @@ from nearmetal.hosts.far import host as far
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.host import seconds, whole_number
-from nearmetal.hosts.ssh import OPTIONS, Login, parse_login
+from nearmetal.hosts.ssh import OPTIONS, Login, machines_named, parse_login
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshReach
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
+from nearmetal.study.spec import HostSpec, NodeSpec
 
 
 class SshHost(far.FarHost):
@@ -42,8 +42,7 @@ class SshHost(far.FarHost):
 
 def open_ssh(spec: HostSpec) -> SshHost:
     """Return the host of a study's [host] table, connected; raise UnavailableError when a machine does not answer."""
-    further = read_nodes(Path(spec.hosts_file).expanduser()) if spec.hosts_file else []
-    return SshHost([*spec.node, *further], spec.options)
+    return SshHost(machines_named(spec), spec.options)
 
 
 def _access(options: Mapping[str, Scalar]) -> SshReach:
