@@ -14,6 +14,7 @@ from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import KnobError, write_one
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.knob import Knob, Numbers, OneOf, Target, WholeNumber, canon
+from nearmetal.knobs.look import look
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
@@ -300,6 +301,20 @@ def test_idle_states_are_limited_by_latency(tmp_path: Path) -> None:
     assert knob.read(machine, Target("")).value == "133"
     put(machine, knob, Target(""), "10")
     assert knob.read(machine, Target("")).value == "2"
+
+
+@pytest.mark.parametrize(("asked", "longest"), [("0", "0"), ("10", "2"), ("1000", "133")])
+def test_a_trial_records_idle_states_by_their_latency(tmp_path: Path, asked: str, longest: str) -> None:
+    """It recorded the switches of the states, `0;1` for 0 and 10 us alike, and 0 for what was 133 before."""
+    folders = [f"/sys/devices/system/cpu/cpu{cpu}/cpuidle" for cpu in (0, 1)]
+    states = [(f"{folder}/state{i}", us) for folder in folders for i, us in enumerate((0, 2, 133))]
+    files = {f"{state}/latency": f"{us}\n" for state, us in states} | {f"{state}/disable": "0\n" for state, _ in states}
+    machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, files)
+    name = "host.idle-latency-us"
+    found = look(machine, ENDS, {name: [asked]})
+    with hold(machine, ENDS, {name: asked}, tmp_path) as held:
+        assert held.facts == {f"knob.{name}": longest, f"knob.was.{name}": "133"}
+    assert found[f"knob.found.{name}"] == "133"
 
 
 @pytest.mark.parametrize(

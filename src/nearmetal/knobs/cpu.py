@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
@@ -43,8 +45,12 @@ class IdleLatency(Knob):
         readings = read_all(shell, self.accesses(shell, target))
         if not readings:
             return Reading(None, "the machine offers no idle states")
-        states = zip(_latencies_us(shell, target), readings, strict=True)
-        return Reading(str(max((latency_us for latency_us, one in states if one.value == "0"), default=0)))
+        return Reading(self.told(shell, target, [one.value or "" for one in readings])[0])
+
+    def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
+        """Return the longest latency among the states that were allowed, by `disable` of each."""
+        states = zip(_latencies_us(shell, target), values, strict=True)
+        return [str(max((latency_us for latency_us, disabled in states if disabled == "0"), default=0))]
 
 
 def _states(shell: Shell, target: Target, file: str) -> tuple[Access, ...]:

@@ -82,8 +82,13 @@ class Session:
         return self._by_knob({cell.cell: cell.old for cell in self.plan.planned})
 
     def _by_knob(self, values: Mapping[int, str]) -> dict[str, str]:
-        named = by_key((cell.knob, values[cell.cell]) for cell in self.plan.planned)
-        return {name: ";".join(dict.fromkeys(several)) for name, several in named.items()}
+        placed = {(one.knob.name, str(one.target)): one for one in self.plan.placed}
+        of_targets = by_key(((cell.knob, cell.target), values[cell.cell]) for cell in self.plan.planned)
+        told: dict[str, list[str]] = {}
+        for key, of_cells in of_targets.items():
+            one = placed[key]
+            told.setdefault(one.knob.name, []).extend(one.knob.told(self.shell, one.target, of_cells))
+        return {name: ";".join(dict.fromkeys(several)) for name, several in told.items()}
 
     def disturbed(self) -> dict[str, str]:
         """Return what the writes changed besides, by knob and target, as `old -> now`; not a written knob's parts."""
