@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,11 @@ def test_nuttcp_tcp(name: str, rate: float) -> None:
     assert (transfer.operation, transfer.lost) == ("tcp_stream", -1)
 
 
+def test_imports_of_nuttcp_say_what_its_output_does_not() -> None:
+    (found,) = _imported(data("nuttcp-6.1.2-two-streams.txt"))
+    assert "neither direction nor number of streams: import outputs of one kind only" in found.lacks
+
+
 @pytest.mark.parametrize(("form", "written"), [("parse", b"drop=0"), ("plain", b" 0 / ")])
 def test_nuttcp_udp_counts_datagrams_in_both_forms(form: str, written: bytes) -> None:
     text = data(f"nuttcp-6.1.2-udp-{form}.txt")
@@ -78,11 +84,11 @@ def test_iperf3_leaves_omitted_intervals_out() -> None:
 
 
 def test_the_first_interval_of_iperf3_after_omitted_ones_has_its_own_time() -> None:
-    """Iperf 3.12 says 1.03 s of one that ends 0.53 s after the omitted one: 398,458,880 bytes took 1.012695 s."""
+    """Iperf 3.12 says 1.03 s of one that ends 0.53 s after the omitted one: 404,619,264 bytes came in 1.013594 s."""
     (found,) = _imported(data("iperf3-3.12-two-streams-omit.json").decode())
     cell = found.cells[0]
     assert cell.ns.shape == (1, 2)
-    assert 2**30 / cell.ns.mean() == pytest.approx(398_458_880 / 1.012695e9, rel=1e-5)
+    assert 2**30 / cell.ns.mean() == pytest.approx(404_619_264 / 1.013594e9, rel=1e-5)
     assert cell.begin_ns.tolist()[0] == [0, pytest.approx(0.498e9, rel=0.01)]
 
 
@@ -112,6 +118,27 @@ def _iperf3_intervals(moved: list[int], seconds: float = 0.1) -> list[dict[str, 
     ]
 
 
+def _sent(moved: list[int], seconds: float = 0.1) -> dict[str, Any]:
+    """Return the report of a client over TCP of which all arrived that its intervals sent."""
+    report: dict[str, Any] = json.loads(data("iperf3-3.12-tcp.json"))
+    report["intervals"] = _iperf3_intervals(moved, seconds)
+    report["end"]["sum_received"]["bits_per_second"] = 8 * sum(moved) / (len(moved) * seconds)
+    return report
+
+
+def test_a_client_of_iperf3_without_its_servers_intervals_has_the_rate_that_arrived() -> None:
+    """On a link of 50 Mbit/s a sender's buffers made it 112; the file says what the server received."""
+    report = _sent([5_000_000, 900_000, 600_000, 500_000])
+    report["end"]["sum_received"]["bits_per_second"] = 50e6
+    (found,) = _imported(json.dumps(report) + "\n")
+    assert 2**30 / found.cells[0].ns.mean() == pytest.approx(50e6 / 8 / 1e9)
+    assert "count what was sent, scaled to the rate that arrived" in found.lacks[0]
+    report["start"]["test_start"]["reverse"] = 1  # the client receives
+    (found,) = _imported(json.dumps(report) + "\n")
+    assert 2**30 / found.cells[0].ns.mean() == pytest.approx(7_000_000 / 0.4e9)
+    assert "scaled" not in found.lacks[0]
+
+
 @pytest.mark.parametrize("name", ["iperf3-3.12-tcp.json", "iperf3-3.12-udp.json"])
 def test_iperf3_counts_what_the_server_received(name: str) -> None:
     """A sender fills buffers: on a link of 50 Mbit/s its intervals give 31 to 112, the server's 46 to 50."""
@@ -127,21 +154,17 @@ def test_iperf3_counts_what_the_server_received(name: str) -> None:
 
 def test_the_mean_of_iperf3_is_the_overall_rate() -> None:
     """The mean time of intervals' rates is that of their harmonic mean: 15 MB/s instead of 20."""
-    report = json.loads(data("iperf3-3.12-tcp.json"))
-    report["intervals"] = _iperf3_intervals([1_000_000, 3_000_000])
-    ns = _imported(json.dumps(report) + "\n")[0].cells[0].ns
+    ns = _imported(json.dumps(_sent([1_000_000, 3_000_000])) + "\n")[0].cells[0].ns
     assert ns.size == 2
     assert 2**30 / ns.mean() == pytest.approx(20e6 / 1e9)
     drawn = np.random.default_rng(3).gamma(4.0, 1e6, 100).astype(int)
-    report["intervals"] = _iperf3_intervals(drawn.tolist())
-    ns = _imported(json.dumps(report) + "\n")[0].cells[0].ns
+    ns = _imported(json.dumps(_sent(drawn.tolist())) + "\n")[0].cells[0].ns
     assert ns.size == 100
     assert 2**30 / ns.mean() == pytest.approx(drawn.mean() / 0.1 / 1e9)
 
 
 def test_iperf3_time_without_data_counts_for_the_delayed_part() -> None:
-    report = json.loads(data("iperf3-3.12-tcp.json"))
-    report["intervals"] = _iperf3_intervals([0, 600_000, 0, 0, 900_000, 0])
+    report = _sent([0, 600_000, 0, 0, 900_000, 0])
     cell = _imported(json.dumps(report) + "\n")[0].cells[0]
     half_s = 0.4 + 0.1 * 150 / 900  # when 750,000 bytes had arrived
     gib_ns = 2**30 * 1e9
@@ -152,8 +175,14 @@ def test_iperf3_time_without_data_counts_for_the_delayed_part() -> None:
         _imported(json.dumps(report) + "\n")
 
 
-def test_iperf3_bidirectional_output_is_refused() -> None:
-    report = data("iperf3-3.12-tcp.json").replace(b'"reverse":', b'"bidir": 1, "reverse":')
+@pytest.mark.parametrize(
+    ("place", "field"), [(b'"reverse":', b'"bidir": 1, '), (b'"sum_sent":', b'"sum_sent_bidir_reverse": {}, ')]
+)
+def test_iperf3_bidirectional_output_is_refused(place: bytes, field: bytes) -> None:
+    """3.12 says it beside the sums alone, and passed for one direction, which has the link to itself."""
+    report = data("iperf3-3.12-tcp.json")
+    assert report.count(place) == 1
+    report = report.replace(place, field + place)
     with pytest.raises(ForeignFileError, match="both directions at once"):
         iperf3.parse(report)
 
@@ -674,6 +703,26 @@ def test_perftest_with_other_queue_pairs_or_transport_is_kept_apart() -> None:
     datagrams = text.replace(b"Connection type : RC", b"Connection type : UD")
     names = [_imported(one)[0].workload for one in (text, several, datagrams)]
     assert names == ["ib-send-bw", "ib-send-bw-4-queue-pairs", "ib-send-bw-ud"]
+
+
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        ("written-perftest-6.2-send_lat.json", "ib-send-lat"),
+        ("written-perftest-4.5-write_bw-gbits.json", "ib-write-bw"),
+    ],
+)
+def test_json_of_perftest_is_kept_apart_as_its_text_is(name: str, workload: str) -> None:
+    """Launches over UD, and by four queue pairs, were blocks of those over RC by one."""
+    text = re.sub(rb'"Number_of_qps": 1,\n', b"", data(name))
+    for quote in (b"", b'"'):
+        for connection, pairs, suffix in ((b"RC", 1, ""), (b"UD", 1, "-ud"), (b"UC", 4, "-uc-4-queue-pairs")):
+            told = (b"Number_of_qps", b"%d" % pairs), (b"Connection_type", quote + connection + quote)
+            lines = b"".join(quote + key + quote + b": " + value + b",\n" for key, value in told)
+            found = _imported(re.sub(rb'("?Dual_port)', lambda at, lines=lines: lines + at[1], text))  # type: ignore[misc]
+            assert found[0].workload == f"{workload}{suffix}"
+    with pytest.raises(ForeignFileError, match="its connection type is 'a b'"):
+        _imported(re.sub(rb'("?Dual_port)', rb"Connection_type: a b,\n\1", text))
 
 
 def test_netperf_connections_are_no_round_trips() -> None:

@@ -3,8 +3,9 @@
 Of n reporting intervals each n-th part of all bytes is a sample, with the time that it took: the mean of the intervals'
 own rates, as times of a fixed amount, would be less than the rate of the whole (their harmonic mean). Neighbouring
 samples are not independent. Intervals of a sender count what it gave to the kernel, so those of the server are taken
-where they are told (`--get-server-output` of a server with -J); without them, the rate of the whole that arrived is the
-sample over UDP. iperf3 has no latency of requests: its `rtt` is the kernel's smoothed estimate.
+where they are told (`--get-server-output` of a server with -J). Without them samples over TCP are scaled to the rate of
+the whole that arrived, and over UDP that is the sample. iperf3 has no latency of requests: its `rtt` is the kernel's
+smoothed estimate.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class ReportInterval:
 class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
-    `unheard` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
+    `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
     """
 
     version: str
     protocol: str
-    unheard: bool
+    of_sender: bool
     streams: int
     reverse: bool
     block_bytes: int
@@ -51,6 +52,11 @@ class Report:
     received_bit_s: float
     retransmits: int
     lost: int
+
+    @property
+    def unheard(self) -> bool:
+        """Return whether nothing says when datagrams arrived."""
+        return self.of_sender and self.protocol == "udp"
 
 
 def parse(data: bytes) -> Report:
@@ -86,7 +92,7 @@ def _report(raw: dict[str, object]) -> Report:
     # UDP reports have one sum; what the receiver saw is in it.
     sent = _object(end.get("sum_sent") or end["sum"])
     received = _object(end.get("sum_received") or end["sum"])
-    if test.get("bidir"):
+    if test.get("bidir") or "sum_sent_bidir_reverse" in end:  # 3.7 to 3.12 do not say it in the test
         raise refuse(PROGRAM, "it is of both directions at once (--bidir)")
     protocol = str(test["protocol"]).lower()
     server = raw.get("server_output_json")
@@ -98,7 +104,7 @@ def _report(raw: dict[str, object]) -> Report:
     report = Report(
         version=str(start["version"]),
         protocol=protocol,
-        unheard=protocol == "udp" and not test.get("reverse") and not of_server,
+        of_sender=not test.get("reverse") and not of_server,
         streams=_count(test["num_streams"]),
         reverse=bool(test.get("reverse")),
         block_bytes=_count(test["blksize"]),
@@ -188,6 +194,8 @@ def _spans(report: Report) -> Spans:
     if any(end <= begin for begin, end in pairwise(ends_s)):
         raise ForeignFileError("the report of iperf3 has bytes that took no time")
     part_bytes = sum(one.moved_bytes for one in intervals) / parts
+    if report.of_sender:
+        part_bytes = report.received_bit_s / 8 * (ends_s[-1] - ends_s[0]) / parts
     ns = [UNITS["B/s"].to_ns(part_bytes / (end - begin)) for begin, end in pairwise(ends_s)]
     begin_ns = [UNITS["s"].to_ns(begin) if begin else 0 for begin in ends_s[:-1]]
     return Spans(ns, begin_ns, UNITS["bit/s"].to_ns(report.received_bit_s))
@@ -221,6 +229,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     of_intervals = (
         "its samples are equal parts of all bytes, as many as intervals, not messages; no latency of requests"
     )
+    if report.of_sender:
+        of_intervals += "; they count what was sent, scaled to the rate that arrived"
     lacks: tuple[str, ...] = (ONE_MEAN if report.unheard else of_intervals,)
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
     if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ

@@ -9,7 +9,7 @@ values of `-U` are read by `perftest_dump`. Standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,8 +100,13 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
 
 def _otherwise(text: str) -> str:
     pairs, connection = _QUEUE_PAIRS.search(text), _CONNECTION.search(text)
-    found = [connection[1].lower()] if connection and connection[1] != "RC" else []
-    found += [f"{pairs[1]}-queue-pairs"] if pairs and pairs[1] != "1" else []
+    return _other_than_usual(pairs[1] if pairs else "", connection[1] if connection else "")
+
+
+def _other_than_usual(pairs: str, connection: str) -> str:
+    """Return the transport and the number of queue pairs where they are named and not RC and 1."""
+    found = [connection.lower()] if connection not in {"", "RC"} else []
+    found += [f"{pairs}-queue-pairs"] if pairs not in {"", "1"} else []
     return "-".join(found)
 
 
@@ -119,18 +124,28 @@ def parse_json_report(data: bytes) -> PerftestResult:
         raise refuse(PROGRAM, "it does not name the test and the message size")
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
     size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
+    otherwise = _json_otherwise(fields)
     if title[2] == "Latency":
         rows = ((size, _positive(fields.get("t_avg", ""))),)
-        return PerftestResult(operation, "us", rows, dumped=False, ended=True)
+        return PerftestResult(operation, "us", rows, dumped=False, ended=True, otherwise=otherwise)
     rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
     near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
     if len(near) != 1:
         raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
     both_ways = "Bidirectional" in title[0]
-    return PerftestResult(operation, near[0], ((size, rate),), dumped=False, ended=True, both_ways=both_ways)
+    rows = ((size, rate),)
+    return PerftestResult(operation, near[0], rows, dumped=False, ended=True, both_ways=both_ways, otherwise=otherwise)
 
 
 _ROUNDING = 0.1
+
+
+def _json_otherwise(fields: Mapping[str, str]) -> str:
+    """Return what `_otherwise` does of text, of the JSON file's fields."""
+    connection = fields.get("Connection_type", "")
+    if not re.fullmatch(r"([A-Z]{2,4})?", connection):
+        raise refuse(PROGRAM, f"its connection type is {connection[:40]!r}")
+    return _other_than_usual(str(whole(fields.get("Number_of_qps", "1"), PROGRAM, "Number_of_qps")), connection)
 
 
 def _latencies(text: str) -> tuple[tuple[SizeMean, ...], bool]:
