@@ -186,6 +186,30 @@ def test_a_rate_of_zero_is_not_a_figure() -> None:
 
 
 @pytest.mark.parametrize(
+    ("unit", "figures"),
+    [
+        ("us", (0.25, 1e6)),
+        ("s", (1e-6, 1e5)),
+        ("Mbit/s", (0.1, 1e6)),
+        ("Gflop/s", (0.01, 1e6)),
+        ("Mop/s", (0.01, 1e7)),
+        ("Gup/s", (1e-4, 1e3)),
+        ("ns/day", (0.05, 2e4)),
+    ],
+)
+def test_what_programs_report_in_a_unit_comes_back(unit: str, figures: tuple[float, ...]) -> None:
+    """Every rate of molecular dynamics was out of range: 10 ns/day was kept as the time of 10^12 ns."""
+    for figure in figures:
+        ns = UNITS[unit].to_ns(figure)
+        shown = UNITS[unit].scale / ns if UNITS[unit].rate else ns / UNITS[unit].scale
+        assert shown == pytest.approx(figure, rel=1e-6)
+    order = WorkloadOrder("lammps", "command", {"unit": "ns/day"}, (0, 1))
+    scale = shown_for(order, "loop", 0)
+    assert (scale.unit, scale.better, scale.amount) == ("ns/day", Better.LARGER, "1 simulated ns")
+    assert scale.value(UNITS["ns/day"].to_ns(12.5)) == pytest.approx(12.5)
+
+
+@pytest.mark.parametrize(
     ("operation", "figure", "stored"),
     [
         ("tcp_stream", 1000.0, UNITS["Mbit/s"].to_ns(8000)),

@@ -1,8 +1,8 @@
 """Figures of programs as durations, the one form in which the store keeps everything, and how each is shown.
 
-A time is itself. A rate is kept as the time that a fixed amount takes at it: 1 GiB for bytes, 10^12 for counted
-things, so that smaller is better for every stored sample and the rate comes back to nine digits. The file of each
-program says which figure a stored duration stands for. Standard library only.
+A time is itself. A rate is kept as the time that a fixed amount takes at it: 1 GiB for bytes, 1 ns for simulated time,
+10^12 for counted things, so that smaller is better for every stored sample and the rate comes back to nine digits. The
+file of each program says which figure a stored duration stands for. Standard library only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ class Unit:
 _BYTES_PER_S = {"B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9}
 _BYTES_PER_S |= {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30}
 _BYTES_PER_S |= {"bit/s": 1 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
-_COUNTED_PER_S = {"1/s": 1.0, "Mop/s": 1e6, "Gup/s": 1e9, "ns/day": 1 / 86400}
+_COUNTED_PER_S = {"1/s": 1.0, "Mop/s": 1e6, "Gup/s": 1e9}
 _COUNTED_PER_S |= {"Mflop/s": 1e6, "Gflop/s": 1e9, "Tflop/s": 1e12}
+_SIMULATED = "ns/day"
 UNITS: dict[str, Unit] = {
     **{name: Unit(name, rate=False, scale=ns) for name, ns in DURATION_NS.items()},
     **{name: Unit(name, rate=True, scale=VOLUME_BYTES * NS_PER_S / per_s) for name, per_s in _BYTES_PER_S.items()},
     **{name: Unit(name, rate=True, scale=COUNTED * NS_PER_S / per_s) for name, per_s in _COUNTED_PER_S.items()},
+    _SIMULATED: Unit(_SIMULATED, rate=True, scale=86400 * NS_PER_S),
 }
 
 
@@ -62,7 +64,9 @@ class Figure:
     @property
     def amount(self) -> str:
         """Return what a stored duration of a rate is the time of."""
-        return "1 GiB" if self.unit.name in _BYTES_PER_S else "10^12 of what is counted"
+        if self.unit.name in _BYTES_PER_S:
+            return "1 GiB"
+        return "1 simulated ns" if self.unit.name == _SIMULATED else "10^12 of what is counted"
 
     @property
     def factor(self) -> float:
