@@ -55,6 +55,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.parametrize("kind", ["imported", "command", "omb"])
+def test_only_samples_of_single_round_trips_are_fitted(measured: RunDir, kind: str) -> None:
+    """Means of imported files passed for round trips from ten launches on, and so did what commands print."""
+    records = [
+        replace(one, order=replace(one.order, workload=replace(one.order.workload, kind=kind)))
+        for one in measured.trials()
+    ]
+    with pytest.raises(BadInputError, match="no back-to-back ping-pong samples"):
+        fit_records(measured, records)
+
+
 @pytest.fixture
 def measured(folder: Path) -> RunDir:
     return RunDir.open(folder)

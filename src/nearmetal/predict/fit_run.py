@@ -49,7 +49,7 @@ from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
 from nearmetal.study.order import PACE, Order
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key
-from nearmetal.workloads.figures import SUITES
+from nearmetal.workloads.figures import COMMAND, IMPORTED, SUITES
 
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
 COLLECTIVES = frozenset(get_args(MeasuredName))
@@ -321,10 +321,10 @@ def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
 def is_back_to_back(order: Order) -> bool:
     """Return whether a trial holds samples of messages that follow each other at once.
 
-    A suite's mean is no sample of what its launch spread over; after a pause a message is a cold one, and meets other
-    interrupts.
+    A suite's mean, imported or not, is no sample of what its launch spread over, and a command's figure is of whatever
+    it printed; after a pause a message is a cold one, and meets other interrupts.
     """
-    return order.workload.kind not in SUITES and not order.workload.number(PACE)
+    return order.workload.kind not in (*SUITES, IMPORTED, COMMAND) and not order.workload.number(PACE)
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:

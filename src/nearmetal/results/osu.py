@@ -3,7 +3,7 @@
 A bandwidth is all bytes over all time, and the time of several pairs is that of rank 0; a collective is the mean over
 ranks of each rank's mean, with the least and the greatest rank's mean. Percentiles are of iterations; where
 too few support one, it is nan. Workloads with a
-random pace are left out: OMB sends back to back.
+random pace are left out: OMB sends back to back. So are commands, whatever their names are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.figures import IMPORTED, WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS, Operation, Shape
 
 _PERCENTILES = (0.5, 0.9, 0.99)
@@ -70,7 +71,7 @@ def osu_tables(run: RunDir) -> list[OsuTable]:
     groups: dict[_Group, list[TrialRecord]] = {}
     for record in valid(run.trials()):
         wanted = record.order
-        if PACE in wanted.workload.options:
+        if PACE in wanted.workload.options or wanted.workload.kind not in (*WITH_OPERATIONS, IMPORTED):
             continue
         for operation in dict.fromkeys(cell.operation for cell in record.cells):
             if operation in _TITLES and not wanted.path.label.endswith(AGAIN):

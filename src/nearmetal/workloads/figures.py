@@ -104,7 +104,8 @@ WITH_OPERATIONS = ("engine", *SUITES)
 """The kinds of workload whose operations are those of nearmetal's own engine, with its figures."""
 
 _OWN = ("engine", "application", "fabric", "fake", *SUITES)
-_COMMAND = "command"
+COMMAND = "command"
+"""The kind of workload that is any program, in the unit that the study names."""
 _PAIR = re.compile(r"\.(?:pair\d+|total)$")
 
 
@@ -116,7 +117,7 @@ _OF_FABRICS = {
 
 def of_pairs(kind: str) -> bool:
     """Return whether a kind of workload is a foreign program of which each pair of ranks runs a client and a server."""
-    return kind not in (*_OWN, _COMMAND, IMPORTED)
+    return kind not in (*_OWN, COMMAND, IMPORTED)
 
 
 def figure_of(workload: WorkloadOrder, operation: str) -> Figure | None:
@@ -125,7 +126,7 @@ def figure_of(workload: WorkloadOrder, operation: str) -> Figure | None:
     A command names its unit itself, and an imported figure without its own operation carries it in its name, such as
     `MPIFFT_Gflops [Gflop/s]`.
     """
-    if workload.kind == _COMMAND:
+    if workload.kind == COMMAND:
         unit = unit_named(str(workload.options.get("unit", "s")))
         return Figure("rate" if unit.rate else "time", unit)
     match = re.search(r" \[(.+)\]$", operation)

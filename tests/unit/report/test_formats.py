@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_runs import STUDY as FAKE_STUDY
+from fake_runs import make_run as make_fake_run
 from nearmetal.api.comparison import of_paths
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, tables, words
@@ -288,6 +289,21 @@ def test_figures_too_short_for_the_clock_are_marked(
     assert nearmetal(["show", str(made.root), "--as", "osu"]) == 0
     assert "nan" in capsys.readouterr().out
     assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
+def test_a_command_called_like_an_operation_is_no_osu_benchmark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ping of 2 ms was a latency of 1 ms, and a rate of 10 Gbit/s a bandwidth of 0.00 MB/s."""
+    text = FAKE_STUDY.replace(
+        "[trials]",
+        '[[workload]]\nname = "bw"\nkind = "command"\noptions = { argv = ["true"], figure = "wall" }\n[trials]',
+    )
+    root = str(make_fake_run(tmp_path / "run", text))
+    assert nearmetal(["show", root, "--as", "osu"]) == 0
+    shown = capsys.readouterr().out
+    assert "workload latency" in shown
+    assert "workload bw" not in shown
 
 
 def test_latex_tables_are_complete_and_names_cannot_inject_tex(tmp_path: Path) -> None:
