@@ -414,6 +414,16 @@ def test_a_damaged_root_is_reported_with_how_to_build_it(host: lab.LabHost) -> N
     assert "nearmetal lab build" in caught.value.hint
 
 
+def test_an_older_root_takes_the_place_of_a_damaged_one(host: lab.LabHost) -> None:
+    built = image.current(lambda _: None)
+    root = image.cache_folder() / "root-test"
+    newer = shutil.copytree(root, root.with_name("root-newer"))
+    os.utime(newer)
+    (newer / "kernel").write_bytes(b"other")
+    shutil.rmtree(built.folder)
+    assert image.current(lambda _: None) == built
+
+
 def test_a_damaged_snapshot_is_made_again(host: lab.LabHost) -> None:
     host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     folder = next(image.cache_folder().glob("snapshot-*"))

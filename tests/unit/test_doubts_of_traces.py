@@ -150,10 +150,22 @@ def test_an_unknown_eager_limit_is_reported(size: int, reported: bool) -> None:
         (10_001, (8, 4096, 30_000, 1 << 17), True),
         (14_999, (8, 4096, 30_000, 1 << 17), True),
         (15_000, (8, 4096, 30_000, 1 << 17), False),
+        (10_000, (8, 4096, 15_000, 1 << 17), True),
         (14_999, (8, 4096, 30_000), False),
+        (14_999, (8, 1000, 30_000, 1 << 17), False),
         (8193, (4096, 30_000, 1 << 17), False),
     ],
-    ids=["twice", "more", "above the limit", "less than half", "half", "one above", "one below"],
+    ids=[
+        "twice",
+        "more",
+        "above the limit",
+        "less than half",
+        "half",
+        "at the limit",
+        "one above",
+        "far from all",
+        "one below",
+    ],
 )
 def test_sizes_far_from_those_of_their_protocol_are_reported(
     size: int, measured_bytes: tuple[int, ...], reported: bool

@@ -13,7 +13,7 @@ import pytest
 from knob_machine import AnswerError, KnobMachine
 from nearmetal.errors import TrialError
 from nearmetal.knobs import session
-from nearmetal.knobs.access import KnobError
+from nearmetal.knobs.access import CommandOutputs, KnobError, file_access
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import EndState, read_state
 from nearmetal.knobs.knob import Target
@@ -211,6 +211,14 @@ class TestCommands:
         machine.set_nic("eth1", adaptive_rx="off")
         plan(machine, {"nic.rx-usecs": 5, "nic.rx-frames": 8}, [Target("", "eth1")])
         assert programs.count("ethtool -c") == 1
+
+    def test_files_are_read_together_and_once(self, machine: KnobMachine, programs: list[str]) -> None:
+        files = [file_access("", name) for name in FILES if "eth" in name]
+        outputs = CommandOutputs(machine)
+        assert [one.value for one in outputs.read_all(files)] == ["1", "1", "0"]
+        (machine.root / "sys/class/net/eth3/carrier").write_text("1\n")
+        assert [one.value for one in outputs.read_all(files)] == ["1", "1", "0"]
+        assert programs == ["grep"]
 
     def test_putting_one_value_back_reads_before_and_after(
         self, machine: KnobMachine, folder: Path, programs: list[str]
