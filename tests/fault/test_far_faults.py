@@ -227,6 +227,17 @@ def test_programs_are_started_on_machines_without_nearmetal(far: far_machines.Fa
         assert done.files["programs.json"], done.reason
 
 
+def test_the_environment_of_a_parallel_command_reaches_the_ranks_of_every_machine(far: far_machines.Far) -> None:
+    value = 'a "b" $x; c,d=`e`'
+    script = 'printf "%s has [%s]\\n" "$(uname -n)" "$ODD"'
+    options = {"argv": ["sh", "-c", script], "mpi": True, "env": [f"ODD={value}"]}
+    command = WorkloadOrder("c", "command", options, (0, 1))
+    done = far.host.carry_out(dataclasses.replace(DECLARED, workload=command), carry_out)
+    assert done.status is TrialStatus.VALID, done.reason
+    said = done.files["command.output"].decode().splitlines()
+    assert sorted(said) == [f"n0 has [{value}]", f"n1 has [{value}]"]
+
+
 def test_a_machine_that_is_another_than_its_node_is_named_before_the_first_trial(far: far_machines.Far) -> None:
     rehearse("good", [DECLARED], far.host, lambda _: None)
     first, second = far.host._nodes.values()

@@ -86,13 +86,15 @@ class CommandWorkload:
                 raise UnavailableError(message, hint=text_option(workload, "install", ""))
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
+        asked_env = dict(word.split("=", 1) for word in _words(workload, "env"))
         if workload.options.get("mpi"):
             mpi = mpi_for(shell, order.mpi, mpi_prefix(workload))
-            launch = parallel_launch(shell, order, endpoints, mpi, filled)
+            # A launcher's own environment does not reach the ranks of other nodes.
+            launch = parallel_launch(shell, order, endpoints, mpi, filled, environment=asked_env)
             argv, env, facts = launch.argv, dict(launch.env), launch.facts
         else:
             argv, env = filled, {}
-        env |= dict(word.split("=", 1) for word in _words(workload, "env"))
+        env |= asked_env
         command = Command(
             "", argv, _STDOUT, accept=_accepted(workload), env=env, stdin=text_option(workload, "stdin", "")
         )
