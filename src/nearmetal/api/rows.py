@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from nearmetal.report.as_json import attempt
-from nearmetal.stats.summary import PERCENTILES, Summary
+from nearmetal.stats.summary import PERCENTILES, SampleFigures, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 
@@ -66,11 +66,9 @@ def keys(record: TrialRecord, cell: StoredCell) -> dict[str, int | str]:
 
 def summary_columns(summary: Summary) -> dict[str, float | int | None]:
     """Return a trial's summary as columns."""
+    names = [one.name for one in fields(SampleFigures) if one.name != "median_interval_ns"]
     percentiles = {f"p{p * 100:.10g}_ns".replace(".", "_"): summary.percentile(p).value_ns for p in PERCENTILES}
-    columns: dict[str, float | int | None] = {}
-    for name in (one.name for one in fields(summary) if one.name not in {"median_interval_ns", "modes"}):
-        columns |= percentiles if name == "percentiles" else {name: getattr(summary, name)}
-    return columns
+    return {name: getattr(summary, name) for name in names} | percentiles
 
 
 def sample_rows(run: RunDir, record: TrialRecord, cell: StoredCell, *, everything: bool) -> pa.Table:

@@ -153,7 +153,7 @@ class Run:
         return Frame("Values", pa.concat_tables(parts).unify_dictionaries())
 
     def summary(self) -> Frame:
-        """Return one row per valid trial and cell: n, mean, sd, median, MAD, percentiles, extremes, autocorrelation.
+        """Return one row per valid trial and cell: n, mean, sd, median, MAD, extremes, autocorrelation, percentiles.
 
         A percentile is null where n cannot support it; `effective_n` is how many independent iterations would be worth
         as much. Raise BadInputError when no trial is valid.

@@ -19,6 +19,7 @@ from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
 from nearmetal.stats.paired import Significance
+from nearmetal.stats.summary import SampleFigures
 from nearmetal.study.order import Scalar
 from nearmetal.typed import JsonFloat, adapter
 
@@ -66,20 +67,9 @@ class ModesJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryJson:
+class SummaryJson(SampleFigures):
     """What the samples of one cell of a launch say by themselves."""
 
-    n: int
-    mean_ns: float
-    trimmed_mean_ns: float
-    sd_ns: float | None
-    median_ns: float
-    median_interval_ns: Interval | None
-    mad_ns: float
-    min_ns: int
-    max_ns: int
-    lag1_autocorrelation: float | None
-    effective_n: float | None
     modes: ModesJson | None
     percentiles: list[PercentileJson]
 

@@ -41,14 +41,13 @@ HEADLINE = Metric.MEAN
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """One trial's samples of one workload cell (operation and size), durations in nanoseconds.
+class SampleFigures:
+    """One trial's samples of one workload cell (operation and size) in single figures, durations in nanoseconds.
 
     `trimmed_mean_ns` leaves 1 % of the samples out at each end; it is the headline figure of a launch. `sd_ns` is None
-    for n = 1. `median_interval_ns` is None below 6 samples. `percentiles` holds p90, p95, p99 and p99.9 (or those asked
-    for), each refused where n cannot support it. `lag1_autocorrelation` is None when n < 3 or nothing varies.
-    `effective_n` is the number of independent samples that would be worth as much; None when n is too small to say.
-    `modes` is None where the samples form one group.
+    for n = 1. `median_interval_ns` is None below 6 samples. `lag1_autocorrelation` is None when n < 3 or nothing
+    varies. `effective_n` is the number of independent samples that would be worth as much; None when n is too small to
+    say.
     """
 
     n: int
@@ -58,11 +57,21 @@ class Summary:
     median_ns: float
     median_interval_ns: Interval | None
     mad_ns: float
-    percentiles: tuple[Quantile, ...]
     min_ns: int
     max_ns: int
     lag1_autocorrelation: float | None
     effective_n: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(SampleFigures):
+    """All that one trial's samples of a cell say by themselves.
+
+    `percentiles` holds p90, p95, p99 and p99.9 (or those asked for), each refused where n cannot support it. `modes` is
+    None where the samples form one group.
+    """
+
+    percentiles: tuple[Quantile, ...]
     modes: Modes | None
 
     def figure(self, metric: Metric, margin: float = MARGIN, *, spread: bool = False) -> tuple[float | None, str]:
