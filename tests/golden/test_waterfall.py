@@ -133,7 +133,7 @@ def _one_way(at_ns: int, sender: str, receiver: str) -> list[TraceEvent]:
         (10_000, receiver, "tcp/tcp_rcv_space_adjust"),
     )
     fields = {"common_pid": 7, "pid": 7, "irq": 30, "skbaddr": 0xABC, "len": 64 + 66}
-    return [TraceEvent(at_ns + after, 0, name, fields, machine) for after, machine, name in milestones]
+    return [TraceEvent(at_ns + after, name, fields, machine) for after, machine, name in milestones]
 
 
 def test_two_machines_on_one_clock_are_distinguished_and_the_wire_has_its_part() -> None:

@@ -63,13 +63,12 @@ Layouts = dict[int, tuple[str, list[Field]]]
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """One event: when (ns of the trace clock), on which CPU of which machine, and its fields.
+    """One event: when (ns of the trace clock), on which machine, and its fields.
 
     `machine` is a node's name where nodes are machines, and otherwise empty.
     """
 
     at_ns: int
-    cpu: int
     name: str
     fields: Mapping[str, Value]
     machine: str = ""
@@ -132,7 +131,7 @@ def _decoded(pages: bytes, cpu: int, machine: str, layouts: Layouts) -> Iterator
             layout = layouts.get(int.from_bytes(data[:2], "little"))
             if layout is not None:  # trace_marker writers and other tracers have events of their own
                 name, fields = layout
-                yield TraceEvent(at_ns, cpu, name, {f.name: f.read(data) for f in fields}, machine)
+                yield TraceEvent(at_ns, name, {f.name: f.read(data) for f in fields}, machine)
 
 
 def page_events(page: bytes) -> Iterator[tuple[int, bytes]]:
