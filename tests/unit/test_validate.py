@@ -389,7 +389,7 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(kept))
     file = read(kept, ValidationFile)
     launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
-    assert {(one.path, one.setting, one.progress): list(one.launches_ns) for one in file.cases} == launches
+    assert {one.key: list(one.launches_ns) for one in file.cases} == launches
     many = replace(file, cases=file.cases * 10)
     save(kept, ValidationFile, file.program, file.model, cases=many.cases)
     rows = {row["path"]: row for row in json.loads(output_of(*on, "--errors", str(kept), "--format", "json"))}

@@ -42,7 +42,7 @@ from nearmetal.report.prediction_json import (
     check_place,
     save,
 )
-from nearmetal.report.prediction_text import gained, label, placements
+from nearmetal.report.prediction_text import gained, placements
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import measuring, open_host
@@ -206,8 +206,8 @@ def _ranked(found: list[tuple[NamedMachine, Candidate]]) -> list[tuple[NamedMach
 
 def _doubts(replay: Replay, found: list[tuple[NamedMachine, Candidate]], launched: Hosts) -> dict[str, list[Doubt]]:
     """Return what is doubtful of each machine, with the ranks as launched and in its fastest placement."""
-    fastest = {label(named): (named, candidate) for named, candidate in reversed(found)}
-    doubts = {label(named): replay.doubts(named, Placement.of_hosts(launched)) for named in replay.machines}
+    fastest = {named.name: (named, candidate) for named, candidate in reversed(found)}
+    doubts = {named.name: replay.doubts(named, Placement.of_hosts(launched)) for named in replay.machines}
     for where, (named, candidate) in fastest.items():
         more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
         doubts[where] = told_once((doubts[where], more))
@@ -279,7 +279,7 @@ def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
 
 def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
     default = {named: candidate for named, candidate in found if candidate.method == IN_ORDER}
-    return tuple(made(PlacedJson, one, name=label(named), gain=_gains(one, default[named])) for named, one in found)
+    return tuple(made(PlacedJson, one, name=named.name, gain=_gains(one, default[named])) for named, one in found)
 
 
 def _print(candidates: tuple[PlacedJson, ...]) -> None:

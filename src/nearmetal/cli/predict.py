@@ -45,7 +45,7 @@ from nearmetal.report.prediction_json import (
     save,
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
-from nearmetal.report.prediction_text import decision, figures, label, picture, remarks, validation
+from nearmetal.report.prediction_text import decision, figures, picture, remarks, validation
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
@@ -122,12 +122,12 @@ def command(
     schedule = replay.schedules[0]
     placing = partial(replay.changes.placement, schedule.ranks, per_node)
     sensitivities = {
-        label(named): _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity
+        named.name: _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity
     }
     rows, bare = _answer(replay, placing, _jobs_of(validations), baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
-    records = [predicted_json(row, bare, sensitivities.get(label(row.named)), asked) for row in rows]
+    records = [predicted_json(row, bare, sensitivities.get(row.named.name), asked) for row in rows]
     decided = "" if asked is None else decision(rows, bare, asked, paths_of(given["paths"]), given["settings"])
     if kept is not None:
         save(
@@ -136,7 +136,7 @@ def command(
             replay.name,
             replay.model.run,
             ranks=schedule.ranks,
-            baseline=label(bare),
+            baseline=bare.name,
             decision=decided,
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
@@ -175,7 +175,7 @@ def _show(
 
 def _refuse_one(machines: Sequence[NamedMachine]) -> None:
     if len(machines) == 1:
-        text = f"--decide has nothing to choose from but {label(machines[0])}"
+        text = f"--decide has nothing to choose from but {machines[0].name}"
         raise BadInputError(text, hint="drop the options that restrict it: --path, --setting, --progress")
 
 
@@ -187,8 +187,8 @@ def _answer(
     loss: float,
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Replay on every machine, print the doubts, and return a row each and the machine that ratios refer to."""
-    doubts = {label(named): replay.doubts(named, placed(named)) for named in replay.machines}
-    predicted = [(named, _replayed(replay, named, placed(named)), doubts[label(named)]) for named in replay.machines]
+    doubts = {named.name: replay.doubts(named, placed(named)) for named in replay.machines}
+    predicted = [(named, _replayed(replay, named, placed(named)), doubts[named.name]) for named in replay.machines]
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
     reference = {"baseline": baseline, "of_the_run": model.baseline}
@@ -244,9 +244,8 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
         file = read(path, ValidationFile)
         twice = next((case for case in file.cases if case in holder), None)
         if twice is not None:
-            where = f"{twice.path} / {twice.setting} / {twice.progress}"
             raise BadInputError(
-                f"{holder[twice]} and {path} hold the same case of {where}, which would then count twice",
+                f"{holder[twice]} and {path} hold the same case of {twice.name}, which would then count twice",
                 hint="name each file of errors once",
             )
         holder |= dict.fromkeys(file.cases, path)
@@ -274,8 +273,7 @@ def _jobs_of(files: Sequence[ValidationFile]) -> list[list[JobCase]]:
     jobs: dict[tuple[int, tuple[int, ...]], list[JobCase]] = {}
     for number, file in enumerate(files):
         for case in file.cases:
-            key = (case.path, case.setting, case.progress)
-            jobs.setdefault((number, case.nodes), []).append(JobCase(case.case_class, key, case.error))
+            jobs.setdefault((number, case.nodes), []).append(JobCase(case.case_class, case.key, case.error))
     return list(jobs.values())
 
 
@@ -284,11 +282,11 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
     replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload))
     cases = validate(replay.schedules, replay.machines, measured_launches(run, workload), replays)
-    by_label = {label(named): named for named in replay.machines}
+    by_name = {named.name: named for named in replay.machines}
     doubts = {}
     for case in cases:
-        where = " / ".join(case.launches.key)
-        named = by_label[where]
+        where = case.launches.name
+        named = by_name[where]
         doubts[where] = replay.doubts(named, case.launches.placed(named))
         doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)

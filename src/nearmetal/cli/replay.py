@@ -26,7 +26,6 @@ from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
-from nearmetal.report.prediction_text import label
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import by_key, counted, parse_size_bytes
 
@@ -163,7 +162,7 @@ class Replay:
     model: ModelFile
     changes: Changes
     unlike: dict[str, list[Doubt]]
-    """By label, what is doubtful because the machine differs from the measured one."""
+    """By name, what is doubtful because the machine differs from the measured one."""
     replicas: int
     seed: int
     extrapolate: bool
@@ -171,9 +170,9 @@ class Replay:
     def doubts(self, named: NamedMachine, placement: Placement) -> list[Doubt]:
         """Return what is doubtful on a machine; raise BadInputError where it would decide the answer."""
         validated = [name for name, logs in self.model.validated.items() if len(logs) >= LEAST_CASES]
-        found = [*find_doubts(self.schedules, named, placement, validated), *self.unlike[label(named)]]
+        found = [*find_doubts(self.schedules, named, placement, validated), *self.unlike[named.name]]
         if not self.extrapolate:
-            refuse_beyond(found, label(named))
+            refuse_beyond(found, named.name)
         return found
 
 
@@ -248,16 +247,16 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if not paths and not validating and any(named.kind != INTRA_KIND for named in chosen):
         chosen = [named for named in chosen if named.kind != INTRA_KIND]
     if not chosen:
-        has = sorted({" / ".join(named.key) for named in model.machines if not paths or named.path in paths})
+        has = sorted({named.name for named in model.machines if not paths or named.path in paths})
         text = "no path was measured under that setting and progress mode"
         raise BadInputError(text, hint=f"there are {', '.join(has)}")
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
     machines = [changes.apply(named) for named in chosen]
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
         text = f"--as {changes.stands_for}: exactly one setting must be chosen, and a different one"
-        raise BadInputError(text, hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}")
+        raise BadInputError(text, hint=f"choose one with --setting: there are {', '.join(one.name for one in chosen)}")
     of_one_rule = list(_of_one_rule(changes, chosen))
-    unlike = {label(one): [*changes.doubts(was), *of_one_rule] for one, was in zip(machines, chosen, strict=True)}
+    unlike = {one.name: [*changes.doubts(was), *of_one_rule] for one, was in zip(machines, chosen, strict=True)}
     often = (given["replicas"], given["seed"], given["extrapolate"])
     return Replay(name_of(programs, schedules), schedules, machines, model, changes, unlike, *often)
 

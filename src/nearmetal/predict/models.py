@@ -293,7 +293,26 @@ MachineKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class NamedMachine:
+class MachineName:
+    """What tells a run's machines apart, and what was measured or predicted on them."""
+
+    path: str
+    setting: str
+    progress: str
+
+    @property
+    def key(self) -> MachineKey:
+        """Return path, setting and progress."""
+        return self.path, self.setting, self.progress
+
+    @property
+    def name(self) -> str:
+        """Return what tables and messages call it."""
+        return " / ".join(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine(MachineName):
     """A fitted machine and what it was fitted from.
 
     `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
@@ -304,9 +323,6 @@ class NamedMachine:
     what else its times depend on (`conditions.conditions_of`), several of a kind where the trials differ in it.
     """
 
-    path: str
-    setting: str
-    progress: str
     machine: Machine
     launches: tuple[Machine, ...] = ()
     kind: str = ""
@@ -318,11 +334,6 @@ class NamedMachine:
     held: bool = False
     busy: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def key(self) -> MachineKey:
-        """Return path, setting and progress."""
-        return self.path, self.setting, self.progress
 
     @property
     def bare(self) -> bool:

@@ -17,7 +17,7 @@ from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
 from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, fit_records, is_back_to_back, key_of
 from nearmetal.predict.model_file import ModelFile
-from nearmetal.predict.models import INTRA_KIND, MachineKey, NamedMachine
+from nearmetal.predict.models import INTRA_KIND, MachineKey, MachineName, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace, words_of
@@ -46,12 +46,9 @@ PARTS = ("computing", "messages")
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredLaunches:
+class MeasuredLaunches(MachineName):
     """What a run measured of one program on a path: its nodes by rank, and one time a launch (ns)."""
 
-    path: str
-    setting: str
-    progress: str
     placement: tuple[int, ...]
     timed_part: bool
     ns: Times
@@ -63,11 +60,6 @@ class MeasuredLaunches:
     """The time is that of the whole launch, with the start-up of the MPI."""
     p99_ns: tuple[float, ...] = ()
     """Of an application, the 99th percentile of the iterations of each launch."""
-
-    @property
-    def key(self) -> MachineKey:
-        """Return path, setting and progress."""
-        return self.path, self.setting, self.progress
 
     def placed(self, named: NamedMachine) -> Placement:
         """Return where its ranks ran: nodes of a path inside a node are one."""
@@ -360,7 +352,7 @@ def validate(
                 hint="trace the program as it was launched",
             )
     if not cases:
-        has = ", ".join(sorted({" / ".join(one.key) for one in measured}))
+        has = ", ".join(sorted({one.name for one in measured}))
         raise BadInputError("no measured case has a path, setting and progress mode of the model", hint=f"it has {has}")
     return [replays.validated(schedules, known[one.key], one) for one in cases]
 

@@ -20,6 +20,7 @@ import nearmetal
 from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.calibration import by_class
+from nearmetal.predict.models import MachineName, NamedMachine
 from nearmetal.reading import read_bytes
 from nearmetal.report.schema import as_json, made
 from nearmetal.store.disk import Disk
@@ -28,7 +29,6 @@ from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
     from nearmetal.predict.decide import AnswerRow
-    from nearmetal.predict.models import NamedMachine
 
 PREDICTION_SUFFIX, PLACEMENT_SUFFIX, VALIDATION_SUFFIX = ".prediction.json", ".placement.json", ".validation.json"
 PROBABILITIES = (0.5, 0.95, 0.99)
@@ -93,12 +93,9 @@ class DoubtJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedJson:
+class PredictedJson(MachineName):
     """One machine: a path under a setting and a progress mode."""
 
-    path: str
-    setting: str
-    progress: str
     quantiles: Rows[QuantileJson]
     launches_ns: Span | None
     validated: ValidatedJson
@@ -111,11 +108,6 @@ class PredictedJson:
     parts_ns: dict[Literal["compute", "communication", "waiting", "moderation"], Size]
     doubts: Rows[DoubtJson]
     sensitivity: dict[str, Number] | None
-
-    @property
-    def name(self) -> str:
-        """Return what tables call it."""
-        return f"{self.path} / {self.setting} / {self.progress}"
 
     @property
     def median_ns(self) -> float:
@@ -187,13 +179,10 @@ class PlacementFile(SavedFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseJson:
+class CaseJson(MachineName):
     """A program on a path, predicted and launched: each launch by itself, and of an application its iterations' p99."""
 
     case_class: str
-    path: str
-    setting: str
-    progress: str
     nodes: Annotated[tuple[Count, ...], Field(max_length=_MAX_HOSTS)]
     predicted_ns: Positive
     launches_ns: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_ROWS)]

@@ -21,11 +21,6 @@ _MEASURED_PART = {
 }
 
 
-def label(named: NamedMachine) -> str:
-    """Return how a machine is called in tables."""
-    return f"{named.path} / {named.setting} / {named.progress}"
-
-
 def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return what distinguishes machines, after a heading: their path, and setting and progress where those differ."""
     shown = [at for at in range(3) if at == 0 or len({key[at] for key in keys}) > 1]
@@ -34,7 +29,7 @@ def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
     """Return one line a machine; the whole adds high quantiles and what the intervals rest on."""
-    head, *names = short_names([(row.path, row.setting, row.progress) for row in rows])
+    head, *names = short_names([row.key for row in rows])
     columns = {head: names, "median": [format_duration(row.median_ns) for row in rows]}
     for at, name in enumerate(("95th percentile", "99th percentile"), 1) if whole else ():
         columns[name] = [format_duration(row.quantiles[at].ns) if at < len(row.quantiles) else "-" for row in rows]
@@ -230,13 +225,13 @@ def decision(
 ) -> str:
     """Return the sentence that answers `--decide`."""
     chosen = cheapest(rows, order, settings)
-    asked = f"within {loss:.0%} of {label(bare)}"
+    asked = f"within {loss:.0%} of {bare.name}"
     if chosen is None:
         likely = max(rows, key=lambda row: row.chance)
         return (
-            f"No path stays {asked} with {SURE:.0%} probability; the most likely is {label(likely.named)} with "
+            f"No path stays {asked} with {SURE:.0%} probability; the most likely is {likely.named.name} with "
             f"{likely.chance:.0%}."
         )
     if chosen.named == bare:
-        return f"Nothing cheaper than {label(bare)} itself stays {asked} with {SURE:.0%} probability."
-    return f"{label(chosen.named)} is the cheapest that stays {asked}, with {chosen.chance:.0%} probability."
+        return f"Nothing cheaper than {bare.name} itself stays {asked} with {SURE:.0%} probability."
+    return f"{chosen.named.name} is the cheapest that stays {asked}, with {chosen.chance:.0%} probability."
