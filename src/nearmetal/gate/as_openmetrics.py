@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 
 from nearmetal.errors import visible
 from nearmetal.results.gated import Gate, GateCell
@@ -77,11 +78,7 @@ def _labels(gate: Gate, one: GateCell) -> dict[str, str]:
     return {
         "study": gate.run.study_name,
         "metric": str(one.metric),
-        "path": one.cell.path,
-        "workload": one.cell.workload,
-        "operation": one.cell.operation,
-        "message_bytes": str(one.cell.message_bytes),
-        "setting": one.cell.setting,
+        **{name: str(value) for name, value in asdict(one.cell).items()},
         "unit": one.shown.unit,
     }
 

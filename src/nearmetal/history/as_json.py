@@ -88,9 +88,8 @@ def _series(one: Series) -> HistorySeriesJson:
         one,
         one.origin,
         one.cell,
-        one.shown,
+        **one.shown.labels,
         study=one.origin.study_name,
-        figure=one.shown.name,
         points=[_point(point) for point in one.points],
         changes=[
             HistoryChangeJson(run=one.points[change.index].run, ratio=change.ratio, p=change.p_value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from nearmetal.errors import visible
 from nearmetal.results.records import Cell, PathCell, View
@@ -40,9 +41,7 @@ def _row(cell: Cell, one: PathCell, host_label: str) -> dict[str, Entry]:
     headline = comparison.headline if comparison else None
     estimates = comparison.estimates if comparison else {}
     return {
-        "workload": cell.group.workload,
-        "operation": cell.group.operation,
-        "setting": cell.group.setting,
+        **asdict(cell.group),
         "message_bytes": cell.message_bytes,
         "path": one.path,
         "unit": cell.shown.unit,

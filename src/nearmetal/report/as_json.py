@@ -54,8 +54,7 @@ def _cell(view: View, cell: Cell) -> schema.CellJson:
         schema.CellJson,
         cell,
         cell.group,
-        cell.shown,
-        figure=cell.shown.name,
+        **cell.shown.labels,
         noise=made(schema.NoiseJson, cell.noise, estimate=_estimate(cell.noise.estimate)) if cell.noise else None,
         paths=[_path(one, next_step(view, cell, one)) for one in cell.paths],
     )

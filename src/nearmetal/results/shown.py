@@ -36,6 +36,11 @@ class DisplayScale:
     amount: str = "an iteration"
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Return what files say of a figure."""
+        return {"figure": self.name, "unit": self.unit, "better": str(self.better)}
+
+    @property
     def rate(self) -> bool:
         """Return whether larger is better, and so whether the order of figures is that of durations reversed."""
         return self.better is Better.LARGER
