@@ -177,7 +177,7 @@ def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
     workspace.host = MadeUpHost(slower=1.5, seed=50)
     code, out, _ = workspace.fabric(workspace.study, "--path", "guest", "--out", "guests", "--against", "base")
     assert code == 0
-    assert "path guest against path bridge, 8 nodes paired by their place" in out
+    assert "path guest against path bridge, 8 nodes paired by name" in out
     assert workspace.flat(out).count(MadeUpHost.label) == 1
     assert re.search(r"latency \(half a round trip\): ratio 1\.[456]\d* \[1\.\d+, 1\.\d+\], slower", out)
     assert "one launch each" in out
@@ -188,6 +188,31 @@ def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
     latency, bandwidth = json.loads(text)["metrics"]
     assert latency["interval"][0] < latency["ratio"] < latency["interval"][1]
     assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]
+
+
+@dataclass
+class NamingHost(MadeUpHost):
+    """Names its machines."""
+
+    names: tuple[str, ...] = ()
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        named = {f"machine.{number}": name for number, name in enumerate(self.names)}
+        return replace(super().carry_out(order, body), facts=named)
+
+
+def test_nodes_of_the_same_names_are_paired_whatever_their_order(workspace: Workspace) -> None:
+    def ratios(faults: Faults, names: str, out: str) -> str:
+        workspace.host = NamingHost(faults, names=tuple(names))
+        return workspace.fabric(workspace.study, "--out", out, *(["--against", "base"] if out != "base" else []))[1]
+
+    ratios(Faults(latency_nodes={0: 3.0}), "abcdefgh", "base")
+    out = ratios(Faults(latency_nodes={7: 3.0}), "hgfedcba", "turned")
+    assert "8 nodes paired by name" in out
+    assert all(0.9 < float(ratio) < 1.1 for ratio in re.findall(r"us, ratio (\S+)", out)), out
+    out = ratios(Faults(latency_nodes={7: 3.0}), "stuvwxyz", "others")
+    assert "8 nodes paired by their place" in out
+    assert "z / h" in out
 
 
 def test_fabrics_of_other_windows_are_refused(workspace: Workspace) -> None:

@@ -1,12 +1,14 @@
 """Two surveys of the same nodes, paired node by node: what the one fabric costs against the other.
 
-Nodes are paired by their place, because a guest and its host have different names; the study lists both in one order.
+Where both have the same names, nodes are paired by them; else by their place, because a guest and its host have different
+names: the study lists both in one order.
 A node's figure is the median over its partners, and the nodes are the pairs that `stats.compare` compares. Figures of
 two nodes share the one pair that joins them, so they are not quite independent: each two share 1 of N - 1 values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,12 +64,27 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
             f"one fabric was measured with windows of {ours.window} messages, the other with {base.window}",
             hint="measure both with the same workload",
         )
+    places = _places(ours, base)
     compared = []
     for metric in METRICS:
         mine, theirs = table_of(ours, metric), table_of(base, metric)
         if mine is not None and theirs is not None:
-            compared.append(_compare(metric, (ours, mine), (base, theirs), seed))
+            names = (ours.names, tuple(base.names[place] for place in places))
+            tables = (mine, theirs[np.ix_(places, places)])
+            compared.append(_compare(metric, ours.margin, names, tables, seed))
     return tuple(compared)
+
+
+def paired_by(ours: Survey, base: Survey) -> str:
+    """Return how the nodes of two fabrics are paired."""
+    return "name" if set(ours.names) == set(base.names) else "their place"
+
+
+def _places(ours: Survey, base: Survey) -> list[int]:
+    """Return where each of our nodes is in the base."""
+    if paired_by(ours, base) == "name":
+        return [base.names.index(name) for name in ours.names]
+    return list(range(len(ours.names)))
 
 
 def check_nodes(nodes: int, base: Survey) -> None:
@@ -80,17 +97,21 @@ def check_nodes(nodes: int, base: Survey) -> None:
 
 
 def _compare(
-    metric: FabricMetric, ours: tuple[Survey, FloatArray], base: tuple[Survey, FloatArray], seed: int
+    metric: FabricMetric,
+    margin: float,
+    names: tuple[Sequence[str], Sequence[str]],
+    tables: tuple[FloatArray, FloatArray],
+    seed: int,
 ) -> Against:
-    figures = [_by_node(table) for _, table in (ours, base)]
+    figures = [_by_node(table) for table in tables]
     estimate = estimate_ratio(
         BlockFigures(*figures),
         rng=np.random.default_rng(seed),
         better=Better.LARGER if metric.larger_is_better else Better.SMALLER,
-        margin=ours[0].margin,
+        margin=margin,
     )
-    names = zip(ours[0].names, base[0].names, *(column.tolist() for column in figures), strict=True)
-    return Against(metric, estimate, tuple(NodeRatio(*row) for row in names))
+    nodes = zip(*names, *(column.tolist() for column in figures), strict=True)
+    return Against(metric, estimate, tuple(NodeRatio(*row) for row in nodes))
 
 
 def _by_node(table: FloatArray) -> FloatArray:

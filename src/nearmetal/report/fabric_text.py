@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nearmetal.fabric.against import Against, NodeRatio
+from nearmetal.fabric.against import Against, NodeRatio, paired_by
 from nearmetal.fabric.detect import ALPHA, RetestedSuspect
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.fabric.unseen import beyond_the_margin, unseen
@@ -161,7 +161,8 @@ def _amount(value: float) -> str:
 
 def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
     """Return the comparison of two fabrics, node by node."""
-    lines = [f"path {ours.path} against path {base.path}, {len(ours.names)} nodes paired by their place"]
+    pairing = f"{len(ours.names)} nodes paired by {paired_by(ours, base)}"
+    lines = [f"path {ours.path} against path {base.path}, {pairing}"]
     lines += [f"  {label}" for label in dict.fromkeys((ours.info.host_label, base.info.host_label))]
     for one in compared:
         lines += ["", f"{one.metric.name}: {ratio_sentence(one)}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from nearmetal.fabric.against import AGAINST_SEED, against
+from nearmetal.fabric.against import AGAINST_SEED, against, paired_by
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
@@ -267,7 +267,7 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
     return _two_runs(
         name,
         base_name,
-        f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
+        f"{len(ours.names)} nodes, paired by {paired_by(ours, theirs)}. Figures from {ours.info.host_label}.",
         together(),
         *(fabric_html.against_section(one, name, base_name) for one in compared),
         element("p", fabric_text.AGAINST_NOTE, class_="note"),
