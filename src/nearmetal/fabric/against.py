@@ -1,7 +1,7 @@
 """Two surveys of the same nodes, paired node by node: what the one fabric costs against the other.
 
-Where both have the same names, nodes are paired by them; else by their place, because a guest and its host have different
-names: the study lists both in one order.
+Where both have the same names, nodes are paired by them; else by their place, because a guest and its host have
+different names: the study lists both in one order.
 A node's figure is the median over its partners, and the nodes are the pairs that `stats.compare` compares. Figures of
 two nodes share the one pair that joins them, so they are not quite independent: each two share 1 of N - 1 values.
 """
