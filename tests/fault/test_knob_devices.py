@@ -145,6 +145,37 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 
 
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own(
+    shell: NamespaceShell, tmp_path: Path, by: str
+) -> None:
+    """The kernel lowers them with the port's and leaves them so; the session ended as if everything were back."""
+    for name in ("m0", "m1"):
+        made = shell.run(["ip", "link", "add", "link", "v0", "name", name, "type", "macvlan"], node=NODE, check=False)
+        if not made.ok:
+            pytest.skip(made.complaint())
+
+    def largest() -> list[str | None]:
+        return [find("nic.mtu").read(shell, Target(NODE, name)).value for name in ("v0", "m0", "m1")]
+
+    shell.run(["ip", "link", "set", "m1", "mtu", "1450"], node=NODE)
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+    begun.apply()
+    assert largest() == ["1400"] * 3
+    assert begun.disturbed() == {"nic.mtu of n0/m0": "1500 -> 1400", "nic.mtu of n0/m1": "1450 -> 1400"}
+    if by == "script":
+        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+        assert (finished.exit_status, largest()) == (0, ["1500", "1500", "1450"])
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        assert not begun.restore()[0].unproven
+    assert largest() == ["1500", "1500", "1450"]
+    for name in ("m0", "m1"):
+        shell.run(["ip", "link", "del", name], node=NODE)
+
+
 def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(
     shell: NamespaceShell, tmp_path: Path
 ) -> None:

@@ -78,8 +78,7 @@ def refuse_management(shell: Shell, target: Target) -> None:
 
     A bridge, a bond or a VLAN loses its link with the port below it.
     """
-    found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
-    names = tuple(dict.fromkeys((target.interface, *found)))
+    names = (target.interface, *above(shell, target))
     for family in ("-4", "-6"):
         if name := _device_of(_ip(shell, target, family, "route", "show", "default"), names):
             _refuse(target, name, "carries the default route")
@@ -98,6 +97,12 @@ def refuse_management(shell: Shell, target: Target) -> None:
         _refuse(target, name, f"leads to {peer}, which you are logged in from")
     if own and (name := _device_of(_with_address(shell, target, own), names)):
         _refuse(target, name, f"has {own}, which you are logged in to")
+
+
+def above(shell: Shell, target: Target) -> tuple[str, ...]:
+    """Return the interfaces that are built on one, such as its bridge, bond, VLANs and macvlans, those below first."""
+    found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
+    return tuple(dict.fromkeys(name for name in found if name != target.interface))
 
 
 LEAST_IPV6_MTU = 1280

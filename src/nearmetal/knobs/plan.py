@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell, is_disposable
 from nearmetal.knobs import drivers
 from nearmetal.knobs.access import Access, CommandOutputs, KnobError, Reading
 from nearmetal.knobs.coalesce import OF_A_QUEUE
-from nearmetal.knobs.guards import RivalProgram, identify, refuse_loss_of_addresses, refuse_management, rivals
+from nearmetal.knobs.guards import RivalProgram, above, identify, refuse_loss_of_addresses, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.napi import CpuMask, as_wide
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar
+
+MTU = "nic.mtu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ def plan(
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
     nodes = dict.fromkeys(target.node for target in touched) if shared else ()
     found = [rival for node in nodes for rival in rivals(shell, node, wanted)]
+    for target in (Target(cell.node, cell.target.rpartition("/")[2]) for cell in cells if cell.knob == MTU):
+        devices.setdefault(target, identify(shell, target))
     return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(found)))
 
 
@@ -153,7 +157,7 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
                     hint="`nearmetal knobs --all` lists the knobs of each interface, and why it lacks the others",
                 )
             check_limits(one.knob, one.value, reading, target)
-        if one.knob.name == "nic.mtu":
+        if one.knob.name == MTU:
             refuse_loss_of_addresses(snapshot.shell, target, int(one.value))
 
 
@@ -185,27 +189,33 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
     for one in ordered:
         for step, reading in snapshot.steps(one.knob, one.target, one.value):
             cells[_id(step.access)] = _planned_cell(snapshot, one, step, reading, len(cells))
+    causes: dict[tuple[str, str], set[int]] = {}
     for one in ordered:
-        for name in one.knob.disturbs:
-            accesses = find(name).accesses(snapshot.shell, one.target)
+        writes = {cells[_id(step.access)].cell for step, _ in snapshot.steps(one.knob, one.target, one.value)}
+        for knob, target in _disturbed(snapshot, one):
+            accesses = knob.accesses(snapshot.shell, target)
             for access, reading in zip(accesses, snapshot.read_all(accesses), strict=True):
+                causes.setdefault(_id(access), set()).update(writes)
                 if reading.value is not None and _id(access) not in cells:
-                    at = (name, str(one.target), access.node, access.key)
+                    at = (knob.name, str(target), access.node, access.key)
                     cells[_id(access)] = SavedValue(len(cells), *at, reading.value, way=access)
-    return [_with_causes(cell, cells.values()) for cell in cells.values()]
+    return [replace(cell, disturbed_by=tuple(sorted(causes.get(key, ())))) for key, cell in cells.items()]
+
+
+def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]]:
+    """Yield what writing a knob may change besides, and where.
+
+    With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again.
+    """
+    for name in one.knob.disturbs:
+        yield find(name), one.target
+    if one.knob.name == MTU:
+        for interface in above(snapshot.shell, one.target):
+            yield one.knob, Target(one.target.node, interface)
 
 
 def _id(access: Access) -> tuple[str, str]:
     return access.node, access.key
-
-
-def _with_causes(cell: SavedValue, others: Iterable[SavedValue]) -> SavedValue:
-    causes = [
-        other.cell
-        for other in others
-        if other.new is not None and other.target == cell.target and cell.knob in find(other.knob).disturbs
-    ]
-    return replace(cell, disturbed_by=tuple(causes))
 
 
 def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> SavedValue:
