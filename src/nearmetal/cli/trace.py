@@ -81,8 +81,8 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 @click.argument("trace", type=PATH)
 @click.option(
     "--placement", "placements", multiple=True, metavar="block:N|cyclic:N|FILE",
-    help="Also show traffic between nodes: N ranks per node, a file with one node name per line, a host file of MPICH or a "
-    "rankfile."
+    help="Also show traffic between nodes: N ranks per node, a file with one node name per line, a host file of MPICH "
+    "or a rankfile."
 )  # fmt: skip
 @format_option(*_RENDER)
 @click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout.")
