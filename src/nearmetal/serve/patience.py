@@ -21,7 +21,6 @@ class _TimeoutProtocol(H11Protocol):
     """uvicorn's protocol; each of its subclasses is one server's."""
 
     head_s: ClassVar[float]
-    most: ClassVar[int]
     waiting: ClassVar[dict[_TimeoutProtocol, asyncio.TimerHandle]]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
@@ -44,7 +43,7 @@ class _TimeoutProtocol(H11Protocol):
     def _wait(self) -> None:
         self._stop()
         self.waiting[self] = self.loop.call_later(self.head_s, self.transport.abort)
-        if len(self.waiting) > self.most:
+        if len(self.waiting) > MAX_SILENT:
             longest = next(iter(self.waiting))
             self.waiting.pop(longest).cancel()
             longest.transport.abort()
@@ -58,6 +57,6 @@ class _TimeoutProtocol(H11Protocol):
             timer.cancel()
 
 
-def patient(head_s: float, most: int = MAX_SILENT) -> type[asyncio.Protocol]:
+def patient(head_s: float) -> type[asyncio.Protocol]:
     """Return a protocol for uvicorn that gives each request `head_s` seconds for its head."""
-    return type("Patient", (_TimeoutProtocol,), {"head_s": head_s, "most": most, "waiting": {}})
+    return type("Patient", (_TimeoutProtocol,), {"head_s": head_s, "waiting": {}})
