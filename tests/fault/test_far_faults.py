@@ -29,7 +29,7 @@ from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError, open_program
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
-from nearmetal.knobs.folder import host_lock, journal_folder, open_journals
+from nearmetal.knobs.folder import host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target
@@ -344,6 +344,30 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A separate directory of journals for the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return journal_folder()
+
+
+def test_a_dropped_connection_costs_one_trial_and_no_setting(
+    far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.hosts.table.open_host", lambda _: far.host)
+    opened = open_host(parse_study(STUDY, "s"))
+
+    def lose_it(shell: Shell, order: Order) -> Outcome:
+        for node in ("n0", "n1"):
+            shell.add_node(node)
+        ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
+        with hold(shell, ends, order.knobs, state, guard=WatchLimits(look_ms=100), allow_management=True):
+            assert mtus(far) == ["1400", "1400"]
+            far.sshd.drop()
+        raise AssertionError("the connection was not lost")
+
+    order = dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400})
+    lost = opened.carry_out(order, lose_it)
+    assert lost.status is TrialStatus.FAILED
+    assert lost.reason.endswith("; its settings are back as they were")
+    assert mtus(far) == ["1500", "1500"]
+    assert not survey(state).waiting()
+    assert opened.carry_out(order, carry_out).status is TrialStatus.VALID
 
 
 def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
