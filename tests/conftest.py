@@ -63,11 +63,18 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the cache folder of far machines, which create it on demand; workers of pytest-xdist inherit it."""
+    """Set the folders of far machines' programs and of journals, which are made on demand.
+
+    Workers of pytest-xdist share the programs. Each has journals of its own, else the runs of two would warn of each other.
+    """
     if not hasattr(config, "workerinput"):
         # pytest-xdist 3.8 puts a test's group there; pytest 9.2 ignores it, so each worker would open the lab again.
         if config.getoption("dist", default="no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
             raise pytest.UsageError(f"pytest {pytest.__version__} ignores groups: install packaging/requirements.lock")
-        folder = f"{tempfile.gettempdir()}/far-cache-{secrets.token_hex(8)}"
-        os.environ["NEARMETAL_FAR_CACHE"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        made = f"{tempfile.gettempdir()}/far-cache-{secrets.token_hex(8)}"
+        os.environ["NEARMETAL_FAR_CACHE"] = made
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+    worker = getattr(config, "workerinput", {}).get("workerid", "main")
+    state = f"{os.environ['NEARMETAL_FAR_CACHE']}-state-{worker}"
+    os.environ["XDG_STATE_HOME"] = state
+    config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
