@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set the folders of far machines' programs and of journals, which are made on demand.
 
-    Workers of pytest-xdist share the programs. Each has journals of its own, else the runs of two would warn of each other.
+    Workers of pytest-xdist share the programs. Each has its own journals: the runs of two would warn of each other.
     """
     if not hasattr(config, "workerinput"):
         # pytest-xdist 3.8 puts a test's group there; pytest 9.2 ignores it, so each worker would open the lab again.
