@@ -97,6 +97,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "results.waterfalls": ("tests/golden/test_waterfall.py", "tests/unit/report/test_waterfall.py"),
     "store.record": (
+        "tests/unit/test_rundir.py",
         "tests/unit/test_record.py",
         "tests/fault/test_flipped_bits.py",
         "tests/e2e/test_verify.py",
