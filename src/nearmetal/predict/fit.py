@@ -44,6 +44,7 @@ from nearmetal.predict.segments import (
     line_through,
     segment_of,
     sizes_beside,
+    with_ends,
     with_residuals,
     without_handshake,
 )
@@ -263,10 +264,7 @@ def _with_gaps(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segme
     if not tau:
         return list(segments)
     found: list[Segment] = []
-    low = 0
-    for segment in segments:
-        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+    for low, segment, high in with_ends(segments):
         gap, per_byte = rising((low, _gap_at(tau, low)), (high, _gap_at(tau, high)))
         found.append(replace(segment, gap_ps=round(gap * PS_PER_NS), fs_per_byte=round(per_byte * FS_PER_NS)))
-        low = segment.up_to_bytes
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,14 @@ def end_of_segment(sizes: FloatArray, stop: int, eager_up_to_bytes: int) -> int:
     if stop == sizes.size:
         return UNBOUNDED
     return eager_up_to_bytes if sizes[stop - 1] <= eager_up_to_bytes < sizes[stop] else int(sizes[stop - 1])
+
+
+def with_ends(segments: Iterable[Segment]) -> Iterator[tuple[int, Segment, int]]:
+    """Yield each segment between the sizes it is from and up to; one without end up to twice what it is from."""
+    low = 0
+    for segment in segments:
+        yield low, segment, 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+        low = segment.up_to_bytes
 
 
 def sizes_beside(sizes: FloatArray, cut: int, eager_up_to_bytes: int) -> tuple[int, int] | None:

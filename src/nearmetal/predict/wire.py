@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearmetal.predict.models import FS_PER_NS, PS_PER_NS, UNBOUNDED, Segment
+from nearmetal.predict.models import FS_PER_NS, PS_PER_NS, Segment
+from nearmetal.predict.segments import with_ends
 from nearmetal.stats.interval import FloatArray
 from nearmetal.study.facts import wire_of
 from nearmetal.study.order import Scalar
@@ -88,9 +89,7 @@ def with_overheads(segments: Sequence[Segment], works_ns: Works) -> list[Segment
     `works_ns` tells that of a size and its t. At the largest size of each segment t is kept exactly.
     """
     found: list[Segment] = []
-    low = 0
-    for segment in segments:
-        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+    for low, segment, high in with_ends(segments):
         times = [segment.one_way_ps(size) / PS_PER_NS for size in (low, high)]
         works = [min(works_ns(size, time), time) for size, time in zip((low, high), times, strict=True)]
         each, per_byte = rising((low, works[0]), (high, works[1]))
@@ -108,7 +107,6 @@ def with_overheads(segments: Sequence[Segment], works_ns: Works) -> list[Segment
         if left[0] > left[1] and low < middle < segment.up_to_bytes:  # what is left falls: in a step
             found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * PS_PER_NS)))
         found.append(one)
-        low = segment.up_to_bytes
     return found
 
 
