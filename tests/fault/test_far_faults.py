@@ -247,6 +247,13 @@ def test_a_machine_that_is_another_than_its_node_is_named_before_the_first_trial
     assert f"m0 reaches another machine than m1, known there as {first.reach!r}: n0, not n1" in raised.value.message
 
 
+def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:
+    first = far.host._machines["m0"]
+    far.host._machines["m1"] = FarMachine("m1", first._open_shell)
+    with pytest.raises(UnavailableError, match=r"m0 and m1 are one machine \(n0\), with no network between"):
+        rehearse("alias", [DECLARED], far.host, lambda _: None)
+
+
 def test_a_hanging_command_is_ended_and_the_machine_stays_usable(
     far: far_machines.Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:

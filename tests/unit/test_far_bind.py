@@ -40,6 +40,7 @@ def test_a_recipe_is_built_on_its_hypervisor() -> None:
     ("wrong", "message"),
     [
         (order(nodes="h1 nowhere"), "'nowhere'"),
+        (order(nodes="h1 h2 h1"), "names the machine 'h1' several times"),
         (order(nodes="h1"), "1 machines, but the workload needs 2"),
         (order("bridge"), "does not say where to build it"),
         (order("bridge", hypervisor="h9"), "'h9'"),

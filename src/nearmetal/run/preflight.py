@@ -154,6 +154,7 @@ class _Reasons:
         new = [node for node in machines_of(shell) if _machine(shell, node) not in self.looked]
         began_s, there = time.monotonic(), look_for_tenants(shell) if new else {}
         with self._keeping(f"path {order.path.label}"):
+            _refuse_one_machine(shell, nodes)
             if order.workload.kind in OF_MPI:  # a tool's client and server are started from here
                 self._log_in(shell, nodes)
             with path_up(shell, order, nodes) as endpoints:
@@ -224,6 +225,28 @@ class _Reasons:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _refuse_one_machine(shell: Shell, nodes: Sequence[str]) -> None:
+    """Raise UnavailableError where two nodes that should be machines of their own are one, under two names."""
+    if not is_far(shell) or shell.machines == (HYPERVISOR,):
+        return
+    seen: dict[str, str] = {}
+    for node in nodes:
+        identity = shell.run(["sh", "-c", _WHICH_MACHINE], node=node).text
+        first = seen.setdefault(identity, node)
+        if first != node and identity:
+            one, other = shell.machine_name(first), shell.machine_name(node)
+            raise UnavailableError(
+                f"{one} and {other} are one machine ({identity.split()[0]}), with no network between",
+                hint="correct the `address` of one, or name another machine in the path's option `nodes`",
+            )
+
+
+_WHICH_MACHINE = """cat /proc/sys/kernel/hostname /proc/sys/kernel/random/boot_id
+cat /sys/class/net/*/address 2> /dev/null
+true"""
+"""Machines restored from one snapshot may have name and boot alike, but not their interfaces."""
 
 
 def _identity(shell: Shell, node: str) -> list[str]:

@@ -57,6 +57,9 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
     if order.path.kind == DECLARED:
         named = str(options.pop(NODES, "")).split() or list(interfaces)
         _check(order, named, interfaces)
+        if twice := next((name for name, count in Counter(named).items() if count > 1), ""):
+            message = f"path {order.path.label!r} names the machine {twice!r} several times"
+            raise BadInputError(message, hint="a node is a machine of its own; ranks share one by their `placement`")
         if len(named) < order.nodes:
             message = f"path {order.path.label!r} has {len(named)} machines, but the workload needs {order.nodes}"
             raise BadInputError(message, hint="name more machines in the path's option `nodes`")
