@@ -27,6 +27,8 @@ from nearmetal.paths.path import Endpoint, Endpoints
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nearmetal.study.order import Scalar
+
 pytestmark = pytest.mark.netns
 
 NODE = "n0"
@@ -174,6 +176,58 @@ def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own
     assert largest() == ["1500", "1500", "1450"]
     for name in ("m0", "m1"):
         shell.run(["ip", "link", "del", name], node=NODE)
+
+
+@pytest.fixture
+def queues(shell: NamespaceShell) -> Iterator[list[str]]:
+    """Make q0 with two of its four receive queues, steered to processor 0; yield their files."""
+    _needs_ethtool(shell)
+    veth = ("ip", "link", "add", "q0", "numrxqueues", "4", "type", "veth", "peer", "name", "q1", "numrxqueues", "4")
+    shell.run(veth, node=NODE)
+    shell.run(["ip", "link", "set", "q0", "up"], node=NODE)
+    shell.run(["ethtool", "-L", "q0", "rx", "2"], node=NODE)
+    files = [f"/sys/class/net/q0/queues/rx-{number}/rps_cpus" for number in range(4)]
+    for file in files[:2]:
+        shell.write(file, b"1\n", node=NODE)
+    yield files
+    shell.run(["ip", "link", "del", "q0"], node=NODE)
+
+
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize(
+    ("setting", "held"),
+    [
+        ({"nic.channels-rx": 4, "nic.rps-cpus": "1"}, ["2", "2", "2", "2"]),
+        ({"nic.channels-rx": 1, "nic.rps-cpus": "1"}, ["2"]),
+        ({"nic.channels-rx": 1}, ["1"]),
+    ],
+)
+def test_queues_that_come_and_go_have_the_setting_and_then_what_they_had(
+    shell: NamespaceShell, tmp_path: Path, queues: list[str], setting: dict[str, Scalar], held: list[str], by: str
+) -> None:
+    """New queues were left as they were, a setting of fewer failed, and those that came back were called another's."""
+
+    def steering() -> list[str]:
+        found = shell.run(["sh", "-c", 'cat -- "$@" 2> /dev/null', "cat", *queues], node=NODE, check=False)
+        return [mask.lstrip("0,") or "0" for mask in found.text.split()]
+
+    begun = session.begin(shell, plan(shell, setting, [Target(NODE, "q0")]), tmp_path)
+    begun.apply()
+    begun.settle()
+    assert steering() == held
+    assert begun.facts()["knob.nic.channels-rx"] == str(len(held))
+    if "nic.rps-cpus" in setting:
+        assert begun.facts()["knob.nic.rps-cpus"].lstrip("0,") == "2"
+    if by == "script":
+        for _ in range(2):  # as the watchdog does where something is left
+            finished = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
+        assert (finished.exit_status, steering()) == (0, ["1", "1"])
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        assert not begun.restore()[0].unproven
+    assert steering() == ["1", "1"]
 
 
 def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(

@@ -14,7 +14,8 @@ Record kinds, in order:
 | `cell` | `cell`, `knob`, `node`, `target`, `key`, `place`, `old`, `new` (planned value or null), |
 | | `accept` (read-backs of `new`), `disturbed_by` (cells whose write may change this one) |
 | `intent` | `cell`, `value`: the next deed is this write |
-| `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values) |
+| `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values, |
+| | empty where there is none any more) |
 | `undone` | `machine`: all that was on this one of several far machines was put back |
 | `end` | `state`: `confirmed`, `restored`, `quarantined` or `forgotten`; `left`: cells that were not put back |
 

@@ -27,6 +27,11 @@ class Placed:
     target: Target
     value: str
 
+    @property
+    def at(self) -> tuple[str, str]:
+        """Return what its saved values say of it: the names of knob and target."""
+        return self.knob.name, str(self.target)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -188,7 +193,7 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
     cells: dict[tuple[str, str], SavedValue] = {}
     for one in ordered:
         for step, reading in snapshot.steps(one.knob, one.target, one.value):
-            cells[_id(step.access)] = _planned_cell(snapshot, one, step, reading, len(cells))
+            cells[_id(step.access)] = planned_cell(snapshot.driver(one.target), one, step, reading, len(cells))
     causes: dict[tuple[str, str], set[int]] = {}
     for one in ordered:
         writes = {cells[_id(step.access)].cell for step, _ in snapshot.steps(one.knob, one.target, one.value)}
@@ -218,11 +223,12 @@ def _id(access: Access) -> tuple[str, str]:
     return access.node, access.key
 
 
-def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> SavedValue:
+def planned_cell(driver: str, one: Placed, step: Step, reading: Reading, number: int) -> SavedValue:
+    """Return a value that a driver is going to be given, with what it read and what it may read back."""
     old = reading.value or ""
-    expected = drivers.reads_back(snapshot.driver(one.target), one.knob.name, step.value)
+    expected = drivers.reads_back(driver, one.knob.name, step.value)
     accept: tuple[str, ...] = (step.value, expected)
     if isinstance(one.knob.kind, CpuMask):
         accept = tuple(as_wide(mask, old) for mask in accept)
-    at = (one.knob.name, str(one.target), step.access.node, step.access.key)
+    at = (*one.at, step.access.node, step.access.key)
     return SavedValue(number, *at, old, step.value, tuple(dict.fromkeys(accept)), way=step.access)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
 from nearmetal.knobs.nic import PARTS
-from nearmetal.knobs.plan import Plan
+from nearmetal.knobs.plan import Plan, planned_cell
 from nearmetal.knobs.rollback import end, forget_far_scripts
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.study.order import Scalar
@@ -42,6 +42,7 @@ class Session:
     journal: Journal
     watchdogs: list[Watchdog] = field(default_factory=list)
     _read_back: dict[int, str] = field(default_factory=dict)
+    _came: list[SavedValue] = field(default_factory=list)
 
     @property
     def undo_script(self) -> str:
@@ -59,7 +60,9 @@ class Session:
         if lasting:
             self._still_as_saved()
         for cell in self.plan.planned:
-            self._write(cell)
+            if self._read_back.get(cell.cell) != undo.GONE:
+                self._write(cell)
+        self._write_what_came()
         if lasting:
             self.settle()
 
@@ -75,15 +78,20 @@ class Session:
 
     def facts(self) -> dict[str, Scalar]:
         """Return what every knob reads back, by knob; values that differ between targets are joined with `;`."""
-        return {f"knob.{name}": read for name, read in self._by_knob(self._read_back).items()}
+        return {f"knob.{name}": read for name, read in self._by_knob(self._held, self._read_back).items()}
 
     def found(self) -> dict[str, str]:
         """Return what every knob was before, by knob; values that differ between targets are joined with `;`."""
-        return self._by_knob({cell.cell: cell.old for cell in self.plan.planned})
+        return self._by_knob(self.plan.planned, {cell.cell: cell.old for cell in self.plan.planned})
 
-    def _by_knob(self, values: Mapping[int, str]) -> dict[str, str]:
+    @property
+    def _held(self) -> tuple[SavedValue, ...]:
+        """Return the values that the setting has: without those of queues that went with it, with those that came."""
+        return (*(cell for cell in self.plan.planned if self._read_back.get(cell.cell) != undo.GONE), *self._came)
+
+    def _by_knob(self, cells: Iterable[SavedValue], values: Mapping[int, str]) -> dict[str, str]:
         placed = {(one.knob.name, str(one.target)): one for one in self.plan.placed}
-        of_targets = by_key(((cell.knob, cell.target), values[cell.cell]) for cell in self.plan.planned)
+        of_targets = by_key(((cell.knob, cell.target), values[cell.cell]) for cell in cells)
         told: dict[str, list[str]] = {}
         for key, of_cells in of_targets.items():
             one = placed[key]
@@ -94,7 +102,7 @@ class Session:
         """Return what the writes changed besides, by knob and target, as `old -> now`; not a written knob's parts."""
         own = {f"{cell.knob}{PARTS}" for cell in self.plan.planned}
         cells = [c for c in self.plan.cells if c.new is None and c.cell in self._read_back and c.knob not in own]
-        return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell]}" for cell in cells}
+        return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell] or 'gone'}" for cell in cells}
 
     def readback_doubts(self) -> dict[str, str]:
         """Return the knobs whose read-back proves nothing on their device, and why."""
@@ -162,20 +170,33 @@ class Session:
         self.journal.append(
             {"kind": "done", "cell": cell.cell, "value": cell.new, "read": read, "disturbed": disturbed}
         )
-        if read not in cell.accept:
-            raise KnobError(
-                f"{undo.name_of(cell)} reads back {read!r} after {cell.new!r} was written",
-                hint="the driver rounds or ignores this value; choose one that it keeps",
-            )
+        _refuse_other(cell, read)
+
+    def _write_what_came(self) -> None:
+        """Set what came with a write, such as a queue, as well; it goes with it again, so no journal needs to know."""
+        known = {(cell.node, cell.key) for cell in self.plan.cells}
+        moved = {(cell.knob, cell.target) for cell in self.plan.planned if cell.disturbed_by}
+        driver = {device.target: device.driver for device in self.plan.devices}
+        for one in self.plan.placed:
+            steps = one.knob.steps(self.shell, one.target, one.value) if one.at in moved else ()
+            for step in steps:
+                if (step.access.node, step.access.key) not in known:
+                    number = len(self.plan.cells) + len(self._came)
+                    before = read_one(self.shell, step.access)
+                    cell = planned_cell(driver.get(str(one.target), ""), one, step, before, number)
+                    _patiently_write(self.shell, cell)
+                    self._read_back[number] = read_one(self.shell, cell.access).value or ""
+                    self._came.append(cell)
+                    _refuse_other(cell, self._read_back[number])
 
     def _disturbed_by(self, cause: SavedValue) -> dict[int, str]:
-        """Return what a write changed besides its own value."""
+        """Return what a write changed besides its own value; what went with it is `undo.GONE`."""
         others = [cell for cell in self.plan.cells if cause.cell in cell.disturbed_by]
-        return {
-            cell.cell: reading.value
+        now = {
+            cell.cell: (undo.GONE if undo.is_gone(reading) else reading.value, self._read_back.get(cell.cell, cell.old))
             for cell, reading in undo.read_cells(self.shell, others)
-            if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old)
         }
+        return {number: value for number, (value, before) in now.items() if value is not None and value != before}
 
     def settle(self) -> None:
         """Look at every written value once more: a later write may have changed an earlier one."""
@@ -189,9 +210,18 @@ class Session:
         return [
             f"{undo.name_of(cell)} was {self._read_back[cell.cell]} and is "
             + (f"unreadable ({reading.reason})" if reading.value is None else reading.value)
-            for cell, reading in undo.read_cells(self.shell, self.plan.planned)
+            for cell, reading in undo.read_cells(self.shell, self._held)
             if reading.value not in cell.accept
         ]
+
+
+def _refuse_other(cell: SavedValue, read: str) -> None:
+    """Raise KnobError where a value reads back as another than was written."""
+    if read not in cell.accept:
+        raise KnobError(
+            f"{undo.name_of(cell)} reads back {read!r} after {cell.new!r} was written",
+            hint="the driver rounds or ignores this value; choose one that it keeps",
+        )
 
 
 def begin(

@@ -38,6 +38,8 @@ export LC_ALL
 status=0
 say() { printf '%s\n' "$*"; }
 """
+GONE = ""
+"""Stands for the value of what went with a write, such as a queue."""
 NAMED = "# was: "
 """Starts the lines of an undo script that name a value and what it was."""
 
@@ -99,7 +101,7 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
             for cell in here
             if cell.cell in foreign
         ),
-        gone=tuple(f"{name_of(cell)}, which was {cell.old}" for cell in missing if _is_gone(found[cell.cell])),
+        gone=tuple(f"{name_of(cell)}, which was {cell.old}" for cell in missing if is_gone(found[cell.cell])),
         stuck=(
             *(
                 f"{name_of(cell)} is {after[cell.cell].value} and was {goals[cell.cell]}{failures.get(cell.cell, '')}"
@@ -109,13 +111,13 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
             *(
                 f"{name_of(cell)} was {cell.old} and cannot be read: {found[cell.cell].reason}"
                 for cell in missing
-                if not _is_gone(found[cell.cell])
+                if not is_gone(found[cell.cell])
             ),
         ),
     )
 
 
-def _is_gone(reading: Reading) -> bool:
+def is_gone(reading: Reading) -> bool:
     """Return whether a value does not exist any more, rather than that it cannot be read."""
     return reading.reason.endswith(_GONE)
 
@@ -124,8 +126,12 @@ _GONE = ("No such file or directory", "No such device")
 
 
 def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> bool:
-    """Return whether a value is as it was, or is one that the session wrote or caused."""
-    return value == cell.old or value in state.ours(cell) or state.unseen(cell)
+    """Return whether a value is as it was, or is one that the session wrote or caused.
+
+    What went with a write, such as a queue, comes back with any value.
+    """
+    ours = state.ours(cell)
+    return value == cell.old or value in ours or GONE in ours or state.unseen(cell)
 
 
 def read_cells(shell: Shell, cells: Sequence[SavedValue]) -> list[tuple[SavedValue, Reading]]:
@@ -176,7 +182,8 @@ def script(cells: Iterable[SavedValue]) -> str:
 
 def _judge(cell: SavedValue) -> str:
     # What a disturbed value became cannot be known in advance: any value of it counts as caused by the session.
-    ours = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept)))) if cell.new is not None else "?*"
+    known = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept))))
+    ours = known if cell.new is not None and not cell.disturbed_by else "?*"
     foreign = shlex.quote(f"left, another program set it: {name_of(cell)}, now ")
     return f"""    now=$({cell.access.script_reads()})
     goal_{cell.cell}={shlex.quote(cell.old)}
@@ -189,7 +196,8 @@ def _judge(cell: SavedValue) -> str:
 
 def _put_back(cell: SavedValue) -> str:
     goal = f'"$goal_{cell.cell}"'
-    return f"""    [ "$({cell.access.script_reads()})" = {goal} ] && return 0
+    return f"""    [ {goal} ] || return 0
+    [ "$({cell.access.script_reads()})" = {goal} ] && return 0
     {cell.access.script_sets(goal)} && say {shlex.quote(f"put back: {name_of(cell)} to ")}{goal} """
 
 
