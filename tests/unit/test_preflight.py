@@ -8,11 +8,12 @@ import pytest
 
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.facts.tenants import parse_processes
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.host import Site
 from nearmetal.process import Finished
 from nearmetal.run.check import check_study
-from nearmetal.run.preflight import _Reasons, limits, preflight, same_paths
+from nearmetal.run.preflight import _has_ranks, _Reasons, limits, preflight, same_paths
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import parse_study
@@ -103,6 +104,13 @@ def test_paths_whose_machines_have_other_versions_are_named_before_they_are_meas
     found._same_code(orders["vf"], {"mpi.version": "4.1.4", "mpi.bind": "none"})
     with pytest.raises(UnavailableError, match=r"mpi\.version is 4\.1\.4 on path veth, 5\.0 on path bridge"):
         found._same_code(orders["bridge"], {"mpi.version": "5.0"})
+
+
+def test_ranks_of_another_run_are_seen_on_the_machine_that_has_them() -> None:
+    status = "S 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 77 0"
+    lines = [f"41 (nmbench-0a1b2c3) {status}", f"42 (nmrelay-0a1b2c3) {status}"]
+    there = parse_processes("n1", lines, mine=0) | parse_processes("n0", [lines[1]], mine=0)
+    assert [_has_ranks(there, node) for node in ("n0", "n1")] == [False, True]
 
 
 class NoLogin:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -162,6 +162,8 @@ class _Reasons:
         if new:
             others = used_between(there, look_for_tenants(shell))
             self._look(shell, new, _shares(others, time.monotonic() - began_s))
+            for name in (_machine(shell, node) for node in new if _has_ranks(there, node)):
+                self.warn(f"{name} has ranks of another run of nearmetal: the two disturb each other")
         return Outcome(TrialStatus.VALID)
 
     def _on_path(self, shell: Shell, order: Order, endpoints: Endpoints) -> None:
@@ -225,6 +227,15 @@ class _Reasons:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _has_ranks(tenants: Iterable[str], machine: str) -> bool:
+    """Return whether an engine of nearmetal is among the processes of a machine, given by their keys."""
+    found = (key.split(" ") for key in tenants)
+    return any(words[0] == machine and words[-1].startswith(_ENGINES) for words in found)
+
+
+_ENGINES = ("nmbench-", "nmapps-", "nmfabric-")
 
 
 def _refuse_one_machine(shell: Shell, nodes: Sequence[str]) -> None:
