@@ -74,6 +74,25 @@ def test_files_of_other_cells_do_not_move_a_launch_to_another_block(
     assert [one["mean"]["blocks"] for one in compared] == [3, 3]
 
 
+def test_a_name_longer_than_a_study_takes_is_shortened_and_stays_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Message rates of 16 pairs on GPUs were refused: the name of their workload had 43 letters."""
+    head = (
+        "# OSU MPI-CUDA Multiple Bandwidth / Message Rate Test v7.4\n# Send Buffer on DEVICE (D) and Receive Buffer on "
+    )
+    files = []
+    for place in ("DEVICE (D)", "HOST (H)"):
+        text = f"{head}{place}\n# [ pairs: 16 ] [ window size: 1 ]\n# Size   MB/s   Messages/s\n1  10.00  10000000.00\n"
+        files.append(tmp_path / f"{len(files)}.txt")
+        files[-1].write_text(text)
+    assert cli(["import", *(f"a={file}" for file in files), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    names = [one.name for one in RunDir.open(tmp_path / "run").study().workload]
+    assert len(set(names)) == 2
+    assert all(name.startswith("omb-message_rate-cuda-d-") and len(name) == 40 for name in names)
+
+
 def test_a_report_dates_the_import_and_not_the_measurement(tmp_path: Path) -> None:
     files = [omb_file(tmp_path / "bare" / f"{i}.txt", 1.0 + i / 100) for i in range(3)]
     assert cli(["import", *map(str, files), "--out", str(tmp_path / "run")]) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,6 +30,7 @@ HOST_LABEL = (
     "no percentile"
 )
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
+_MOST_LETTERS, _DIGITS_OF_SUM = 40, 6
 _LEAST_BLOCKS = 3
 _HINT_ONCE = "give each launch once: an interval needs independent launches"
 _DIGITS_BY_CHANCE = 32
@@ -85,7 +86,8 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
         except ForeignFileError as error:
             problems.append(f"{path}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
             continue
-        for one in found:
+        for named in found:
+            one = replace(named, workload=_short(named.workload))
             cells = [(label, one.workload, cell.operation, cell.message_bytes) for cell in one.cells]
             block = max(seen.get(cell, 0) for cell in cells)
             seen |= dict.fromkeys(cells, block + 1)
@@ -98,6 +100,14 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
         raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
     _refuse_copies(files, adopted)
     return adopted
+
+
+def _short(name: str) -> str:
+    """Return a name that a study may have: of a longer one its beginning, and a sum, so that no two become one."""
+    if len(name) <= _MOST_LETTERS:
+        return name
+    digits = sha256(name.encode()).hexdigest()[:_DIGITS_OF_SUM]
+    return f"{name[: _MOST_LETTERS - 1 - _DIGITS_OF_SUM]}-{digits}"
 
 
 def _why_unread(path: Path, error: OSError) -> str:
