@@ -166,6 +166,24 @@ class TestWrites:
         assert begun.facts() == {"knob.nic.rx-frames": "8", "knob.nic.gro": "off"}
         assert begun.disturbed() == {}
 
+    def test_values_of_several_queues_are_joined_where_they_differ(self, machine: KnobMachine, folder: Path) -> None:
+        """The last queue's stood for all."""
+        machine.set_nic("eth1", channels_combined="4")
+        queues = [f"/sys/class/net/eth1/queues/rx-{number}/rps_cpus" for number in range(4)]
+        old = dict(zip(queues, ("1", "1", "2", "2"), strict=True))
+        for path, mask in old.items():
+            place = machine.root / path.lstrip("/")
+            place.parent.mkdir(parents=True)
+            place.write_text(f"{mask}\n")
+
+        def shrink(what: str) -> None:
+            for path in queues[1:] if "channels" in what else ():
+                (machine.root / path.lstrip("/")).unlink()
+
+        begun = begin(KnobMachine(machine.root, shrink), folder, {"nic.channels-combined": 1}, Target("", "eth1"))
+        begun.apply()
+        assert begun.disturbed() == {"nic.rps-cpus of eth1": "1 -> gone; 2 -> gone"}
+
     def test_a_value_that_the_driver_ignores_is_refused(self, machine: KnobMachine, folder: Path) -> None:
         machine.set_nic("eth1", driver="liar")
         begun = begin(machine, folder, {"nic.rx-usecs": 5})

@@ -102,7 +102,8 @@ class Session:
         """Return what the writes changed besides, by knob and target, as `old -> now`; not a written knob's parts."""
         own = {f"{cell.knob}{PARTS}" for cell in self.plan.planned}
         cells = [c for c in self.plan.cells if c.new is None and c.cell in self._read_back and c.knob not in own]
-        return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell] or 'gone'}" for cell in cells}
+        changed = by_key((undo.name_of(c), f"{c.old} -> {self._read_back[c.cell] or 'gone'}") for c in cells)
+        return {name: "; ".join(dict.fromkeys(several)) for name, several in changed.items()}
 
     def readback_doubts(self) -> dict[str, str]:
         """Return the knobs whose read-back proves nothing on their device, and why."""

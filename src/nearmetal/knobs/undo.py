@@ -173,11 +173,12 @@ def script(cells: Iterable[SavedValue]) -> str:
     functions = [f"{name}_{cell.cell}() {{\n{body(cell)}\n}}" for cell in ordered for name, body in _BODIES.items()]
     judge = [f"judge_{cell.cell}" for cell in ordered]
     put_back = [f"put_back_{cell.cell}" for cell in [*reversed(ordered), *ordered]]
+    # What was gone may have come back with what was put back, as `twice_if_gone`.
+    again = [f'[ "$goal_{cell.cell}" ] || {{ judge_{cell.cell}; put_back_{cell.cell}; }}' for cell in ordered]
     check = [f"check_{cell.cell}" for cell in ordered]
     named = [f"{NAMED}{name_of(cell)} {cell.old}" for cell in ordered]
-    return (
-        "\n".join([_PREAMBLE, *named, VALUE_OF_FUNCTION, *functions, *judge, *put_back, *check, "exit $status"]) + "\n"
-    )
+    deeds = [*judge, *put_back, *again, *check]
+    return "\n".join([_PREAMBLE, *named, VALUE_OF_FUNCTION, *functions, *deeds, "exit $status"]) + "\n"
 
 
 def _judge(cell: SavedValue) -> str:
@@ -188,7 +189,7 @@ def _judge(cell: SavedValue) -> str:
     return f"""    now=$({cell.access.script_reads()})
     goal_{cell.cell}={shlex.quote(cell.old)}
     case "$now" in
-    '') say {shlex.quote(f"gone: {name_of(cell)}")}; goal_{cell.cell}=; status=4 ;;
+    '') goal_{cell.cell}= ;;
     {ours}) ;;
     *) say {foreign}"$now"; goal_{cell.cell}=$now; status=4 ;;
     esac"""
@@ -203,7 +204,9 @@ def _put_back(cell: SavedValue) -> str:
 
 def _check(cell: SavedValue) -> str:
     stuck = shlex.quote(f"not as it was: {name_of(cell)}, which was {cell.old}, is ")
-    return f"""    now=$({cell.access.script_reads()})
+    gone = shlex.quote(f"gone: {name_of(cell)}")
+    return f"""    [ "$goal_{cell.cell}" ] || {{ say {gone}; status=4; return; }}
+    now=$({cell.access.script_reads()})
     [ "$now" = "$goal_{cell.cell}" ] && return 0
     status=4
     say {stuck}"$now" """
