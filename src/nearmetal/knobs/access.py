@@ -73,15 +73,19 @@ class Pick:
 
     def find(self, text: str) -> str | None:
         """Return the value with single blanks, or None."""
+        matched = re.compile(self.line).fullmatch
         for line in self._from_start(text):
-            if found := re.fullmatch(self.line, line):
+            if found := matched(line):
                 return " ".join(found[1].split())
         return None
 
     def why_not(self, text: str) -> str:
         """Return why there is no value, as far as the output says."""
+        if not self.label:
+            return ""
+        begins = re.compile(self.label).match
         for line in self._from_start(text):
-            if self.label and re.match(self.label, line):
+            if begins(line):
                 if "[fixed]" in line:
                     return "the driver holds it fixed"
                 if NOT_LISTED in line:
@@ -199,12 +203,15 @@ class CommandOutputs:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+        self._readings: dict[Access, Reading] = {}
 
     def read_all(self, accesses: Iterable[Access]) -> list[Reading]:
         """Read values as they were when the command of each was first run here."""
         wanted = list(accesses)
-        self._read_files(wanted)
-        return [_reading(self, access) for access in wanted]
+        new = [access for access in wanted if access not in self._readings]
+        self._read_files(new)
+        self._readings |= {access: _reading(self, access) for access in new}
+        return [self._readings[access] for access in wanted]
 
     def of(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
         """Return what it printed, and its error when it failed or printed nothing."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal.errors import BadInputError, NearmetalError
-from nearmetal.hosts.host import Shell, is_far
+from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.knobs.access import KnobError, run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
@@ -165,20 +165,27 @@ def _refuse(target: Target, name: str, why: str) -> None:
 
 
 def identify(shell: Shell, target: Target) -> Device:
-    """Return which device a target is; raise NearmetalError when there is none."""
+    """Return which device a target is; raise NearmetalError when there is none.
+
+    Its driver alone on a machine that ends with the trial, for no journal is read there later.
+    """
     if not target.interface:
         return Device(str(target), "", "")
-    link = run_c(shell, ("ip", "-o", "link", "show", "dev", target.interface), target.node)
-    if not link.ok:
-        raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
     about = _driver(shell, target)
-    namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
-    index = link.text.partition(":")[0]
     driver = about.get("driver", "")
     if driver == "virtio_net" and not _virtio_coalesces(shell, target):
         driver = VIRTIO_PLAIN
+    return Device(str(target), driver, "" if is_disposable(shell) else _identity(shell, target, about, driver))
+
+
+def _identity(shell: Shell, target: Target, about: Mapping[str, str], driver: str) -> str:
+    link = run_c(shell, ("ip", "-o", "link", "show", "dev", target.interface), target.node)
+    if not link.ok:
+        raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
+    namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
+    index = link.text.partition(":")[0]
     words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
-    return Device(str(target), driver, ", ".join(word for word in words if word))
+    return ", ".join(word for word in words if word)
 
 
 def _driver(shell: Shell, target: Target) -> dict[str, str]:
