@@ -28,6 +28,12 @@ def test_the_paths_interface_is_the_default_of_its_machines() -> None:
     assert bound.order.path.options == {"interface": "eth0"}
 
 
+def test_the_paths_interface_goes_before_those_of_its_machines() -> None:
+    """So that two paths between the same machines can be compared."""
+    bound = bind(order(nodes="h1 vm1", interface="net1"), MACHINES)
+    assert bound.order.path.options == {"interface": "net1"}
+
+
 def test_a_recipe_is_built_on_its_hypervisor() -> None:
     bound = bind(order("bridge", hypervisor="h1"), MACHINES)
     assert (bound.machines, bound.built, bound.own_network) == (("h1",), True, True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 DECLARED = "declared"
-NODES, HYPERVISOR_OPTION, NETWORK = "nodes", "hypervisor", "network"
+NODES, HYPERVISOR_OPTION, NETWORK, INTERFACE = "nodes", "hypervisor", "network", "interface"
 PATH_OPTIONS = {
     NODES: "for a `declared` path: names of its machines, separated by blanks",
     HYPERVISOR_OPTION: "for any other path: the machine on which it is built",
@@ -64,8 +64,9 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
             message = f"path {order.path.label!r} has {len(named)} machines, but the workload needs {order.nodes}"
             raise BadInputError(message, hint="name more machines in the path's option `nodes`")
         chosen = named[: order.nodes]
-        known: dict[str, Scalar] = {f"interface.{i}": interfaces[name] for i, name in enumerate(chosen)}
-        options = {**{k: v for k, v in known.items() if v}, **options}
+        if not options.get(INTERFACE):  # the path's own is for all of its machines
+            known: dict[str, Scalar] = {f"{INTERFACE}.{i}": interfaces[name] for i, name in enumerate(chosen)}
+            options |= {k: v for k, v in known.items() if v and k not in options}
         return BoundTrial(_with(order, options), tuple(chosen), built=False)
     hypervisor = str(options.pop(HYPERVISOR_OPTION, "")) or (next(iter(interfaces)) if len(interfaces) == 1 else "")
     if not hypervisor:
