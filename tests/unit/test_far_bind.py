@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.far.host import bind
+from nearmetal.hosts.far.host import bind, site_of
+from nearmetal.hosts.host import Site
 from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
 from nearmetal.study.spec import NodeSpec
 
@@ -40,6 +41,13 @@ def test_a_recipe_is_built_on_its_hypervisor() -> None:
     assert bound.order.path.options == {}
     assert not bind(order("vf", hypervisor="h1"), MACHINES).own_network
     assert bind(order("bridge"), {"only": ""}).machines == ("only",)
+
+
+def test_a_tilde_is_the_home_directory_on_the_far_side() -> None:
+    assert site_of("/home/me", {}) == Site("/home/me/.cache/nearmetal", "/home/me/.local/state/nearmetal", "")
+    there = site_of("/home/me", {"cache": "~/fast", "mpi_prefix": "~/mpi"})
+    assert (there.cache, there.mpi_prefix) == ("/home/me/fast", "/home/me/mpi")
+    assert site_of("/home/me", {"cache": "/big/~x"}).cache == "/big/~x"
 
 
 @pytest.mark.parametrize(

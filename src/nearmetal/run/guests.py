@@ -124,7 +124,7 @@ def _measured_already(study: Study) -> Iterator[str]:
     for names in _names(study):
         for name in (one for one in names if "/" not in one):
             try:
-                refuse_measured(places.folder_of(name), name)
+                refuse_measured(places.folder_of(name), "this machine" if name == places.LOCAL else name)
             except TrialError as error:
                 yield f"{error.message}: the two disturb each other"
                 break

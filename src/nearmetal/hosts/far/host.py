@@ -188,8 +188,12 @@ def refreshed(machines: Sequence[FarMachine], options: Mapping[str, Scalar]) -> 
 
 def site_of(home: str, options: Mapping[str, Scalar]) -> Site:
     """Return where things are on far machines, below the home directory where the host's options do not say."""
-    cache = str(options.get("cache", f"{home}/.cache/nearmetal"))
-    return Site(cache, f"{home}/.local/state/nearmetal", str(options.get("mpi_prefix", "")))
+
+    def folder(name: str, default: str) -> str:
+        given = str(options.get(name, default))
+        return f"{home}{given[1:]}" if given == "~" or given.startswith("~/") else given  # no shell expands it there
+
+    return Site(folder("cache", "~/.cache/nearmetal"), f"{home}/.local/state/nearmetal", folder("mpi_prefix", ""))
 
 
 def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, str]) -> None:
