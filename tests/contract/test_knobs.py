@@ -19,6 +19,7 @@ from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.study.order import Scalar
 
 KNOBS = [knob for family in FAMILIES.values() for knob in family]
 ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
@@ -378,6 +379,33 @@ class TestMpi:
         assert mpi.dialect("mpich", "4.3.2") == "mpich"
         assert mpi_environment({"mpi.srq-size": 512}, "openmpi5").env["UCX_RC_MLX5_RX_QUEUE_LEN"] == "512"
 
+    @pytest.mark.parametrize(
+        ("flavour", "eager"),
+        [
+            ("openmpi4", {"OMPI_MCA_btl_tcp_eager_limit": "8272", "OMPI_MCA_btl_openib_eager_limit": "8272"}),
+            ("openmpi5", {"OMPI_MCA_btl_tcp_eager_limit": "8272"}),
+            ("ucx", {"UCX_RNDV_THRESH": "8193"}),
+        ],
+    )
+    def test_a_message_of_the_eager_size_is_eager_itself(self, flavour: str, eager: dict[str, str]) -> None:
+        """Open MPI counts the header, and UCX makes a rendezvous from its threshold on: each made one of this size."""
+        assert mpi_environment({"mpi.eager-bytes": 8192}, flavour).env == eager
+
+    def test_mpich_over_ucx_has_an_eager_size(self) -> None:
+        """Only variables of libfabric and ch3 were set, which UCX, as in the build of PyPI, does not look at."""
+        given = mpi_environment({"mpi.eager-bytes": 8192}, "mpich").env
+        assert given["UCX_RNDV_THRESH"] == "8193"
+        assert given["MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD"] == "8192"
+
+    @pytest.mark.parametrize("bind", [{}, {"mpi.bind": "none"}])
+    def test_mpich_maps_what_it_binds(self, bind: dict[str, Scalar]) -> None:
+        """Its launcher takes any word after -map-by in silence where it binds no rank."""
+        with pytest.raises(BadInputError, match=r"mpich ignores mpi\.map"):
+            mpi_environment({**bind, "mpi.map": "core"}, "mpich")
+        with pytest.raises(BadInputError, match=r"mpich has no mpi\.map = 'node'"):
+            mpi_environment({"mpi.bind": "core", "mpi.map": "node"}, "mpich")
+        assert mpi_environment({"mpi.bind": "core", "mpi.map": "socket"}, "mpich").argv[2:] == ("-map-by", "socket")
+
     def test_binding_is_an_argument(self) -> None:
         assert mpi_environment({"mpi.bind": "core", "mpi.map": "numa"}, "openmpi").argv == (
             *("--bind-to", "core"),
@@ -389,7 +417,8 @@ class TestMpi:
         value = "polling" if knob.name == "mpi.progress" else "core" if knob.name in {"mpi.bind", "mpi.map"} else "64"
         for flavour in knob.renders:
             assert flavour in mpi.FLAVOURS
-            given = mpi_environment({knob.name: value}, flavour)
+            bound = {"mpi.bind": "core"} if knob.name == "mpi.map" else {}
+            given = mpi_environment({**bound, knob.name: value}, flavour)
             assert given.env or given.argv
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -15,9 +16,11 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.host import Site
+from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
+from nearmetal.workloads.parallel import check_effect, waits
 
 OPENMPI4 = Mpi("openmpi", "4.1.4", "/usr/bin/mpirun.openmpi")
 OPENMPI5 = Mpi("openmpi", "5.0.11", "/opt/openmpi/bin/mpirun")
@@ -32,6 +35,8 @@ APART = Job(
     interface="eth0",
     subnet="10.77.0.0/24",
 )
+
+ORDER = Order(0, 0, PathOrder("p", "veth"), WorkloadOrder("w", "engine"))
 
 
 def has(argv: tuple[str, ...], *words: str) -> bool:
@@ -227,3 +232,34 @@ def test_an_unknown_flavour_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BadInputError, match="'lam'") as caught:
         launch(Mpi("lam", "7", "mpirun"), ALONE)
     assert "openmpi, mpich" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("knobs", "mpi", "placed", "refusal"),
+    [
+        ({"mpi.srq-limit": 60}, OPENMPI4, {}, r"mpi\.srq-limit would change nothing with openmpi-4.1.4: .*over TCP"),
+        ({"mpi.inline-bytes": 64}, OPENMPI5, {}, r"mpi\.inline-bytes would change nothing"),
+        ({"mpi.inline-bytes": 64, "mpi.transport": "openib,self"}, OPENMPI5, {}, r"mpi\.inline-bytes"),
+        ({"mpi.inline-bytes": 64, "mpi.transport": "openib,self"}, OPENMPI4, {}, ""),
+        ({"mpi.yield-sleep-ns": 1000}, OPENMPI5, {}, "ranks do not sleep"),
+        ({"mpi.yield-sleep-ns": 1000, "mpi.progress": "blocking"}, OPENMPI5, {}, ""),
+        ({"mpi.eager-bytes": 1000}, MPICH5, {"one_node": True}, "all ranks are on one node"),
+        ({"mpi.eager-bytes": 1000}, MPICH5, {}, ""),
+        ({"mpi.map": "core"}, OPENMPI5, {}, "binds no rank"),
+        ({"mpi.map": "core"}, OPENMPI5, {"binds": True}, ""),
+    ],
+)
+def test_a_knob_that_would_change_nothing_is_refused(
+    knobs: dict[str, Scalar], mpi: Mpi, placed: dict[str, bool], refusal: str
+) -> None:
+    """Its setting was measured as if it had been on."""
+    asked = dataclasses.replace(ORDER, knobs=knobs)
+    said = pytest.raises(UnavailableError, match=refusal) if refusal else nullcontext()
+    with said:
+        check_effect(asked, mpi, **{"one_node": False, "binds": False, **placed})
+
+
+def test_a_setting_says_how_ranks_wait() -> None:
+    """The record told how they would have waited without it."""
+    assert waits(dataclasses.replace(ORDER, knobs={"mpi.progress": "blocking"})) == "blocking"
+    assert waits(ORDER) == "polling"

@@ -59,6 +59,18 @@ def _env(*names: str) -> Render:
     return render
 
 
+def _eager(*names: str, beyond: int = 0, ucx: bool = False) -> Render:
+    """Return what makes messages of a size eager: variables of the library, to which `beyond` is added, and UCX's."""
+
+    def render(value: str) -> Contribution:
+        largest = int(value)
+        return Contribution(
+            {**dict.fromkeys(names, str(largest + beyond)), **({_UCX_RNDV: str(largest + 1)} if ucx else {})}
+        )
+
+    return render
+
+
 def _choice(table: Mapping[str, Mapping[str, str]], flavour: str) -> Render:
     def render(value: str) -> Contribution:
         if value not in table:
@@ -70,8 +82,10 @@ def _choice(table: Mapping[str, Mapping[str, str]], flavour: str) -> Render:
     return render
 
 
-def _option(name: str) -> Render:
+def _option(name: str, without: str = "") -> Render:
     def render(value: str) -> Contribution:
+        if value == without:
+            raise BadInputError(f"mpich has no mpi.map = {value!r}", hint="it maps within a node: core, socket or numa")
         return Contribution(argv=(name, value))
 
     return render
@@ -102,7 +116,12 @@ _OPENIB_QUEUES = "OMPI_MCA_btl_openib_receive_queues"
 _OPENIB_SRQ_BYTES = 65536
 _UCX_SRQ = ("UCX_RC_VERBS_RX_QUEUE_LEN", "UCX_RC_MLX5_RX_QUEUE_LEN")
 _UCX_INLINE = ("UCX_RC_VERBS_TX_MIN_INLINE", "UCX_RC_MLX5_TX_MIN_INLINE")
-_BYTES = WholeNumber(0, 2**31 - 1, "bytes")
+_TCP_EAGER = "OMPI_MCA_btl_tcp_eager_limit"
+_UCX_RNDV = "UCX_RNDV_THRESH"
+"""The size from which on UCX makes a rendezvous."""
+_OB1_HEADER_BYTES = 80
+"""Open MPI counts the header of a message: sizeof(mca_pml_ob1_hdr_t), the least limit that it takes."""
+_BYTES = WholeNumber(0, 2**30, "bytes")
 _ENTRIES = WholeNumber(1, 65536, "entries")
 
 
@@ -162,14 +181,15 @@ KNOBS: tuple[MpiKnob, ...] = (
     ),
     MpiKnob(
         "mpi.eager-bytes",
-        "messages up to this size are sent without a rendezvous with the receiver",
+        "messages between nodes up to this size are sent without a rendezvous with the receiver",
         _BYTES,
         {
-            "openmpi4": _env("OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_openib_eager_limit"),
-            "openmpi5": _env("OMPI_MCA_btl_tcp_eager_limit"),
-            "mpich": _env("MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD", "MPIR_CVAR_CH3_EAGER_MAX_MSG_SIZE"),
+            "openmpi4": _eager(_TCP_EAGER, "OMPI_MCA_btl_openib_eager_limit", beyond=_OB1_HEADER_BYTES),
+            "openmpi5": _eager(_TCP_EAGER, beyond=_OB1_HEADER_BYTES),
+            # Which of them MPICH goes over is a matter of its build; that of PyPI goes over UCX.
+            "mpich": _eager("MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD", "MPIR_CVAR_CH3_EAGER_MAX_MSG_SIZE", ucx=True),
             "mvapich2": _env("MV2_IBA_EAGER_THRESHOLD"),
-            "ucx": _env("UCX_RNDV_THRESH"),
+            "ucx": _eager(ucx=True),
         },
     ),
     MpiKnob(
@@ -202,7 +222,7 @@ KNOBS: tuple[MpiKnob, ...] = (
         "mpi.map",
         "what successive ranks are spread over",
         OneOf(("core", "socket", "numa", "node")),
-        {"openmpi4": _option("--map-by"), "openmpi5": _option("--map-by"), "mpich": _option("-map-by")},
+        {"openmpi4": _option("--map-by"), "openmpi5": _option("--map-by"), "mpich": _option("-map-by", "node")},
     ),
 )
 
@@ -237,6 +257,8 @@ def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
             raise BadInputError(f"mpi.srq-limit {limit} is above mpi.srq-size {size}", hint="lower the limit")
         if library == "openmpi4":  # one variable says both
             given |= {"mpi.srq-size": _openib_queue(str(size), int(limit)), "mpi.srq-limit": Contribution()}
+    if library == "mpich" and "mpi.map" in given and knobs.get("mpi.bind", "none") == "none":
+        raise BadInputError("mpich ignores mpi.map where it binds no rank", hint="set mpi.bind as well")
     whole = Contribution()
     for one in given.values():
         whole = whole.plus(one)

@@ -20,6 +20,8 @@ from nearmetal.workloads.workload import Launch
 
 _SLEEP = {"NEARMETAL_YIELD": "sleep"}
 _BIND, _MAP = "mpi.bind", "mpi.map"
+_PROGRESS, _TRANSPORT, _EAGER, _SLEEP_NS = "mpi.progress", "mpi.transport", "mpi.eager-bytes", "mpi.yield-sleep-ns"
+_OF_VERBS = ("mpi.srq-size", "mpi.srq-limit", "mpi.inline-bytes")
 GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
 _ON_ITS_CORE = """count=$1
 shift
@@ -57,6 +59,7 @@ def parallel_launch(
     blocking = sleeps and order.workload.progress == "blocking"
     share_a_machine = len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
     by_hand = bind != "none" and share_a_machine
+    check_effect(order, mpi, one_node=len(set(nodes)) == 1, binds=bind != "none" and not by_hand)
     job = Job(
         nodes=job_nodes(shell, nodes),
         program=_bound_by_hand(shell, bind, program) if by_hand else tuple(program),
@@ -76,8 +79,8 @@ def parallel_launch(
     known: dict[str, Scalar] = {
         "mpi.flavour": mpi.flavour,
         "mpi.version": mpi.version,
-        "mpi.progress": order.workload.progress,
-        "mpi.bind": bind,
+        _PROGRESS: waits(order),
+        _BIND: bind,
     }
     known |= dict(facts or {})
     return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known, late_hint=command.late_hint)
@@ -91,6 +94,37 @@ def check_ended(
         meaning = statuses.get(finished.exit_status, f"a {rank} died or the MPI could not start")
         failures = [line.strip() for line in finished.text.splitlines() if "FAILURE:" in line]
         raise TrialError(f"{what} ({meaning}): {'; '.join(failures) or finished.complaint()}", hint=hint)
+
+
+def check_effect(order: Order, mpi: Mpi, *, one_node: bool, binds: bool) -> None:
+    """Raise UnavailableError for an `mpi.` knob that would change nothing in a launch, so that it is not measured.
+
+    Ranks of Open MPI meet over ob1 here, not over UCX, and over TCP unless a setting says otherwise. `binds` says
+    whether the MPI's launcher binds the ranks.
+    """
+    knobs = order.knobs
+    verbs = mpi.flavour != "openmpi" or (mpi.major < 5 and "openib" in str(knobs.get(_TRANSPORT, "")).split(","))
+    needs = {
+        _MAP: (
+            binds,
+            f"its launcher binds no rank, as {_BIND} makes it do for ranks of one node or of several machines",
+        ),
+        _SLEEP_NS: (waits(order) == "blocking", f'ranks do not sleep: set {_PROGRESS} = "blocking" as well'),
+        _EAGER: (not one_node, "all ranks are on one node, and it is of messages between nodes"),
+        **dict.fromkeys(
+            _OF_VERBS, (verbs, f'its ranks meet over TCP: Open MPI 4 takes {_TRANSPORT} = "openib,self,vader"')
+        ),
+    }
+    for name, (met, why) in needs.items():
+        if name in knobs and not met:
+            raise UnavailableError(
+                f"{name} would change nothing with {mpi.label}: {why}", hint=f"or leave {name} out of the setting"
+            )
+
+
+def waits(order: Order) -> str:
+    """Return how ranks wait: as the setting says, else as the workload does."""
+    return str(order.knobs.get(_PROGRESS, order.workload.progress))
 
 
 def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
