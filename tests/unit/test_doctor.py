@@ -37,3 +37,24 @@ def test_a_home_where_nothing_can_be_built_is_reported(tmp_path: Path, monkeypat
     line = doctor.attempted("programs", doctor._built)
     assert (line.ok, line.needed) == (False, True)
     assert "cannot build programs in" in line.detail
+
+
+def test_hosts_elsewhere_are_reported_by_what_their_own_programs_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> dict[str, tuple[bool, str, bool]]:
+        return {one.what: (one.ok, one.detail, one.needed) for one in doctor._far_hosts()}
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lines()["host slurm"] == (False, "sbatch is not installed", False)
+    assert lines()["host kubectl"] == (False, "kubectl is not installed", False)
+    for name in ("sbatch", "scontrol", "scancel", "srun", "kubectl"):
+        (tmp_path / name).write_text("#!/bin/sh\necho Slurmctld is UP\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho 'connection refused' >&2; exit 1\n")
+    found = lines()
+    assert found["host slurm"] == (True, "Slurmctld is UP", False)
+    assert not found["host kubectl"][0]
+    assert "connection refused" in found["host kubectl"][1]
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho Slurmctld is DOWN\n")
+    assert lines()["host slurm"] == (False, "Slurmctld is DOWN", False)

@@ -5,6 +5,7 @@ Every check tries the real thing: a path counts as working when a packet crossed
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
 import sys
@@ -16,9 +17,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from nearmetal import native
+from nearmetal import native, process
 from nearmetal.cli.values import format_option
-from nearmetal.errors import ExitCode, NearmetalError
+from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
 from nearmetal.hosts.lab.lab import find_emulator
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -53,7 +54,7 @@ class CheckLine:
 def command(form: str) -> int:
     """Check what is missing on this machine and print the command that fixes it. Exits with 3 if no study can run."""
     namespaces = attempted("namespaces", lambda: _with_shell(lambda one: f"made and removed below {one.scratch}"))
-    findings = [*_programs(), attempted("programs", _built), namespaces, *_paths(), *_mpi(), _wire()]
+    findings = [*_programs(), attempted("programs", _built), namespaces, *_paths(), *_mpi(), _wire(), *_far_hosts()]
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -121,6 +122,49 @@ def _wire() -> CheckLine:
         return WIRE_FITS
 
     return attempted("lab's wire", attempt, needed=False)
+
+
+def _far_hosts() -> list[CheckLine]:
+    """Return what this machine can reach others with; the machines themselves are tried by a run."""
+    hosts = (("ssh", _ssh), ("slurm", _slurm), ("kubectl", _kubectl))
+    return [attempted(f"host {kind}", attempt, needed=False) for kind, attempt in hosts]
+
+
+def _ssh() -> str:
+    try:
+        return f"asyncssh {importlib.metadata.version('asyncssh')}"
+    except importlib.metadata.PackageNotFoundError:
+        raise UnavailableError("asyncssh is missing", hint="pip install 'nearmetal[ssh]'") from None
+
+
+def _slurm() -> str:
+    for program in ("sbatch", "scontrol", "scancel", "srun"):
+        if not shutil.which(program):
+            raise UnavailableError(f"{program} is not installed", hint="run nearmetal on a login node of the cluster")
+    answer = _answer(["scontrol", "ping"], "scontrol ping")
+    if "UP" not in answer.split():  # its status does not say so in every version
+        raise UnavailableError(answer, hint="the Slurm controller is down: ask your site's support")
+    return answer
+
+
+def _kubectl() -> str:
+    program = shutil.which("kubectl")
+    if not program:
+        raise UnavailableError("kubectl is not installed", hint="https://kubernetes.io/docs/tasks/tools")
+    return (
+        f"the cluster says {_answer([program, 'get', '--raw', '/readyz', '--request-timeout=5s'], 'kubectl get pods')}"
+    )
+
+
+def _answer(argv: list[str], shown: str) -> str:
+    """Return what a cluster's own program says; raise UnavailableError where it has no answer."""
+    finished = process.run(argv, timeout_s=_ANSWER_S)
+    if not finished.ok:
+        raise UnavailableError(finished.complaint(), hint=f"`{shown}` must work first")
+    return " ".join(finished.text.split())
+
+
+_ANSWER_S = 15.0
 
 
 def _with_shell(use: Callable[[NamespaceShell], str]) -> str:
