@@ -185,9 +185,7 @@ def _measure(
     tenants_before = {key: ticks for key, ticks in tenants.look_for_tenants(shell).items() if key in strangers}
     before = counters.read_counters(shell, nodes)
     with tracing.recorded(shell, order) as trace:
-        finished = shell.run(
-            launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
-        )
+        finished = shell.run(launch.argv, node=launch.node, env=launch.env, timeout_s=order.timeout_s, check=False)
     tenants_after = tenants.look_for_tenants(shell)  # before the counters, as at the start: over the same time
     after = counters.read_counters(shell, nodes)
     files = dict(trace)

@@ -24,7 +24,6 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Scalar] = field(default_factory=dict)
-    stdin: bytes = b""
     late_hint: str = ""
 
 
