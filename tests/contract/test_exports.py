@@ -181,6 +181,21 @@ def test_networkmanager_reads_the_keyfile(tmp_path: Path) -> None:
     assert "pause-rx=false" in read.text
 
 
+def test_networkmanager_takes_a_file_with_negotiated_pause_frames(tmp_path: Path) -> None:
+    """It refused the whole connection: `pause-autoneg cannot be enabled when setting rx/tx options`."""
+    setting = {"nic.pause-autoneg": "on", "nic.pause-rx": "off", "nic.rx-usecs": "0"}
+    profile = Profile("p", "any", ("v0",), setting)
+    made = export(profile, "networkmanager")
+    assert made.left_out == {"nic.pause-rx": "NetworkManager sets it only where pause frames are not negotiated"}
+    (place,) = _write(tmp_path, "networkmanager", profile)
+    assert "pause-autoneg=true\ncoalesce-rx-usecs=0\n" in place.read_text()
+    argv = [need("nmcli"), "--offline", "connection", "modify", "connection.autoconnect", "no"]
+    read = process.run(argv, timeout_s=600, stdin=place.read_bytes())
+    if "--offline" in read.complaint():
+        pytest.skip("this nmcli has no --offline")
+    assert read.ok, read.complaint()
+
+
 def tuned_python() -> str:
     candidates = [os.environ.get("NEARMETAL_TUNED_PYTHON", ""), "/usr/bin/python3", sys.executable]
     probe = ["-c", "import tuned.profiles.loader"]

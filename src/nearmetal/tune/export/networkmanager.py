@@ -13,6 +13,7 @@ _COALESCE = ("adaptive-rx", "adaptive-tx", "pkt-rate-low", "pkt-rate-high", "sam
 _AS_NAMED = ("ring-rx", "ring-tx")
 _CHANNELS = ("nic.channels-rx", "nic.channels-tx", "nic.channels-combined")
 _PAUSE = ("pause-autoneg", "pause-rx", "pause-tx")
+_DIRECTIONS = ("nic.pause-rx", "nic.pause-tx")
 _FEATURES = {"rx-checksum": "rx", "tx-checksum": "tx"}
 _NAMESPACE = uuid.UUID("6f1a2f3e-6a54-5be1-9a75-1d6f43f4b2a1")
 
@@ -27,7 +28,10 @@ KEYS: dict[str, str] = {
 
 def export(profile: Profile) -> Exported:
     """Return `nearmetal-INTERFACE.nmconnection` for every interface."""
-    lines = [f"{KEYS[knob]}={_value(knob, value)}" for knob, value in profile.setting.items() if knob in KEYS]
+    # With a pair of these it takes nothing of the file at all.
+    refused = _DIRECTIONS if profile.setting.get("nic.pause-autoneg") == "on" else ()
+    taken = {knob: key for knob, key in KEYS.items() if knob not in refused}
+    lines = [f"{taken[knob]}={_value(knob, value)}" for knob, value in profile.setting.items() if knob in taken]
     mtu = profile.setting.get("nic.mtu")
     files = {}
     for interface in profile.interfaces if lines or mtu else ():
@@ -44,7 +48,10 @@ def export(profile: Profile) -> Exported:
     )
     if any(knob in _CHANNELS for knob in profile.setting):
         where += "; channels need NetworkManager 1.46 or later, older ones ignore them without a word"
-    return Exported(files, where, left_out(profile, {**KEYS, "nic.mtu": ""}, "NetworkManager has no setting for it"))
+    missed = left_out(profile, {**KEYS, "nic.mtu": ""}, "NetworkManager has no setting for it")
+    for knob in profile.setting.keys() & {*refused}:
+        missed[knob] = "NetworkManager sets it only where pause frames are not negotiated"
+    return Exported(files, where, missed)
 
 
 def _value(knob: str, value: str) -> str:
