@@ -88,13 +88,13 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
     return Table(
         f"{measured}: {words.metric(gate.metric, shown)}, {shown.name}, {shown.unit} ({better} is better)",
         ("size", "path", "base", "run", "ratio", "95 % interval", "verdict"),
-        tuple(_row(one) for one in cells),
+        tuple(_row(one, sized=any(each.cell.message_bytes for each in cells)) for one in cells),
         left=2,
     )
 
 
-def _row(one: GateCell) -> tuple[str, ...]:
+def _row(one: GateCell, *, sized: bool) -> tuple[str, ...]:
     levels = (words.NOTHING if level is None else words.figure(level) for level in (one.base_level, one.run_level))
     found = one.found
     ratio = (words.ratio(found.ratio), words.ratio_span(found.interval)) if found else (words.NOTHING, words.NOTHING)
-    return (words.size_of(one.cell.message_bytes), one.cell.path, *levels, *ratio, _stands(one))
+    return (words.size_of(one.cell.message_bytes, sized=sized), one.cell.path, *levels, *ratio, _stands(one))

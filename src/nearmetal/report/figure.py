@@ -199,13 +199,13 @@ def convert(svg: str, kind: str) -> bytes:
 
 def as_tex(of: ChartKind, rows: Sequence[DataPoint], width_in: float) -> str:
     """Return the chart as a tikzpicture for pgfplots (1.16 or newer), its data in it."""
-    sizes = list(dict.fromkeys(words.size(cell) for cell in of.cells))
+    sizes = {cell.message_bytes: words.size(cell) for cell in of.cells}
     label = f"{rows[0].figure}, {'times' if of.kind == COST else rows[0].unit}"
     options = [
         f"width={width_in:g}in",
         "ymode=log",
         "log ticks with fixed point",
-        f"symbolic x coords={{{','.join(sizes)}}}",
+        f"symbolic x coords={{{','.join(sizes.values())}}}",
         "xtick=data",
         "xlabel={message size}",
         f"ylabel={{{escape(label)}}}",
@@ -214,14 +214,13 @@ def as_tex(of: ChartKind, rows: Sequence[DataPoint], width_in: float) -> str:
     source = escape(f"Figures from {of.view.host_label}")
     lines = [f"% {source}", "\\begin{tikzpicture}", f"\\begin{{axis}}[{', '.join(options)}]"]
     for path in dict.fromkeys(row.path for row in rows):
-        points = [_tex_point(row) for row in rows if row.path == path]
+        points = [_tex_point(row, sizes[row.message_bytes]) for row in rows if row.path == path]
         bars = "error bars/.cd, y dir=both, y explicit"
         lines += [f"\\addplot+[{bars}] coordinates {{{' '.join(points)}}};", f"\\addlegendentry{{{escape(path)}}}"]
     return "\n".join([*lines, "\\end{axis}", "\\end{tikzpicture}", ""])
 
 
-def _tex_point(row: DataPoint) -> str:
-    size = words.size_of(row.message_bytes)
+def _tex_point(row: DataPoint, size: str) -> str:
     if row.low is None or row.high is None:
         return f"({size},{row.value:.6g})"
     return f"({size},{row.value:.6g}) += (0,{row.high - row.value:.6g}) -= (0,{row.value - row.low:.6g})"

@@ -75,7 +75,7 @@ def _refused(cells: Sequence[Cell], paths: Sequence[str], metric: Metric) -> str
     shown = [(cell, path, one.levels[metric]) for cell in cells for path in paths if (one := cell.of(path))]
     for cell, path, level in shown:
         if level.refused:
-            where.setdefault(level.refused, []).append(f"{words.size(cell)} {path}" if cell.message_bytes else path)
+            where.setdefault(level.refused, []).append(f"{words.size(cell)} {path}" if cell.sized else path)
     return "; ".join(
         reason if len(places) == len(shown) else f"{', '.join(places)}: {reason}" for reason, places in where.items()
     )
@@ -189,7 +189,7 @@ def settings(view: View) -> Table:
 
 
 def _setting(one: SettingContrast) -> tuple[str, ...]:
-    size = f" {format_size(one.message_bytes)}" if one.message_bytes else ""
+    size = f" {format_size(one.message_bytes)}" if one.sized else ""
     figures = (*(_ratio(one.comparison, metric) for metric in Metric), str(one.comparison.verdict))
     return (f"{one.path}\n{one.workload}{size}", f"{one.setting}\n/ {one.reference}", *figures)
 

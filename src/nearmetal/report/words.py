@@ -112,12 +112,12 @@ def percentile_name(probability: float) -> str:
 
 def size(cell: Cell) -> str:
     """Return a cell's message size, a dash for operations without one."""
-    return size_of(cell.message_bytes)
+    return size_of(cell.message_bytes, sized=cell.sized)
 
 
-def size_of(message_bytes: int) -> str:
-    """Return a message size, a dash for none."""
-    return format_size(message_bytes) if message_bytes else NOTHING
+def size_of(message_bytes: int, *, sized: bool = False) -> str:
+    """Return a message size, a dash for none: for 0, unless the operation is `sized`."""
+    return format_size(message_bytes) if message_bytes or sized else NOTHING
 
 
 def group_title(view: View, group: GroupId) -> str:
@@ -143,7 +143,7 @@ def cell_title(view: View, *cells: Cell) -> str:
 
 def _sizes_of(cells: Sequence[Cell]) -> list[str]:
     """Return the sizes of cells as one phrase, none where they have none."""
-    sizes = [size(cell) for cell in cells if cell.message_bytes]
+    sizes = [size(cell) for cell in cells if cell.sized]
     if len(sizes) > _MOST_NAMED:
         return [f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"]
     return [" and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))] if sizes else []
@@ -341,7 +341,7 @@ def _sizes(cells: Sequence[Cell]) -> str:
         median, mean = (cell.paths[0].levels[metric] for metric in (Metric.MEDIAN, HEADLINE))
         of, value = ("median", median.value) if median.value is not None else ("mean", mean.value)
         if value is not None:
-            where = f"{size(cell)}: " if cell.message_bytes else ""
+            where = f"{size(cell)}: " if cell.sized else ""
             sentences.append(f"{where}{figure(value)} {cell.shown.unit} ({of})")
     return f"{cells[0].shown.name}: {'; '.join(sentences) or 'no valid trial'}"
 

@@ -104,7 +104,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
     kept = launch_modes(cell, one.path)
     if not one.multimodal and kept is None:
         return ""
-    size = f" {format_size(cell.message_bytes)}" if cell.message_bytes else ""
+    size = f" {format_size(cell.message_bytes)}" if cell.sized else ""
     where = f"{cell.group.workload}{size} over {one.path}, setting {cell.group.setting}"
     mine = _records(one, known)
     if not one.multimodal:

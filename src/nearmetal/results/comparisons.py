@@ -161,7 +161,7 @@ def setting_contrasts(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[
             found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else ""
             if isinstance(found, CellComparison):
                 where = (group.workload, group.operation, group.setting, size, one.path)
-                raw.append(SettingContrast(*where, first, found))
+                raw.append(SettingContrast(*where, first, found, cell.sized))
     corrected = correct_family([one.comparison for one in raw])
     return tuple(replace(one, comparison=found) for one, found in zip(raw, corrected, strict=True))
 

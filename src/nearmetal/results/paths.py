@@ -170,6 +170,7 @@ def _cells(
             tuple(part for (of, _), part in parts if of == key),
             noise=None,
             may_pause=_may_pause(next(iter(sources[key].values()))[0].order.workload),
+            sized=any(size for group, size in keys if group == key[0]),
         )
         for key in keys
     ]

@@ -101,7 +101,8 @@ class PathCell:
 class Cell:
     """One operation at one size under one setting, over all paths.
 
-    `may_pause` says that its workload takes `pace = "random"`, and has none yet.
+    `may_pause` says that its workload takes `pace = "random"`, and has none yet, `sized` that it is of messages of some
+    size: 0 bytes stand for no size where an operation has no other.
     """
 
     group: GroupId
@@ -110,6 +111,7 @@ class Cell:
     paths: tuple[PathCell, ...]
     noise: NoiseFloor | None
     may_pause: bool
+    sized: bool = True
 
     def of(self, path: str) -> PathCell | None:
         """Return one path's part, None when it has no valid trial here."""
@@ -122,6 +124,7 @@ class SettingContrast(CellId):
 
     reference: str
     comparison: CellComparison
+    sized: bool = True
 
 
 @dataclass(frozen=True, slots=True)

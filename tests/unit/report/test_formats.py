@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,11 +19,9 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
+from nearmetal.store.rundir import RunDir
 from nearmetal.units import counted
 from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
-
-if TYPE_CHECKING:
-    from nearmetal.store.rundir import RunDir
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "report"
@@ -241,7 +238,7 @@ def test_sentences_leave_room_for_ratios(view: View) -> None:
 
 
 def test_a_cell_without_a_size_shows_only_its_name(view: View) -> None:
-    cell = replace(view.cells[0], message_bytes=0)
+    cell = replace(view.cells[0], message_bytes=0, sized=False)
     other = replace(cell, group=replace(cell.group, workload="barrier"))
     table, _ = tables.shortest(replace(view, cells=(other, *view.cells)), 40)
     assert table.rows[0][0] == "barrier (latency)"
@@ -289,6 +286,16 @@ def test_figures_too_short_for_the_clock_are_marked(
     assert nearmetal(["show", str(made.root), "--as", "osu"]) == 0
     assert "nan" in capsys.readouterr().out
     assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
+def test_messages_of_no_bytes_are_called_so_beside_those_of_others(tmp_path: Path) -> None:
+    """Their row had a dash, and their verdict read as the workload's: `Worst: latency: 2.4`."""
+    text = FAKE_STUDY.replace("[trials]", '[[workload]]\nname = "barrier"\n[trials]').replace('[8, "1 KiB"]', "[0, 8]")
+    view = build_view(RunDir.open(make_fake_run(tmp_path / "run", text)), distributions=False)
+    latency, barrier = view.groups
+    assert [row[0] for row in tables.levels(view, latency).rows] == ["0 B", "8 B"]
+    assert [row[0] for row in tables.levels(view, barrier).rows] == ["-"]
+    assert [words.cell_title(view, cell) for cell in view.cells] == ["latency, 0 B", "latency, 8 B", "barrier"]
 
 
 def test_a_command_called_like_an_operation_is_no_osu_benchmark(

@@ -59,7 +59,7 @@ def test_steps_name_the_sizes_they_apply_to(view: View) -> None:
     cells = [replace(first, message_bytes=2**power) for power in range(6)]
     assert cell_title(view, *cells[:2]) == "latency, 1 B and 2 B"
     assert cell_title(view, *cells) == "latency, 6 sizes from 1 B to 32 B"
-    assert cell_title(view, replace(first, message_bytes=0)) == "latency"
+    assert cell_title(view, replace(first, message_bytes=0, sized=False)) == "latency"
     others = [replace(first, group=replace(first.group, operation=name)) for name in ("p", "q", "r", "s", "t")]
     named = "; ".join(f"latency ({name}), {{0}}" for name in ("p", "q", "r", "s")).format("8 B")
     assert cell_title(view, *others) == f"{named}; 1 more operation"
