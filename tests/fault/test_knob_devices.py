@@ -147,6 +147,45 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 
 
+@pytest.mark.parametrize("setting", [{"nic.gso": "off"}, {"nic.sg": "on"}])
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+def test_a_feature_that_waits_for_another_waits_again(
+    shell: NamespaceShell, tmp_path: Path, setting: dict[str, Scalar], by: str
+) -> None:
+    """`off [requested on]` came back as `off`, and stayed so when the other came on."""
+    _needs_ethtool(shell)
+
+    def features() -> str:
+        return shell.run(["ethtool", "-k", "v0"], node=NODE).text
+
+    shell.run(["ethtool", "-K", "v0", "sg", "off"], node=NODE)
+    before = features()
+    assert "generic-segmentation-offload: off [requested on]" in before
+    begun = session.begin(shell, plan(shell, setting, [V0]), tmp_path)
+    begun.apply()
+    assert features() != before
+    if by == "script":
+        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+        assert (finished.exit_status, features()) == (0, before)
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        begun.restore()
+    assert features() == before
+    shell.run(["ethtool", "-K", "v0", "sg", "on"], node=NODE)
+
+
+@pytest.mark.parametrize("length", ["0", "700"])
+def test_a_transmit_queue_may_have_no_length(shell: NamespaceShell, tmp_path: Path, length: str) -> None:
+    """`ip link` prints a length of 0 not at all: it could neither be set nor be put back, nor any other set after it."""
+    shell.run(["ip", "link", "set", "v0", "txqueuelen", length], node=NODE)
+    with hold(shell, Endpoints(ENDS.ends[:1], ENDS.subnet), {"nic.txqueuelen": 700 - int(length)}, tmp_path) as held:
+        assert held.facts == {"knob.nic.txqueuelen": str(700 - int(length)), "knob.was.nic.txqueuelen": length}
+    assert find("nic.txqueuelen").read(shell, V0).value == length
+    shell.run(["ip", "link", "set", "v0", "txqueuelen", "1000"], node=NODE)
+
+
 @pytest.mark.parametrize("by", ["undo", "script", "another process"])
 def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own(
     shell: NamespaceShell, tmp_path: Path, by: str

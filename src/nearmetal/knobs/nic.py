@@ -96,14 +96,15 @@ def _offload(name: str, printed: str, about: str, setter: str = "", disturbs: tu
 
 # One word of ethtool may stand for several features of the kernel, of which drivers begin with some off, as igb with
 # mangled IDs of TSO. Setting the word sets them all, so they are saved beside it. The device, the word as it is printed
-# and the features to set are positional parameters; of a feature that waits for another, what was requested counts.
+# and the features to set are positional parameters; of a feature that waits for another, what was requested counts. A
+# word without parts stands for itself: on and off do not tell what was requested.
 _PARTS_SCRIPT = r"""ethtool -k "$1" | awk -v of="$2:" '
-/^[^ \t]/ { within = index($0, of) == 1; next }
+/^[^ \t]/ { within = index($0, of) == 1 }
 within && !/\[fixed\]/ {
-    sub(/:$/, "", $1); value = $3 == "[requested" ? substr($4, 1, length($4) - 1) : $2
-    all = all (all ? "," : "") $1 "=" value
+    whole = !/^[ \t]/; sub(/:$/, "", $1); value = $3 == "[requested" ? substr($4, 1, length($4) - 1) : $2
+    if (whole) itself = $1 "=" value; else all = all (all ? "," : "") $1 "=" value
 }
-END { if (all) print "parts: " all }
+END { if (all || itself) print "parts: " (all ? all : itself) }
 '
 """
 _SET_PARTS_SCRIPT = r"""set -f
@@ -112,13 +113,14 @@ ethtool -K "$1" $3
 """
 
 
-def _parts(name: str, printed: str, example: str) -> Knob:
+def _parts(name: str, printed: str, example: str = "") -> Knob:
     def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
         show = ("sh", "-c", _PARTS_SCRIPT, "parts", target.interface, printed)
         change = ("sh", "-c", _SET_PARTS_SCRIPT, "parts", target.interface, printed, "{}")
         return (Access(target.node, show, Pick("parts: (.*)", label="parts:"), change=change),)
 
-    about = f"what `nic.{name}` sets together, such as `{example}=on,...`"
+    together = f"what `nic.{name}` sets together, such as `{example}=on,...`"
+    about = together if example else f"what was asked of `nic.{name}`, which may wait for another feature"
     return nic_knob(f"{name}{PARTS}", about, Stage.MODE, OneOf(), locate)
 
 
@@ -126,14 +128,10 @@ def _word(name: str) -> Pick:
     return Pick(f".* {name} ([0-9]+).*", label=".*: ")
 
 
-def _link(printed: str, setter: str, *, limited: bool = False) -> Locate:
-    def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
-        show = ("ip", "-d", "-o", "link", "show", "dev", target.interface)
-        change = ("ip", "link", "set", "dev", target.interface, setter, "{}")
-        limits = (_word("maxmtu"), _word("minmtu")) if limited else (None, None)
-        return (Access(target.node, show, _word(printed), change=change, ceiling=limits[0], floor=limits[1]),)
-
-    return locate
+def _mtu(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    show = ("ip", "-d", "-o", "link", "show", "dev", target.interface)
+    change = ("ip", "link", "set", "dev", target.interface, "mtu", "{}")
+    return (Access(target.node, show, _word("mtu"), change=change, ceiling=_word("maxmtu"), floor=_word("minmtu")),)
 
 
 # The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
@@ -174,8 +172,10 @@ RSS = (
         _rss,
     ),
 )
+_LRO, _GRO_HW = ("lro", "lro-parts"), ("rx-gro-hw", "rx-gro-hw-parts")
+"""What the kernel turns off without checksums of the NIC, and one of them for the other."""
 OFFLOADS = (
-    _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", ("lro", "rx-gro-hw")),
+    _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", (*_LRO, *_GRO_HW)),
     _offload(
         "tx-checksum",
         "tx-checksumming",
@@ -189,7 +189,7 @@ OFFLOADS = (
         "scatter-gather",
         "a frame may consist of several buffers; segmentation needs it",
         "sg",
-        ("sg-parts", "tso", "tso-parts", "gso"),
+        ("sg-parts", "tso", "tso-parts", "gso", "gso-parts"),
     ),
     _parts("sg", "scatter-gather", "tx-scatter-gather"),
     _offload(
@@ -200,16 +200,30 @@ OFFLOADS = (
         ("tso-parts",),
     ),
     _parts("tso", "tcp-segmentation-offload", "tx-tcp6-segmentation"),
-    _offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso"),
+    _offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso", ("gso-parts",)),
+    _parts("gso", "generic-segmentation-offload"),
     _offload(
         "gro",
         "generic-receive-offload",
         "received segments are merged before they enter the stack",
         "gro",
-        ("rx-gro-hw",),
+        _GRO_HW,
     ),
-    _offload("lro", "large-receive-offload", "the NIC merges received segments; not for bridges", "lro"),
-    _offload("rx-gro-hw", "rx-gro-hw", "the NIC merges received segments by the rules of GRO"),
+    _offload(
+        "lro",
+        "large-receive-offload",
+        "the NIC merges received segments; not for bridges",
+        "lro",
+        ("lro-parts", *_GRO_HW),
+    ),
+    _parts("lro", "large-receive-offload"),
+    _offload(
+        "rx-gro-hw",
+        "rx-gro-hw",
+        "the NIC merges received segments by the rules of GRO",
+        disturbs=("rx-gro-hw-parts", *_LRO),
+    ),
+    _parts("rx-gro-hw", "rx-gro-hw"),
     _offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of merged"),
     _offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP traffic that is forwarded to guests"),
     _offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data bypass the cache"),
@@ -233,13 +247,13 @@ LINK = (
         "the largest frame: larger means fewer frames per message; every port on the way must agree",
         Stage.SHAPE,
         WholeNumber(68, 65535, "bytes"),
-        _link("mtu", "mtu", limited=True),
+        _mtu,
     ),
     nic_knob(
         "txqueuelen",
         "frames that may wait for the NIC before some are dropped",
         Stage.VALUE,
         WholeNumber(0, 1_000_000, "frames"),
-        _link("qlen", "txqueuelen"),
+        interface_file("tx_queue_len"),  # `ip link` does not print 0
     ),
 )
