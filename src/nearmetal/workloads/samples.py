@@ -196,12 +196,14 @@ def _refuse_others(tool: Tool, data: bytes) -> None:
 
 def _without_rank_numbers(data: bytes) -> bytes:
     """Return output without what `srun -l` puts before each line, where one rank wrote all of it."""
-    lines = data.split(b"\n")
-    found = [_RANK.match(line) for line in lines]
-    numbers = {match[0].strip() for line, match in zip(lines, found, strict=True) if line and match}
-    if len(numbers) != 1 or any(line.strip() and not match for line, match in zip(lines, found, strict=True)):
-        return data
-    return b"\n".join(line[match.end() :] if match else line for line, match in zip(lines, found, strict=True))
+    lines, numbers = data.split(b"\n"), set[bytes]()
+    for number, line in enumerate(lines):
+        if match := _RANK.match(line):
+            numbers.add(match[0].strip())
+            lines[number] = line[match.end() :]
+        elif line.strip():
+            return data
+    return b"\n".join(lines) if len(numbers) == 1 else data
 
 
 def _with_samples(found: Foreign[FileCell]) -> Foreign[CellSamples]:
