@@ -63,7 +63,13 @@ def least_runs(series: int, alpha: float = ALPHA) -> int:
 
 
 def best_split(values: FloatArray) -> tuple[int, float] | None:
-    """Return where shape (n,) values are best split, and its permutation p-value; None if n is too small or all agree.
+    """Return where shape (n,) values are best split, and the p-value below; None if n is too small or all agree."""
+    p_value = split_p_value(values)
+    return None if p_value is None else (_place(values), p_value)
+
+
+def split_p_value(values: FloatArray) -> float | None:
+    """Return the permutation p-value of the best split of shape (n,) values; None if n is too small or all agree.
 
     p = (1 + number of permutations at least as extreme) / (1 + permutations); it is valid for any distribution of the
     values, and never below 2 / binomial(n, index): few runs cannot show a change, however large.
@@ -78,7 +84,7 @@ def best_split(values: FloatArray) -> tuple[int, float] | None:
     null = _null(tuple(np.sort(ranks[0]).tolist()))
     # Equal statistics differ by rounding: count those that are as large but for that.
     beyond = null.size - int(np.searchsorted(null, largest - 1e-9, side="left"))
-    return _place(values), (1 + beyond) / (1 + null.size)
+    return (1 + beyond) / (1 + null.size)
 
 
 def _place(values: FloatArray) -> int:
@@ -129,8 +135,8 @@ def find_changes(series: Sequence[FloatArray]) -> tuple[tuple[Change, ...], ...]
     share of the series that were marked, halved with each split: so all splits of one depth share one level.
     """
     logs = [np.log(one) for one in series]
-    first = [best_split(one) for one in logs]
-    adjusted = benjamini_hochberg([1.0 if one is None else one[1] for one in first])
+    first = [split_p_value(one) for one in logs]
+    adjusted = benjamini_hochberg([1.0 if one is None else one for one in first])
     marked = [one is not None and bool(p <= ALPHA) for one, p in zip(first, adjusted, strict=True)]
     level = ALPHA * sum(marked) / max(1, len(marked))
     return tuple(_changes(one, level) if is_marked else () for one, is_marked in zip(logs, marked, strict=True))
@@ -153,9 +159,9 @@ def _changes(logs: FloatArray, level: float) -> tuple[Change, ...]:
 
 def _segment(logs: FloatArray, offset: int, level: float) -> list[tuple[int, float]]:
     """Return all splits of a segment that begins at `offset`, and of their sides, ascending."""
-    found = best_split(logs)
-    if found is None or found[1] > level:
+    p_value = split_p_value(logs)
+    if p_value is None or p_value > level:
         return []
-    at, p_value = found
+    at = _place(logs)
     here = (offset + at, p_value)
     return [*_segment(logs[:at], offset, level / 2), here, *_segment(logs[at:], offset + at, level / 2)]
