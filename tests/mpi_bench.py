@@ -45,10 +45,15 @@ def mpi_of(flavour: str) -> Mpi:
     return found
 
 
+def sleeping(flavour: str) -> Progress:
+    """Return how ranks of this machine's MPI wait so that they leave the processors to other tests, if they can."""
+    found = _found(flavour)
+    return "polling" if isinstance(found, str) or found.major < 5 else "blocking"
+
+
 def job_here(mpi: Mpi, program: tuple[str, ...], *, ranks: int, environment: tuple[tuple[str, str], ...] = ()) -> Job:
     """Return a launch on this machine; waiting ranks sleep if their MPI supports it, because tests share the cores."""
-    progress: Progress = "blocking" if mpi.major >= 5 else "polling"
-    nodes = ("here",) * ranks
+    nodes, progress = ("here",) * ranks, sleeping(mpi.flavour)
     return Job(nodes=nodes, program=program, oversubscribed=True, environment=environment, progress=progress)
 
 

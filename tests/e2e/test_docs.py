@@ -5,8 +5,9 @@ single nearmetal command runs in this process, even with its output redirected t
 the installed command.
 
 Studies are shortened (few iterations, three blocks; on this machine two paths, one workload and ranks that sleep while
-they wait), both shipped ones and those written by a page, so that a page takes seconds; nothing else is changed. A line
-that needs more than this machine offers carries a comment `# needs: WHAT`, one of `_NEEDS`.
+they wait), both shipped ones and those written by a page, and predictions replay ten times instead of a hundred, so
+that a page takes seconds; nothing else is changed. A line that needs more than this machine offers carries a comment
+`# needs: WHAT`, one of `_NEEDS`.
 """
 
 import os
@@ -118,6 +119,7 @@ _ALONE = re.compile(r"nearmetal ([^|&;<>$*]+?)(?: > (\S+))?( \|\| (?:true|echo \
 def carry_out_unshortened(line: str) -> int:
     if alone := _ALONE.fullmatch(line.partition(" #")[0].strip()):
         words, file, may_fail = alone.groups()
+        words += " --replicas 10" if words.startswith("predict ") and "--replicas" not in words else ""
         with Path(file or os.devnull).open("w") as out, redirect_stdout(out if file else sys.stdout):
             code = nearmetal(shlex.split(words))
         return 0 if may_fail else code

@@ -16,6 +16,7 @@ from nearmetal.units import NS_PER_S
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 from nearmetal.workloads.samples import decode
+from tests.mpi_bench import sleeping
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -23,7 +24,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 def order(path: str = "veth", flavour: str = "openmpi", **workload: object) -> Order:
     options = {"operation": "latency", "sizes": [8, 65536], "iterations": 60, "warmup": 10, "check": True}
     placement = workload.pop("placement", (0, 1))
-    progress = workload.pop("progress", "polling")
+    usual = "polling" if path == "veth" else sleeping(flavour)  # ranks that poll take processors from other tests
+    progress = workload.pop("progress", usual)
     asked = WorkloadOrder("w", "engine", {**options, **workload}, placement, progress)  # type: ignore[arg-type]
     return Order(0, 0, PathOrder(path, path), asked, mpi=flavour, timeout_s=600.0)
 

@@ -56,7 +56,7 @@ DECLARED = Order(
     0,
     0,
     PathOrder("p", "declared"),
-    WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}),
+    WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}, progress="blocking"),
 )
 PATIENCE_S = 600.0
 STUDY = """
