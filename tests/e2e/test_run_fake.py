@@ -125,7 +125,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "after"),
-    [(signal.SIGKILL, 1), (signal.SIGKILL, 5), (signal.SIGKILL, 13), (signal.SIGTERM, 5), (signal.SIGHUP, 5)],
+    [(signal.SIGKILL, 13), (signal.SIGTERM, 5), (signal.SIGHUP, 1)],
 )
 def test_resume_after_a_signal_loses_and_repeats_nothing(
     tmp_path: Path, whole: Path, number: signal.Signals, after: int

@@ -55,26 +55,30 @@ def _drawn(thing: object) -> str:
     return out.getvalue()
 
 
-def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path) -> None:
+def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = STUDY.replace("[/b] [openmpi] :boom:", "\N{GREEK SMALL LETTER MU}s")
     root = make_run(tmp_path / "run", study)
+    command = [sys.executable, "-m", "nearmetal", "compare", str(root)]
     locale = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    program = [sys.executable, "-m", "nearmetal"]
+    ended = subprocess.run(command, env=locale, capture_output=True, text=True, timeout=600, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\\u03bcs" in ended.stdout
     for argv, says in (
-        (["compare", root], "\\u03bcs"),
         (["compare", root, "--format", "markdown"], "Verdicts"),
         (["history", "add", tmp_path / "h.duckdb", root], "added"),
         (["history", "show", tmp_path / "h.duckdb"], "|"),
     ):
-        ended = subprocess.run(
-            [*program, *map(str, argv)], env=locale, capture_output=True, text=True, timeout=600, check=False
-        )
-        assert (ended.returncode, ended.stderr) == (0, ""), argv
-        assert says in ended.stdout
-    drawn = re.findall(r"\|(\d) +\|", ended.stdout)
+        stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert (run([*map(str, argv)]), stderr.buffer.getvalue()) == (0, b""), argv  # type: ignore[attr-defined]
+        stdout.flush()
+        said = stdout.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        assert says in said
+    drawn = re.findall(r"\|(\d) +\|", said)
     assert len(drawn) > 1, "a bar is one letter"
-    assert "\\u" not in ended.stdout
-    assert "| the level changed here; : kernel" in " ".join(ended.stdout.split())
+    assert "\\u" not in said
+    assert "| the level changed here; : kernel" in " ".join(said.split())
 
 
 def test_printed_commands_can_be_typed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +313,7 @@ def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
 
 
-@pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show"]])
+@pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"]])
 def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -320,7 +324,7 @@ def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show"], ["--help"]])
+@pytest.mark.parametrize("verb", [["show"], ["--help"]])
 def test_a_full_disk_on_stdout_is_a_one_line_error(attack: Path, verb: list[str]) -> None:
     argv = verb if verb == ["--help"] else [verb[0], str(attack), *verb[1:]]
     with Path("/dev/full").open("w") as full:
