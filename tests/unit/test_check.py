@@ -55,6 +55,13 @@ def test_pairs_on_one_node_of_two_are_refused(operation: str, placement: str, go
         check_study(parse_study(study, "t"))
 
 
+def test_a_node_without_a_rank_is_refused() -> None:
+    study = GOOD + '[[workload]]\nname = "w"\noperation = "allreduce"\nsizes = [8]\nplacement = [0, 2, 2]\n'
+    with pytest.raises(BadInputError, match="leaves node 1 without a rank") as caught:
+        check_study(parse_study(study, "t"))
+    assert "without gaps: 0 to 1" in caught.value.message
+
+
 def test_all_unknown_names_are_listed_together() -> None:
     with pytest.raises(BadInputError) as caught:
         check_study(parse_study(BAD, "t"))

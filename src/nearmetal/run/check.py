@@ -17,6 +17,7 @@ from nearmetal.knobs.table import find as find_knob
 from nearmetal.packages import PACKAGES
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
+from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import TRACE_OPTION, Order, Scalar
 from nearmetal.study.plan import block
@@ -53,6 +54,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield partial(check_path, study.host.kind, path)
     for order in block(study, 0):
         yield partial(_check_workload, order)
+        yield partial(_check_placement, order)
         yield partial(_check_waiting, study, order)
         yield partial(_check_nodes, study, order)
         yield partial(_check_guests, study, order)
@@ -98,6 +100,17 @@ def _check_workload(order: Order) -> None:
 
 _OF_ONE_MACHINE = {path.kind for path in ROCE_PATHS}
 OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *SUITES}
+
+
+def _check_placement(order: Order) -> None:
+    """Refuse a node without a rank: nothing would cross its end of the path, and no trial pass its proof."""
+    placement = order.workload.placement
+    idle = sorted(set(range(order.nodes)).difference(placement))
+    if idle and order.workload.kind in OF_MPI and order.path.kind != SHM.kind:
+        raise BadInputError(
+            f"workload {order.workload.label!r}: its placement leaves node {idle[0]} without a rank",
+            hint=f"nodes are numbered without gaps: 0 to {len(set(placement)) - 1}",
+        )
 
 
 def _check_waiting(study: Study, order: Order) -> None:
