@@ -12,9 +12,12 @@ from types import NoneType, UnionType
 
 from pydantic_core import PydanticUndefined
 
-from nearmetal.study import spec
+from nearmetal.study import fields, spec
+from nearmetal.units import NS_PER_S
 
 if typing.TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
@@ -70,13 +73,14 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
 
 def _row(name: str, field: FieldInfo, meaning: str) -> str:
     about = meaning or f"See the table below: {name}."
-    return f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {about} |"
+    kind = "duration" if _is_duration(field.metadata) else _type(field.annotation)
+    return f"| `{name}` | {kind} | {_default(field)} | {about} |"
 
 
 def _type(annotation: object) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _type(inner[0])
+        return "duration" if _is_duration(inner[1:]) else _type(inner[0])
     if origin is typing.Literal:
         return " or ".join(f"`{value!r}`" for value in inner)
     if origin is list:
@@ -88,11 +92,18 @@ def _type(annotation: object) -> str:
     return _WORDS.get(annotation, "table") if isinstance(annotation, type) else "text"
 
 
+def _is_duration(metadata: Sequence[object]) -> bool:
+    """Return whether a value is read as a duration: it is stored as an integer, and written as text."""
+    return any(getattr(one, "func", None) is fields.read_duration for one in metadata)
+
+
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     if field.default is PydanticUndefined or field.default is None or field.default == "":
         return "-"
+    if _is_duration(field.metadata):
+        return f"`'{field.default // NS_PER_S} s'`"
     return f"`{field.default!r}`"
 
 

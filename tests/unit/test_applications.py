@@ -105,7 +105,7 @@ def test_the_arguments_of_each_application() -> None:
         ("sp", 2, {}, "cannot run on 2 ranks"),
         ("cg", 1, {"grid": "1x1x1"}, "no option 'grid'"),
         ("advection", 1, {"gird": "1x1x1"}, "no option 'gird'"),
-        ("cg", 1, {"trace": "yes"}, "trace = 'yes'"),
+        ("cg", 1, {"trace": "yes"}, "'trace' is true or false"),
     ],
 )
 def test_impossible_arguments_are_refused_before_the_launch(

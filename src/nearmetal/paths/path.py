@@ -46,6 +46,7 @@ class PathRecipe:
     traffic goes through. `up` joins the nodes and waits until each reaches each; it raises NearmetalError when that
     fails. `down` takes the path apart where that matters to the machine; one whose parts vanish with their nodes has
     nothing to do. `options` says what each of the path's options means; a study that gives another one is refused.
+    `pair` says that it joins two namespaces, and no more.
     """
 
     kind: str
@@ -53,3 +54,4 @@ class PathRecipe:
     up: Callable[[Shell, PathOrder, Sequence[str]], Endpoints]
     down: Callable[[Shell, Endpoints], None] = lambda _shell, _endpoints: None
     options: Mapping[str, str] = field(default_factory=dict)
+    pair: bool = False

@@ -111,10 +111,10 @@ def join(
 
 def refuse_wire(order: PathOrder) -> None:
     """Raise BadInputError for options of wire and ports on a host that has neither."""
-    given = sorted((WIRE_OPTIONS | {"rx_usecs"}) & order.options.keys())
+    given = sorted(OPTIONS.keys() & order.options.keys())
     if given:
         message = f"path {order.label!r} asks for {given[0]}, but namespaces have no wire and no port"
-        raise BadInputError(message, hint="the lab has both")
+        raise BadInputError(message, hint="the lab has both; leave the option out here")
 
 
 def shape_wire(shell: Shell, order: PathOrder, interface: str, *, node: str = HYPERVISOR) -> None:

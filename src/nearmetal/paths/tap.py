@@ -65,4 +65,4 @@ def _start_relay(shell: Shell, one: str, other: str) -> None:
 
 _ABOUT = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
 # The relay ends with its shell, and its devices with the relay.
-TAP = PathRecipe("tap", _ABOUT, _up, remove_bridges, ports.OPTIONS)
+TAP = PathRecipe("tap", _ABOUT, _up, remove_bridges, ports.OPTIONS, pair=True)

@@ -17,4 +17,5 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     return links.configure(shell, nodes, ["nm-v0", "nm-v1"])
 
 
-VETH = PathRecipe("veth", "a virtual cable between two nodes: both network stacks, with nothing between them", _up)
+_ABOUT = "a virtual cable between two nodes: both network stacks, with nothing between them"
+VETH = PathRecipe("veth", _ABOUT, _up, pair=True)

@@ -16,10 +16,12 @@ from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
 from nearmetal.packages import PACKAGES
 from nearmetal.paths.guests import ends_of
+from nearmetal.paths.ports import refuse_wire
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
-from nearmetal.study.order import TRACE_OPTION, Order, Scalar
+from nearmetal.run.unused import refuse_nodes, refuse_overridden, refuse_unused
+from nearmetal.study.order import TRACE_OPTION, Order, PathOrder, Scalar
 from nearmetal.study.plan import block
 from nearmetal.study.spec import HostSpec, PathSpec, Study
 from nearmetal.units import counted
@@ -52,23 +54,32 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
     yield partial(flavour_named, study.mpi.flavour)
     for path in study.path:
         yield partial(check_path, study.host.kind, path)
+    for workload in study.workload:
+        yield partial(refuse_unused, workload)
     for order in block(study, 0):
         yield partial(_check_workload, order)
         yield partial(_check_placement, order)
         yield partial(_check_waiting, study, order)
         yield partial(_check_nodes, study, order)
+        yield partial(refuse_nodes, study, order)
         yield partial(_check_guests, study, order)
     for setting in study.setting:
         for knob, value in setting.knobs.items():
             yield partial(_check_knob, knob, value)
-    for knob in study.tune.knobs if study.tune else {}:
-        yield partial(_check_knob, knob)
+    if study.tune:
+        yield partial(refuse_overridden, study.tune)
+        for knob, values in study.tune.knobs.items():
+            yield partial(_check_knob, knob)
+            for value in values:
+                yield partial(_check_knob, knob, value)
 
 
 def check_path(host: str, path: PathSpec) -> None:
     """Raise BadInputError for a path that nobody knows, or an option that neither its recipe nor that host has."""
     known = {**find_path(path.recipe).options, **find_host(host).path_options}
     refuse_unknown(path.options, known, f"path {path.name!r} ({path.recipe})")
+    if host == "local":
+        refuse_wire(PathOrder(path.name, path.recipe, dict(path.options)))
 
 
 def _check_host(host: HostSpec) -> None:

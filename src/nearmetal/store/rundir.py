@@ -226,7 +226,7 @@ class RunDir(Closing):
 
     def study(self) -> Study:
         """Return the study; raise BadInputError where this version cannot read it, and as `study_text` does."""
-        return parse_study(self.study_text(), f"{self.root}/study.toml")
+        return parse_study(self.study_text(), f"{self.root}/study.toml", measured=True)
 
     def study_text(self) -> str:
         """Return the study as it was given; raise ForeignFileError when it is gone or was edited, and say where."""

@@ -37,12 +37,24 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
     """Return a validator for text such as '64 KiB'; it raises ValueError, so that all errors are collected."""
 
     def read(value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(f"{str(value).lower()} is no size and no duration")  # noqa: TRY004 (pydantic's)
         try:
             return parse(value) if isinstance(value, str) else value
         except BadInputError as error:
             raise ValueError(f"{error.message}: {error.hint}") from error
 
     return read
+
+
+def read_duration(value: object, info: ValidationInfo) -> object:
+    """Read '60 s' as nanoseconds; raise ValueError for a bare number, whose unit would be a guess.
+
+    In the study of a run that was measured it is what it was then: nanoseconds.
+    """
+    if isinstance(value, int | float) and not (info.context or {}).get("measured"):
+        raise ValueError(f"{value} has no unit: write it as text, such as '{value} s' or '{value} us'")
+    return _of_text(value)
 
 
 def _share(value: object) -> float:
@@ -54,6 +66,9 @@ def _share(value: object) -> float:
     if not 0 < share < 1:
         raise ValueError(f"{value!r} is not a share above 0 and below 100 %: write '5 %' or 0.05")
     return share
+
+
+_of_text = _quantity(parse_duration_ns)
 
 
 def listed_of(kind: Any) -> Any:
@@ -121,7 +136,7 @@ def names_differ(entries: list[_T]) -> list[_T]:
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_suffix)]
 SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
-DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field(gt=0)]
+DurationNs = Annotated[int, BeforeValidator(read_duration), Field(gt=0)]
 Value = Annotated[Scalar, PlainValidator(_scalar)]
 Values = Annotated[list[Scalar], PlainValidator(_scalars)]
 Weights = Annotated[dict[str, Annotated[float, Field(ge=0)]], BeforeValidator(few_keys)]

@@ -78,7 +78,7 @@ class WorkloadOrder:
     def number(self, option: str, default: int = 0) -> int:
         """Return an option that is one number; raise BadInputError when it is something else."""
         value = self.options.get(option, default)
-        if isinstance(value, list | str) or value != int(value):
+        if isinstance(value, list | str | bool) or not float(value).is_integer():
             raise self.invalid(f"option {option!r} must be a whole number, not {value!r}")
         return int(value)
 
@@ -87,7 +87,16 @@ class WorkloadOrder:
         values = self.options.get(option, [])
         if not isinstance(values, list):
             raise self.invalid(f"option {option!r} is a list, not {values!r}")
+        if odd := [value for value in values if not isinstance(value, int) or isinstance(value, bool)]:
+            raise self.invalid(f"option {option!r} is a list of whole numbers, and {odd[0]!r} is none")
         return [int(value) for value in values]
+
+    def switch(self, option: str, default: bool = False) -> bool:
+        """Return an option that is true or false; raise BadInputError when it is something else."""
+        value = self.options.get(option, default)
+        if not isinstance(value, bool):
+            raise self.invalid(f"option {option!r} is true or false, not {value!r}", hint=f"write {option} = true")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,7 @@ class Order:
     @property
     def nodes(self) -> int:
         """Return how many nodes the placement needs."""
-        return max(self.workload.placement) + 1
+        return max(self.workload.placement, default=-1) + 1
 
     def to_json(self) -> str:
         """Return the order as one JSON object with its format number."""

@@ -317,8 +317,11 @@ def parse_toml(text: str) -> dict[str, Any]:
     return held
 
 
-def parse_study(text: str, source: str) -> Study:
-    """Read the text of a study; `source` names it in errors. Raise BadInputError that lists every error."""
+def parse_study(text: str, source: str, *, measured: bool = False) -> Study:
+    """Read the text of a study; `source` names it in errors. Raise BadInputError that lists every error.
+
+    `measured` says that it is the study of a run, in which earlier versions allowed durations without a unit.
+    """
     try:
         raw = parse_toml(text)
     except ValueError as error:
@@ -328,7 +331,7 @@ def parse_study(text: str, source: str) -> Study:
             hint = f"tables of which there may be several have two brackets on each side, as [[path]]; {hint}"
         raise BadInputError(message, hint=hint) from error
     try:
-        return Study.model_validate(raw, context={"left": MOST})
+        return Study.model_validate(raw, context={"left": MOST, "measured": measured})
     except ValidationError as error:
         count = counted(error.error_count(), "error")
         message = f"{source} has {count}:\n  {_lines(error)}"

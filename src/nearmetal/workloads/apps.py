@@ -18,11 +18,11 @@ from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
 from nearmetal.hosts.host import Shell, is_far
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
-from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION, Order
+from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION, Order, WorkloadOrder
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.build import build_profiler, build_program, mpi_for, profiled
 from nearmetal.workloads.mpi.mpi import Mpi
-from nearmetal.workloads.pairs import check_options
+from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.parallel import GUEST_KINDS, check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
 
@@ -157,6 +157,10 @@ class ApplicationWorkload:
 
     kind = "application"
 
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for an application, class, number of ranks or option that there is not."""
+        _argv(workload)
+
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the applications for the MPI when that was not done before, and say how to launch this one."""
         arguments = application_argv(order)
@@ -182,7 +186,7 @@ class ApplicationWorkload:
         del files
         check_ended(finished, _EXIT_STATUSES, what="the application failed")
         block = read_end_block(finished.text)
-        ordered = (_application(order).name.upper(), _letter(order), len(order.workload.placement))
+        ordered = (_application(order.workload).name.upper(), _letter(order.workload), len(order.workload.placement))
         if not block.verified or (block.title, block.letter, block.ranks) != ordered:
             raise TrialError(
                 f"{ordered[0]} class {ordered[1]} on {ordered[2]} ranks was ordered, and "
@@ -194,23 +198,15 @@ class ApplicationWorkload:
         """Return one packet for each iteration in which every rank depends on another: a floor, not an estimate."""
         if len(set(order.workload.placement)) == 1:
             return 0
-        app = _application(order)
+        app = _application(order.workload)
         if not app.messages_each_iteration:
             return 1
-        return order.workload.number("steps", app.iterations_of(_letter(order)))
-
-
-def _traced(order: Order) -> bool:
-    """Return whether the order requests a trace; raise BadInputError for anything but true or false."""
-    asked = order.workload.options.get(PROFILE_OPTION, False)
-    if not isinstance(asked, bool):
-        raise order.workload.invalid(f"trace = {asked!r}", hint="write trace = true")
-    return asked
+        return order.workload.number("steps", app.iterations_of(_letter(order.workload)))
 
 
 def _trace_files(order: Order, folder: str) -> dict[str, str]:
     """Return the trace files that the ranks leave in a folder, by their names in the outcome."""
-    ranks = range(len(order.workload.placement)) if _traced(order) else ()
+    ranks = range(len(order.workload.placement)) if order.workload.switch(PROFILE_OPTION) else ()
     names = (f"rank-{rank:06d}.nmtrace" for rank in ranks)
     return {f"{PROFILE_FOLDER}{name}": f"{folder}/{name}" for name in names}
 
@@ -221,7 +217,7 @@ def _tracing(shell: Shell, order: Order, endpoints: Endpoints, mpi: Mpi, folder:
     Gaps are in processor time, because nodes of one machine may share a processor. Raise UnavailableError for nodes
     that do not see each other's files.
     """
-    if not _traced(order):
+    if not order.workload.switch(PROFILE_OPTION):
         return {}
     nodes = {endpoints.ends[index].node for index in order.workload.placement}
     if is_far(shell) or (order.path.kind in GUEST_KINDS and len(nodes) > 1):
@@ -235,29 +231,47 @@ def _tracing(shell: Shell, order: Order, endpoints: Endpoints, mpi: Mpi, folder:
 
 def application_argv(order: Order) -> list[str]:
     """Return an application's own arguments for an order; raise BadInputError for what it cannot do."""
-    app, letter = _application(order), _letter(order)
-    options, ranks = order.workload.options, len(order.workload.placement)
-    check_options(order.workload, {"class", PROFILE_OPTION, *app.options})
+    return _argv(order.workload)
+
+
+def _argv(workload: WorkloadOrder) -> list[str]:
+    app, letter, ranks = _application(workload), _letter(workload), len(workload.placement)
+    check_options(workload, {"class", PROFILE_OPTION, *app.options})
     if not app.ranks.holds(ranks):
-        raise order.workload.invalid(f"{app.name} cannot run on {ranks} ranks", hint=f"it takes {app.ranks.words}")
-    _traced(order)
+        raise workload.invalid(f"{app.name} cannot run on {ranks} ranks", hint=f"it takes {app.ranks.words}")
+    workload.switch(PROFILE_OPTION)
     argv = [app.name, "--class", letter]
     for name in app.options:
-        if name in options:
-            argv += [f"--{name}", str(options[name])]
+        if name in workload.options:
+            argv += [f"--{name}", _shape(workload, name, ranks)]
     return argv
 
 
-def _application(order: Order) -> Application:
-    name = str(order.workload.options.get("operation", order.workload.label))
+def _shape(workload: WorkloadOrder, name: str, ranks: int) -> str:
+    """Return the value of `grid`, `size` or `steps`; raise BadInputError for one that the program would refuse."""
+    if name == "steps":
+        if workload.number(name) < 1:
+            raise workload.invalid(f"option 'steps' is at least 1, not {workload.number(name)}")
+        return str(workload.number(name))
+    text = text_option(workload, name, "")
+    if not re.fullmatch(r"[1-9]\d{0,8}x[1-9]\d{0,8}x[1-9]\d{0,8}", text):
+        raise workload.invalid(f"option {name!r} is three numbers, such as '4x1x1', not {text!r}")
+    places = math.prod(map(int, text.split("x")))
+    if name == "grid" and places != ranks:
+        raise workload.invalid(f"the grid {text} has {places} places, for {ranks} ranks", hint="give it one a rank")
+    return text
+
+
+def _application(workload: WorkloadOrder) -> Application:
+    name = str(workload.options.get("operation", workload.label))
     if name not in APPLICATIONS:
         known = f"operation is one of: {', '.join(APPLICATIONS)}"
-        raise order.workload.invalid(f"there is no application {name!r}", hint=known)
+        raise workload.invalid(f"there is no application {name!r}", hint=known)
     return APPLICATIONS[name]
 
 
-def _letter(order: Order) -> str:
-    letter = str(order.workload.options.get("class", "S"))
+def _letter(workload: WorkloadOrder) -> str:
+    letter = str(workload.options.get("class", "S"))
     if len(letter) != 1 or letter not in CLASSES:
-        raise order.workload.invalid(f"there is no class {letter!r}", hint=f"one of: {', '.join(CLASSES)}")
+        raise workload.invalid(f"there is no class {letter!r}", hint=f"one of: {', '.join(CLASSES)}")
     return letter

@@ -64,15 +64,10 @@ class CommandWorkload:
         mpi_prefix(workload)
         for name in ("pattern", "expect", "forbid"):
             _pattern(workload, name)
-        figure = text_option(workload, "figure", "wall", _FIGURES)
-        unit = unit_named(text_option(workload, "unit", "s"))
-        if figure == "wall" and (unit.rate or "pattern" in workload.options or "path" in workload.options):
-            raise workload.invalid("the wall clock gives a time and needs no pattern or path")
-        if figure == "regex" and re.compile(text_option(workload, "pattern", "")).groups != 1:
-            raise workload.invalid("`pattern` needs exactly one group, the figure")
-        if figure == "json" and not text_option(workload, "path", ""):
-            raise workload.invalid("figure 'json' needs `path`")
+        _check_figure(workload)
         _accepted(workload)
+        if workload.number("packets") < 0:
+            raise workload.invalid(f"option 'packets' is at least 0, not {workload.number('packets')}")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Return how to launch the command on the first rank's node, or as a parallel program."""
@@ -170,6 +165,21 @@ def _number(value: object) -> float:
         return decimal(str(value))
     except ValueError:
         raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number") from None
+
+
+def _check_figure(workload: WorkloadOrder) -> None:
+    """Raise BadInputError unless the options say where one figure is, and its unit."""
+    figure = text_option(workload, "figure", "wall", _FIGURES)
+    unit = unit_named(text_option(workload, "unit", "s"))
+    if figure == "wall" and (unit.rate or "pattern" in workload.options or "path" in workload.options):
+        raise workload.invalid("the wall clock gives a time and needs no pattern or path")
+    if figure == "regex" and re.compile(text_option(workload, "pattern", "")).groups != 1:
+        raise workload.invalid("`pattern` needs exactly one group, the figure")
+    if figure == "json" and not text_option(workload, "path", ""):
+        raise workload.invalid("figure 'json' needs `path`")
+    for name, of in (("path", "json"), ("pattern", "regex")):
+        if name in workload.options and figure != of:
+            raise workload.invalid(f"`{name}` would have no effect: it is for figure = {of!r}")
 
 
 def _words(workload: WorkloadOrder, name: str) -> list[str]:

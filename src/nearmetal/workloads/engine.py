@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
-from nearmetal.study.order import PACE, Order
+from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
-from nearmetal.workloads.pairs import check_options
+from nearmetal.workloads.operations import operation_named
+from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.parallel import check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
 
@@ -25,12 +26,23 @@ MIGRATIONS = "sched.migrations"
 LARGE_FROM_BYTES = 65_536
 """From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
 
-_NUMBERS = (
-    *("iterations", "warmup", "window", "large_from", "iterations_large", "warmup_large"),
-    *("sync_window_us", PACE, "compute_us", "working_set"),
-)
-"""Options that are numbers, which nmbench takes by the same names."""
-_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "buffers", "check", "waterfall"}
+_COUNT = 10**9
+_NUMBERS = {
+    "iterations": (1, _COUNT),
+    "warmup": (0, _COUNT),
+    "window": (1, 65_536),
+    "large_from": (1, (1 << 31) - 1),
+    "iterations_large": (1, _COUNT),
+    "warmup_large": (0, _COUNT),
+    "sync_window_us": (1, 60_000_000),
+    PACE: (0, 60_000_000),
+    "compute_us": (0, 60_000_000),
+    "working_set": (4096, 1 << 30),
+}
+"""Options that are numbers, which nmbench takes by the same names, with its least and its greatest (`options.c`)."""
+_WORDS = {"sync": ("none", "barrier", "window"), "buffers": ("single", "many")}
+_OF_LARGE = ("large_from", "iterations_large", "warmup_large")
+_OPTIONS = {*_NUMBERS, *_WORDS, "operation", "sizes", "check", TRACE_OPTION}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
 
 
@@ -38,6 +50,19 @@ class Engine:
     """Launches `nmbench` with the order's MPI; its one file holds every stamp."""
 
     kind = "engine"
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that nmbench does not have, refuses, or would not use."""
+        check_options(workload, _OPTIONS)
+        for name, (least, most) in _NUMBERS.items():
+            if name in workload.options and not least <= workload.number(name) <= most:
+                raise workload.invalid(f"option {name!r} is from {least} to {most}, not {workload.number(name)}")
+        for name, words in _WORDS.items():
+            text_option(workload, name, words[0], words)
+        for name in ("check", TRACE_OPTION):
+            workload.switch(name)
+        for name, why in _idle(workload):
+            raise workload.invalid(f"option {name!r} would have no effect: {why}", hint="leave it out")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the engine for the MPI when that was not done before, and say how to launch it."""
@@ -84,6 +109,25 @@ class Engine:
         return sum(of_size(size, workload.options, "iterations", usual) for size in workload.numbers("sizes") or [0])
 
 
+def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:
+    """Yield each option that is given and not used, with the reason."""
+    options = workload.options
+    operation = operation_named(str(options["operation"]))
+    if operation.kind != "window":
+        why = f"{operation.name} sends no windows of messages; bw, bibw and message_rate do"
+        yield from ((name, why) for name in ("window", "buffers") if name in options)
+    if "sync_window_us" in options and options.get("sync") != "window":
+        yield "sync_window_us", "it is the length of the windows of sync = 'window'"
+    if "working_set" in options and not options.get("compute_us"):
+        yield "working_set", "it is what `compute_us` computes on"
+    large = [name for name in _OF_LARGE if name in options]
+    large_from = workload.number("large_from", LARGE_FROM_BYTES)
+    if large and max(workload.numbers("sizes"), default=0) < large_from:
+        yield large[0], f"no size is {large_from} bytes or more"
+    if large == ["large_from"]:
+        yield "large_from", "neither `iterations_large` nor `warmup_large` is given"
+
+
 def of_size(size: int, options: Mapping[str, object], name: str, usual: int) -> int:
     """Return the `iterations` or `warmup` that nmbench makes of a size; large ones may have a number of their own."""
     large_from, few = options.get("large_from", LARGE_FROM_BYTES), options.get(f"{name}_large", usual)
@@ -103,9 +147,9 @@ def engine_argv(order: Order) -> list[str]:
             argv += [f"--{name.replace('_', '-')}", str(order.workload.number(name))]
     if PACE in options:
         argv += ["--seed", str(order.seed)]
-    for name in ("sync", "buffers"):
+    for name in _WORDS:
         if name in options:
             argv += [f"--{name}", str(options[name])]
-    if options.get("check"):
+    if order.workload.switch("check"):
         argv.append("--check")
     return argv

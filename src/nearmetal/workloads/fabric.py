@@ -32,6 +32,7 @@ NUMBERS = {
     "patience": 30,
 }
 """Options of the engine, with its defaults."""
+_MAY_BE_0 = ("latency_warmup", "bandwidth_iterations", "bandwidth_warmup")
 _OPTIONS = {*NUMBERS, "bisection", ROUNDS}
 _EXIT_STATUSES = {
     2: "it refused its arguments",
@@ -53,7 +54,12 @@ class Fabric:
             said = "a fabric has two nodes or more, one rank on each"
             raise workload.invalid(said, hint="placement = [0, 1, 2, 3]")
         for name, default in NUMBERS.items():
-            workload.number(name, default)
+            least = 0 if name in _MAY_BE_0 else 1
+            if workload.number(name, default) < least:
+                raise workload.invalid(f"option {name!r} is at least {least}, not {workload.number(name)}")
+        workload.switch("bisection")
+        if not isinstance(workload.options.get(ROUNDS, []), list):
+            raise workload.invalid(f"option {ROUNDS!r} is a list of lines, such as 'all 0-1 2-3'")
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the engine for the MPI, hand it its rounds, and say how to launch it."""
@@ -96,7 +102,7 @@ def lines_of(workload: WorkloadOrder) -> list[str]:
     given = workload.options.get(ROUNDS)
     if isinstance(given, list):
         return [str(line) for line in given]
-    bisection = bool(workload.options.get("bisection", True))
+    bisection = workload.switch("bisection", default=True)
     return rounds.to_lines(rounds.whole(len(workload.placement), bisection=bisection))
 
 

@@ -47,6 +47,10 @@ def pair_count(workload: WorkloadOrder) -> int:
     ranks = len(workload.placement)
     if ranks < 2 or ranks % 2:
         raise workload.invalid(f"{workload.kind} takes pairs of ranks, not {ranks} ranks")
+    for client, server in zip(workload.placement[::2], workload.placement[1::2], strict=True):
+        if client == server:
+            message = f"{workload.kind} measures between the two ranks of a pair, and both are on node {client}"
+            raise workload.invalid(message, hint=f"placement = {[0, 1] * (ranks // 2)}")
     return ranks // 2
 
 

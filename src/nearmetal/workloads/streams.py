@@ -6,6 +6,7 @@ fairness and the share of the line rate are the same. Standard library only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -162,6 +163,8 @@ class PairWorkload:
         )
         if min(options.streams, options.runs) < 1 or options.runs > _MOST_RUNS or options.rate_mbit < 0:
             raise workload.invalid(f"`runs` and `streams` are at least 1, `runs` at most {_MOST_RUNS}")
+        if "line_rate_mbit" in workload.options and (workload.number("line_rate_mbit") < 1 or not options.streaming):
+            raise workload.invalid("`line_rate_mbit` is a positive number, for figures that are rates of bytes")
         return options
 
     def _read(self, files: Mapping[str, bytes]) -> list[list[ClientResult]]:
@@ -174,7 +177,7 @@ class PairWorkload:
 def _seconds(workload: WorkloadOrder, least: float) -> float:
     """Return how long a client runs; raise BadInputError for what the program cannot be told."""
     value = workload.options.get("seconds", 2)
-    if isinstance(value, bool | str | list) or value < least or (least == 1 and value != int(value)):
+    if isinstance(value, bool | str | list) or not least <= value < math.inf or (least == 1 and value != int(value)):
         kind = "a whole number of at least 1" if least == 1 else f"a number of at least {least:g}"
         raise workload.invalid(f"option 'seconds' of {workload.kind} is {kind}, not {value!r}")
     return value

@@ -215,6 +215,8 @@ class Perftest:
         pairs.pair_count(workload)
         pairs.text_option(workload, "operation", "", PROGRAMS)
         pairs.text_option(workload, "connection", "RC", _CONNECTIONS)
+        for name in (*_SWITCHES, "pin"):
+            workload.switch(name)
         sizes = workload.numbers("sizes")
         if _atomic(workload) and sizes not in ([], [_ATOMIC_BYTES]):
             raise workload.invalid(f"an atomic has {_ATOMIC_BYTES} bytes, not {sizes}")
@@ -268,7 +270,7 @@ def _atomic(workload: WorkloadOrder) -> bool:
 def _argv(workload: WorkloadOrder, device: str, size: int, port: int, *, core: int) -> tuple[str, ...]:
     """Return the command line of one side; both sides must be told the same."""
     program = pairs.text_option(workload, "operation", "")
-    argv = ["taskset", "-c", str(core)] if workload.options.get("pin") else []
+    argv = ["taskset", "-c", str(core)] if workload.switch("pin") else []
     argv += [program, "-F", "-d", device, "-p", str(port), "-n", str(workload.number("iterations"))]
     argv += ["-c", pairs.text_option(workload, "connection", "RC")]
     argv += [] if _atomic(workload) else ["-s", str(size)]
@@ -276,7 +278,7 @@ def _argv(workload: WorkloadOrder, device: str, size: int, port: int, *, core: i
     for name, flag in _NUMBERS.items():
         if name in workload.options:
             argv += [flag, str(workload.number(name))]
-    argv += [flag for name, flag in _SWITCHES.items() if workload.options.get(name)]
+    argv += [flag for name, flag in _SWITCHES.items() if workload.switch(name)]
     return tuple(argv)
 
 

@@ -1,0 +1,77 @@
+"""What a study asks for and nothing would carry out: refused, because a figure would be believed to be of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nearmetal.errors import BadInputError
+from nearmetal.paths.table import find_path
+from nearmetal.study.order import PACE, Order
+from nearmetal.study.spec import Study, TuneSpec, WorkloadSpec
+from nearmetal.workloads.apps import ApplicationWorkload
+from nearmetal.workloads.command import CommandWorkload
+from nearmetal.workloads.fabric import Fabric
+from nearmetal.workloads.figures import WITH_OPERATIONS
+from nearmetal.workloads.tools.perftest import Perftest
+
+_ENGINES = ("operation", "sizes", "iterations", "warmup", "progress")
+"""Keys of a workload that are for its program, as far as that takes them."""
+_TAKEN = dict.fromkeys(WITH_OPERATIONS, _ENGINES) | {
+    ApplicationWorkload.kind: ("operation", "progress"),
+    Fabric.kind: ("progress",),
+    CommandWorkload.kind: (),
+    Perftest.kind: ("operation", "sizes", "iterations"),
+}
+_TAKEN_BY_PAIRS = ("sizes",)
+_INSTEAD = {
+    "operation": "its options say what it does",
+    "iterations": "its options say for how long it runs",
+    "warmup": "its options say for how long it runs",
+    "sizes": "its options say what it does",
+    "progress": "it is for ranks of an MPI",
+}
+_ELSEWHERE = {
+    **{key: f"write {key} = ... below [[workload]], outside options" for key in _ENGINES},
+    PACE: 'write pace = "random" and pace_range = "... us" below [[workload]]',
+}
+
+
+def refuse_unused(workload: WorkloadSpec) -> None:
+    """Raise BadInputError for a key of a workload that another one overrides or its kind does not use."""
+    for problem, hint in _unused(workload):
+        raise BadInputError(f"workload {workload.name!r}: {problem}", hint=hint)
+
+
+def _unused(workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
+    given = workload.model_fields_set
+    if not workload.placement:
+        yield "`placement` is empty, and a launch needs ranks", "placement = [0, 1]"
+    for name in (one for one in workload.options if one in _ELSEWHERE):
+        yield f"options.{name} would have no effect", _ELSEWHERE[name]
+    if "ranks" in given and not isinstance(workload.placement, str) and workload.ranks != len(workload.placement):
+        count = len(workload.placement)
+        yield f"ranks = {workload.ranks}, but `placement` has {count} of them", "leave `ranks` out: it is for words"
+    taken = _TAKEN.get(workload.kind, _TAKEN_BY_PAIRS)
+    if workload.kind == CommandWorkload.kind and workload.options.get("mpi"):
+        taken = ("progress",)
+    for key in (one for one in _ENGINES if one in given and one not in taken):
+        yield f"{key!r} would have no effect on kind {workload.kind!r}: {_INSTEAD[key]}", f"leave `{key}` out"
+
+
+def refuse_nodes(study: Study, order: Order) -> None:
+    """Raise BadInputError for nodes of a placement that nothing runs on, or that a path of namespaces cannot join."""
+    used = set(order.workload.placement)
+    idle = sorted(set(range(order.nodes)) - used)
+    if idle and len(used) > 1:
+        message = f"placement puts no rank on node {idle[0]}, and each node of a path must carry the traffic"
+        raise order.workload.invalid(message, hint=f"number the nodes from 0 to {len(used) - 1}")
+    if study.host.kind == "local" and find_path(order.path.kind).pair and order.nodes != 2:
+        message = f"path {order.path.label!r} ({order.path.kind}) joins 2 nodes, and its placement is on {order.nodes}"
+        raise order.workload.invalid(message, hint="measure it on another path, such as `bridge` or `macvlan`")
+
+
+def refuse_overridden(tune: TuneSpec) -> None:
+    """Raise BadInputError for a class of workloads that the classes of a search override."""
+    if tune.classes and "workload_class" in tune.model_fields_set:
+        message = "tune.workload_class would have no effect beside [[tune.classes]]"
+        raise BadInputError(message, hint="leave it out: each class has its name")

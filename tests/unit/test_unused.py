@@ -1,0 +1,159 @@
+"""No option without effect: what a study asks for and nothing would carry out is refused before anything starts."""
+
+import contextlib
+
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.run.check import check_study
+from nearmetal.study.plan import block
+from nearmetal.study.spec import parse_study
+
+HEAD = 'name = "t"\nbaseline = "bridge"\n'
+PATH = '[[path]]\nname = "bridge"\n'
+LATENCY = 'name = "latency"\nsizes = [8]\n'
+BW = 'name = "bw"\nsizes = [8, 65536]\n'
+COMMAND = 'name = "c"\nkind = "command"\n'
+
+
+def study(workload: str = LATENCY, *, top: str = "", path: str = "", end: str = "") -> None:
+    check_study(parse_study(f"{HEAD}{top}\n{PATH}{path}\n[[workload]]\n{workload}\n{end}", "t"))
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        (LATENCY + "options = { iterations = 5 }", r"options\.iterations would have no effect"),
+        (LATENCY + "options = { warmup = 5 }", r"options\.warmup"),
+        (LATENCY + "options = { sizes = [9] }", r"options\.sizes"),
+        (LATENCY + 'options = { operation = "bw" }', r"options\.operation"),
+        (LATENCY + "options = { pace_us = 5 }", r"options\.pace_us"),
+        (LATENCY + "placement = [0, 1]\nranks = 4", "ranks = 4, but `placement` has 2 of them"),
+        ('name = "i"\nkind = "iperf3"\noperation = "udp_stream"', "'operation' would have no effect on kind 'iperf3'"),
+        ('name = "n"\nkind = "netperf"\noperation = "TCP_RR"', "'operation' would have no effect"),
+        ('name = "n"\nkind = "sockperf"\niterations = 5', "'iterations' would have no effect"),
+        ('name = "n"\nkind = "nuttcp"\nwarmup = 5', "'warmup' would have no effect"),
+        ('name = "n"\nkind = "nuttcp"\nprogress = "blocking"', "'progress' would have no effect"),
+        ('name = "cg"\nkind = "application"\niterations = 8', "'iterations' would have no effect"),
+        ('name = "cg"\nkind = "application"\nsizes = [8]', "'sizes' would have no effect"),
+        ('name = "f"\nkind = "fabric"\nplacement = [0, 1]\nsizes = [8]', "'sizes' would have no effect"),
+        (COMMAND + 'sizes = [8]\noptions = { argv = ["true"] }', "'sizes' would have no effect"),
+        (COMMAND + 'progress = "blocking"\noptions = { argv = ["true"] }', "'progress' would have no effect"),
+        (COMMAND + 'placement = []\noptions = { argv = ["true"] }', "`placement` is empty"),
+        (LATENCY + "placement = [0, 2]", "puts no rank on node 1"),
+        ('name = "n"\nkind = "nuttcp"\nplacement = "packed"', "both are on node 0"),
+    ],
+)
+def test_a_key_that_nothing_uses_is_refused(workload: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        study(workload)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        LATENCY + "placement = [0, 1]\nranks = 2",
+        LATENCY + "placement = [1, 1]",
+        COMMAND + 'progress = "blocking"\noptions = { argv = ["true"], mpi = true }',
+        BW + 'options = { window = 4, buffers = "many", iterations_large = 4, large_from = 1024, warmup_large = 0 }',
+        LATENCY + 'options = { sync = "window", sync_window_us = 200, compute_us = 4, working_set = 8192 }',
+    ],
+)
+def test_what_has_an_effect_is_accepted(workload: str) -> None:
+    study(workload)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("window = 8", "'window' would have no effect: latency sends no windows"),
+        ('buffers = "many"', "'buffers' would have no effect"),
+        ("sync_window_us = 200", "'sync_window_us' would have no effect"),
+        ("working_set = 8192", "'working_set' would have no effect"),
+        ("iterations_large = 4", "no size is 65536 bytes or more"),
+        ("large_from = 4", "neither `iterations_large` nor `warmup_large` is given"),
+        ('sync = "wndow"', "one of barrier, none, window"),
+        ('check = "no"', "'check' is true or false"),
+        ('waterfall = "no"', "'waterfall' is true or false"),
+        ("compute_us = -3", "from 0 to 60000000"),
+        ("compute_us = inf", "must be a whole number, not inf"),
+        ("compute_us = nan", "must be a whole number, not nan"),
+        ("compute_us = true", "must be a whole number, not True"),
+    ],
+)
+def test_an_option_that_the_engine_would_not_use_is_refused(options: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        study(f"{LATENCY}options = {{ {options} }}")
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        ('name = "i"\nkind = "iperf3"\noptions = { seconds = inf }', "'seconds' of iperf3"),
+        ('name = "i"\nkind = "nuttcp"\noptions = { seconds = nan }', "'seconds' of nuttcp"),
+        ('name = "i"\nkind = "iperf3"\noptions = { line_rate_mbit = "1000" }', "whole number"),
+        ('name = "i"\nkind = "qperf"\noptions = { test = "tcp_lat", line_rate_mbit = 9 }', "rates of bytes"),
+        (
+            COMMAND + 'options = { argv = ["x"], figure = "json", path = "a", pattern = "(b)" }',
+            "`pattern` would have no",
+        ),
+        (COMMAND + 'options = { argv = ["x"], figure = "regex", path = "a", pattern = "(b)" }', "`path` would"),
+        (COMMAND + 'options = { argv = ["x"], accept = ["x"] }', "a list of whole numbers, and 'x' is none"),
+        (COMMAND + 'options = { argv = ["x"], packets = -1 }', "'packets' is at least 0"),
+        ('name = "cg"\nkind = "application"\noptions = { class = "Z" }', "there is no class 'Z'"),
+        ('name = "cg"\nkind = "application"\nranks = 3', "cg cannot run on 3 ranks"),
+        ('name = "cg"\nkind = "application"\noptions = { trace = "yes" }', "'trace' is true or false"),
+        ('name = "advection"\nkind = "application"\noptions = { grid = "3x1x1" }', "has 3 places, for 2 ranks"),
+        ('name = "advection"\nkind = "application"\noptions = { size = "junk" }', "'size' is three numbers"),
+        ('name = "advection"\nkind = "application"\noptions = { steps = 0 }', "'steps' is at least 1"),
+        ('name = "f"\nkind = "fabric"\nplacement = [0, 1]\noptions = { bisection = "no" }', "is true or false"),
+        ('name = "f"\nkind = "fabric"\nplacement = [0, 1]\noptions = { rounds = "all 0-1" }', "is a list of lines"),
+        ('name = "f"\nkind = "fabric"\nplacement = [0, 1]\noptions = { patience = 0 }', "'patience' is at least 1"),
+    ],
+)
+def test_an_option_that_a_program_would_not_understand_is_refused(workload: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        study(workload)
+
+
+@pytest.mark.parametrize("kind", ["bridge", "macvlan", "tap"])
+@pytest.mark.parametrize(
+    "option", ["wire_delay_us", "wire_rate_mbit", "wire_loss_percent", "wire_queue_kib", "rx_usecs"]
+)
+def test_namespaces_have_no_wire(kind: str, option: str) -> None:
+    with pytest.raises(BadInputError, match=f"asks for {option}, but namespaces have no wire"):
+        study(path=f'[[path]]\nname = "p"\nkind = "{kind}"\noptions = {{ {option} = 5 }}')
+
+
+@pytest.mark.parametrize(("kind", "good"), [("veth", False), ("tap", False), ("macvlan", True), ("shm", True)])
+def test_a_cable_joins_two_nodes(kind: str, good: bool) -> None:
+    with contextlib.nullcontext() if good else pytest.raises(BadInputError, match="joins 2 nodes"):
+        study('name = "barrier"\nplacement = [0, 1, 2]', path=f'[[path]]\nname = "{kind}"')
+
+
+@pytest.mark.parametrize(
+    ("tune", "message"),
+    [
+        ('knobs = { "nic.rx-usecs" = ["abc"] }', "nic.rx-usecs = 'abc'"),
+        ('knobs = { "nic.rx-usecs" = [0] }\nworkload_class = "a"\nclasses = [{ name = "b" }]', "workload_class would"),
+    ],
+)
+def test_a_search_is_checked_too(tune: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        study(end=f"[tune]\n{tune}")
+
+
+@pytest.mark.parametrize(
+    ("workload", "end"), [(LATENCY, "[trials]\ntimeout = 60"), (LATENCY + 'pace = "random"\npace_range = 500', "")]
+)
+def test_a_duration_without_a_unit_is_refused(workload: str, end: str) -> None:
+    """They were taken for nanoseconds."""
+    text = f"{HEAD}{PATH}[[workload]]\n{workload}\n{end}"
+    with pytest.raises(BadInputError, match="has no unit: write it as text"):
+        parse_study(text, "t")
+    assert block(parse_study(text, "t", measured=True), 0)  # of a run that was measured
+
+
+def test_a_size_is_no_truth() -> None:
+    with pytest.raises(BadInputError, match="true is no size"):
+        study('name = "latency"\nsizes = [true]')
