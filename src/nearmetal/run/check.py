@@ -55,7 +55,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
     for path in study.path:
         yield partial(check_path, study.host.kind, path)
     for workload in study.workload:
-        yield partial(refuse_unused, workload)
+        yield partial(refuse_unused, study.host.kind, workload)
     for order in block(study, 0):
         yield partial(_check_workload, order)
         yield partial(_check_placement, order)

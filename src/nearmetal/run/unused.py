@@ -36,13 +36,16 @@ _ELSEWHERE = {
 }
 
 
-def refuse_unused(workload: WorkloadSpec) -> None:
-    """Raise BadInputError for a key of a workload that another one overrides or its kind does not use."""
-    for problem, hint in _unused(workload):
+def refuse_unused(host: str, workload: WorkloadSpec) -> None:
+    """Raise BadInputError for a key of a workload that another one overrides or its kind does not use on that host.
+
+    The fake host makes figures of any kind from all of them.
+    """
+    for problem, hint in _unused(host, workload):
         raise BadInputError(f"workload {workload.name!r}: {problem}", hint=hint)
 
 
-def _unused(workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
+def _unused(host: str, workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
     given = workload.model_fields_set
     if not workload.placement:
         yield "`placement` is empty, and a launch needs ranks", "placement = [0, 1]"
@@ -54,7 +57,7 @@ def _unused(workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
     taken = _TAKEN.get(workload.kind, _TAKEN_BY_PAIRS)
     if workload.kind == CommandWorkload.kind and workload.options.get("mpi"):
         taken = ("progress",)
-    for key in (one for one in _ENGINES if one in given and one not in taken):
+    for key in (one for one in _ENGINES if one in given and one not in taken and host != "fake"):
         yield f"{key!r} would have no effect on kind {workload.kind!r}: {_INSTEAD[key]}", f"leave `{key}` out"
 
 

@@ -267,7 +267,7 @@ name = "streams"
 baseline = "native"
 host = { kind = "fake" }
 path = [{ name = "native", kind = "veth" }, { name = "vf", kind = "macvlan" }]
-workload = [{ name = "tcp", kind = "nuttcp" }]
+workload = [{ name = "tcp", kind = "nuttcp", operation = "tcp_stream" }]
 trials = { min_blocks = 3, max_blocks = 3 }
 """
     output = compared("nasa-nuttcp", study=study)
