@@ -283,6 +283,13 @@ def test_queue_knobs_go_to_one_queue(tmp_path: Path) -> None:
     assert access.show == ("ethtool", "-Q", "eth1", "queue_mask", "0x8", "--show-coalesce")
 
 
+@pytest.mark.parametrize("text", ["3-2", "1,3-2", "0-", "-1", "0,,1", "1 2"])
+def test_a_list_of_processors_is_taken_whole_or_not_at_all(text: str) -> None:
+    """`1,3-2` was taken for processor 1."""
+    with pytest.raises(BadInputError, match="a list of processors"):
+        canon(find("nic.irq-affinity"), text)
+
+
 def test_spread_affinity_gives_each_vector_a_processor(tmp_path: Path) -> None:
     vectors = {f"/sys/class/net/eth1/device/msi_irqs/{irq}": "msix\n" for irq in (31, 32, 33)}
     files = {f"/proc/irq/{irq}/smp_affinity_list": "0-3\n" for irq in (31, 32, 33)}

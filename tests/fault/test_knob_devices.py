@@ -178,7 +178,7 @@ def test_a_feature_that_waits_for_another_waits_again(
 
 @pytest.mark.parametrize("length", ["0", "700"])
 def test_a_transmit_queue_may_have_no_length(shell: NamespaceShell, tmp_path: Path, length: str) -> None:
-    """`ip link` prints a length of 0 not at all: it could neither be set nor be put back, nor any other set after it."""
+    """`ip link` does not print a length of 0: it could neither be set nor put back, nor could another in its place."""
     shell.run(["ip", "link", "set", "v0", "txqueuelen", length], node=NODE)
     with hold(shell, Endpoints(ENDS.ends[:1], ENDS.subnet), {"nic.txqueuelen": 700 - int(length)}, tmp_path) as held:
         assert held.facts == {"knob.nic.txqueuelen": str(700 - int(length)), "knob.was.nic.txqueuelen": length}

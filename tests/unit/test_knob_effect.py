@@ -94,7 +94,7 @@ def test_moderation_is_verified_under_pings_and_unknown_without_replies(
         "/sys/class/net/eth1/statistics/rx_packets": "0\n",
         "/proc/interrupts": " 31: 10 eth1-0\n",
     }
-    machine = KnobMachine.make(tmp_path, {"eth1": {}}, files)
+    machine = KnobMachine.make(tmp_path, {"eth1": {"tx-usecs": "50", "tx-frames": "0"}}, files)
     intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
     (silent,) = verified(machine, intended, "10.0.0.2").values()
     assert silent.agreement == "silent"
@@ -128,7 +128,7 @@ def test_a_launch_can_show_too_many_interrupts_but_never_too_few(
 ) -> None:
     machine = KnobMachine.make(
         tmp_path,
-        {"eth1": {}},
+        {"eth1": {"tx-usecs": "50", "tx-frames": "0"}},
         {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n", "/sys/class/net/eth1/device/msi_irqs/7": "msix\n"},
     )
     intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
@@ -138,6 +138,35 @@ def test_a_launch_can_show_too_many_interrupts_but_never_too_few(
         {"irq.31.eth1-rx": interrupts} if interrupts else {}
     )
     assert judge_launch(one, counted, SECOND_NS).agreement is agreement
+
+
+@pytest.mark.parametrize(
+    ("nic", "agreement"),
+    [
+        ({"rx-frames": "0", "tx-usecs": "50", "tx-frames": "0"}, "contradicts"),
+        ({"rx-frames": "1", "tx-usecs": "50", "tx-frames": "0"}, "silent"),
+        ({"rx-frames": "0", "tx-usecs": "16", "tx-frames": "0"}, "silent"),
+        ({"rx-frames": "0", "tx-usecs": "50", "tx-frames": "1"}, "silent"),
+        ({"rx-frames": "0", "tx-usecs": "50", "tx-frames": "0", "adaptive-tx": "on"}, "silent"),
+        ({"rx-frames": "0", "tx-usecs": "16", "tx-frames": "0", "driver": "igb"}, "contradicts"),
+    ],
+)
+def test_what_a_setting_leaves_alone_is_judged_as_it_is(
+    tmp_path: Path, nic: dict[str, str], agreement: Agreement
+) -> None:
+    """The device was said to contradict its setting where its frames, or what it sends, allow the interrupts."""
+    files = {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"}
+    machine = KnobMachine.make(tmp_path, {"eth1": {"adaptive-rx": "off", **nic}}, files)
+    (one,) = moderated(machine, plan(machine, {"nic.rx-usecs": 50}, [ETH1]))
+    counted = {"link..eth1.rx_packets": 90_000, "irq.31.eth1-rx": 60_000}
+    made = judge_launch(one, counted, SECOND_NS)
+    assert made.agreement == agreement, made.reason
+
+
+def test_moderation_that_adapts_as_it_was_is_not_judged(tmp_path: Path) -> None:
+    files = {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"}
+    machine = KnobMachine.make(tmp_path, {"eth1": {"driver": "unheard-of", "adaptive-rx": "on"}}, files)
+    assert moderated(machine, plan(machine, {"nic.rx-usecs": 50}, [ETH1])) == []
 
 
 def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:

@@ -184,6 +184,28 @@ class TestWrites:
         begun.apply()
         assert begun.disturbed() == {"nic.rps-cpus of eth1": "1 -> gone; 2 -> gone"}
 
+    def test_a_value_that_is_so_already_is_not_written(self, machine: KnobMachine, folder: Path) -> None:
+        """ethtool over ioctl, as on older kernels, ends with status 80 then, and the trial failed."""
+
+        def refuse(what: str) -> None:
+            if what == "eth1 rx-usecs":
+                raise AnswerError("rx-usecs unmodified, ignoring\nno coalesce parameters changed, aborting")
+
+        begun = begin(KnobMachine(machine.root, refuse), folder, {"nic.adaptive-rx": True, "nic.rx-frames": 8})
+        begun.apply()
+        assert begun.facts() == {"knob.nic.adaptive-rx": "on", "knob.nic.rx-frames": "8"}
+        machine.set_nic("eth1", adaptive_rx="off")
+        begun = begin(KnobMachine(machine.root, refuse), folder, {"nic.rx-usecs": 16})
+        begun.apply()
+        assert begun.facts() == {"knob.nic.rx-usecs": "16"}
+        assert begun.found() == {"nic.rx-usecs": "16"}
+
+    def test_a_value_that_a_write_resets_is_written_again(self, machine: KnobMachine, folder: Path) -> None:
+        begun = begin(machine, folder, {"nic.adaptive-rx": False, "nic.rx-usecs": 16})
+        begun.apply()
+        assert machine.nic("eth1")["rx-usecs"] == "16"
+        assert "eth1 rx-usecs" in machine.writes
+
     def test_a_value_that_the_driver_ignores_is_refused(self, machine: KnobMachine, folder: Path) -> None:
         machine.set_nic("eth1", driver="liar")
         begun = begin(machine, folder, {"nic.rx-usecs": 5})

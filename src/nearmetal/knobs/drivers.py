@@ -348,6 +348,11 @@ def resets(driver: str, name: str) -> tuple[str, ...]:
     return RESETS.get(driver, {}).get(name, ())
 
 
+def shares_interrupt(driver: str) -> bool:
+    """Return whether what is sent has no moderation of its own on that driver."""
+    return _range(driver, "nic.tx-usecs") is _SHARED
+
+
 def reads_back(driver: str, name: str, value: str) -> str:
     """Return what a value reads back as on that driver."""
     one = _range(driver, name)

@@ -12,15 +12,17 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import run_c
+from nearmetal.knobs import drivers
+from nearmetal.knobs.access import read_all, run_c
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
+from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
     from nearmetal.knobs.plan import Plan
@@ -65,9 +67,12 @@ class Effect:
     reason: str
 
 
-def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Effect:
+def judge(
+    observed: Observed, *, driver: str, usecs: int, frames: int = 0, sending: tuple[int, int] | None = None
+) -> Effect:
     """Judge fixed moderation of `usecs` and `frames` (0: no such limit) by what was observed.
 
+    `sending` are usecs and frames of what is sent, where they are not those of what is received.
     A load with a start and pauses proves too many interrupts under a timer, or the fallback, and nothing else: it sends
     as well as receives, and sending interrupts, too.
     """
@@ -76,7 +81,8 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Ef
     allowed = _allowed(usecs, frames, load)
     seen = f"{rate:.0f} interrupts/s and vector under {load:.0f} packets/s"
     # A vector serves both directions, and about as much is sent as received.
-    most = _allowed(usecs, frames, 2.0 * load) if usecs else math.inf
+    both = _allowed(usecs, frames, load) + _allowed(*sending, load) if sending else _allowed(usecs, frames, 2.0 * load)
+    most = both if usecs else math.inf
     if rate > _TOLERANCE * most:
         return Effect("contradicts", f"{seen}: more than the {most:.0f} that {usecs} us allows")
     fallback = FALLBACK_USECS.get(driver)
@@ -89,6 +95,8 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Ef
         near = fallback and 1 / _TOLERANCE < rate * fallback / _US_PER_S < _TOLERANCE
         lost = f"{fallback} us, its fallback, " if near else ""
         return Effect("silent", f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, {lost}or pauses")
+    if usecs and rate > _TOLERANCE * allowed:
+        return Effect("silent", f"{seen}: more than the {allowed:.0f} that {usecs} us allows, or sending caused them")
     if load < _SATURATED * allowed:
         return Effect("silent", f"{seen}: too little load to tell")
     return Effect("agrees", f"{seen}, {usecs} us allows {allowed:.0f}")
@@ -109,20 +117,45 @@ class Moderated:
     usecs: int
     frames: int
     vectors: frozenset[str]
+    sending: tuple[int, int] | None = None
+
+
+_MODERATION = tuple(f"nic.{name}" for name in ("adaptive-rx", "adaptive-tx", "rx-frames", "tx-usecs", "tx-frames"))
 
 
 def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
-    """Return the interfaces whose fixed moderation a plan sets and which have interrupts of their own."""
+    """Return the interfaces whose fixed moderation a plan has set and which have interrupts of their own.
+
+    What the plan leaves alone holds as well: frames that end the wait, and what is sent.
+    """
     driver = {device.target: device.driver for device in plan.devices}
-    values = {(one.target, one.knob.name): one.value for one in plan.placed}
     found = []
-    for (target, name), usecs in values.items():
-        if name == "nic.rx-usecs" and values.get((target, "nic.adaptive-rx"), "off") == "off":
-            vectors = frozenset(_vectors(shell, target))
-            frames = int(values.get((target, "nic.rx-frames"), "0"))
-            if vectors:
-                found.append(Moderated(target, driver.get(str(target), ""), int(usecs), frames, vectors))
+    for target, usecs in ((one.target, one.value) for one in plan.placed if one.knob.name == "nic.rx-usecs"):
+        vectors = frozenset(_vectors(shell, target))
+        if not vectors:
+            continue
+        set_now = {one.knob.name: one.value for one in plan.placed if one.target == target}
+        now = {**_present(shell, target, [name for name in _MODERATION if name not in set_now]), **set_now}
+        if now.get("nic.adaptive-rx", "off") == "off":
+            name = driver.get(str(target), "")
+            frames = int(now.get("nic.rx-frames", "0"))
+            found.append(Moderated(target, name, int(usecs), frames, vectors, _sending(name, now)))
     return found
+
+
+def _present(shell: Shell, target: Target, names: Sequence[str]) -> dict[str, str]:
+    accesses = [access for name in names for access in find(name).accesses(shell, target)]
+    readings = zip(names, read_all(shell, accesses), strict=True)
+    return {name: reading.value for name, reading in readings if reading.value is not None}
+
+
+def _sending(driver: str, now: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return usecs and frames of what is sent, without a limit where they adapt; None where they are the received's."""
+    if "nic.tx-usecs" not in now or drivers.shares_interrupt(driver):
+        return None
+    if now.get("nic.adaptive-tx") == "on":
+        return 0, 0
+    return int(now["nic.tx-usecs"]), int(now.get("nic.tx-frames", "0"))
 
 
 def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) -> Effect:
@@ -136,7 +169,7 @@ def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) ->
     if not fired or not elapsed_ns:
         return Effect("silent", "none of its interrupts was counted")
     seen = Observed(packets, sum(fired), elapsed_ns, len(fired))
-    return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames)
+    return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, sending=one.sending)
 
 
 def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
@@ -148,7 +181,7 @@ def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
     for one in moderated(shell, plan):
         try:
             seen = observe(shell, one.target, lambda target=one.target: flood(shell, target, address))  # type: ignore[misc]
-            made = judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames)
+            made = judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, sending=one.sending)
         except TrialError as error:
             made = Effect("silent", error.message)
         found[f"nic.rx-usecs of {one.target}"] = made

@@ -151,10 +151,11 @@ def parse_cpus(text: str) -> list[int]:
     """Read `0-3,8`; raise ValueError for anything else."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(whole(first, MOST_CPUS), whole(last or first, MOST_CPUS) + 1))
-    if not cpus:
-        raise ValueError(f"{text!r} names no processor")
+        first, dash, last = part.partition("-")
+        found = range(whole(first, MOST_CPUS), whole(last if dash else first, MOST_CPUS) + 1)
+        if not found:
+            raise ValueError(f"{part!r} names no processor")
+        cpus.update(found)
     return sorted(cpus)
 
 

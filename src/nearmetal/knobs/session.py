@@ -164,7 +164,8 @@ class Session:
     def _write(self, cell: SavedValue) -> None:
         assert cell.new is not None
         self.journal.append({"kind": "intent", "cell": cell.cell, "value": cell.new})
-        _patiently_write(self.shell, cell)
+        if not self._is_so(cell):
+            _patiently_write(self.shell, cell)
         read = read_one(self.shell, cell.access).value or ""
         disturbed = self._disturbed_by(cell)
         self._read_back |= {cell.cell: read, **disturbed}
@@ -172,6 +173,11 @@ class Session:
             {"kind": "done", "cell": cell.cell, "value": cell.new, "read": read, "disturbed": disturbed}
         )
         _refuse_other(cell, read)
+
+    def _is_so(self, cell: SavedValue) -> bool:
+        """Return whether a program would be told to change nothing: ethtool fails then where it uses ioctl."""
+        known = self._read_back.get(cell.cell, cell.old)
+        return not cell.access.path and known == cell.new == read_one(self.shell, cell.access).value
 
     def _write_what_came(self) -> None:
         """Set what came with a write, such as a queue, as well; it goes with it again, so no journal needs to know."""
