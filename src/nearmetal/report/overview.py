@@ -285,7 +285,8 @@ def _paths_by_size(
     sizes = sorted({one.cell.message_bytes for one in cells})
     xs, step = columns(len(sizes), frame)
     gap = min(26.0, 0.85 * step / len(entries))
-    yield x_axis(frame, placed(zip(xs, map(words.size_of, sizes), strict=True)), "message size")
+    names = [words.size_of(size, sized=any(sizes)) for size in sizes]
+    yield x_axis(frame, placed(zip(xs, names, strict=True)), "message size")
     last: dict[str, tuple[PathEntry, float]] = {}
     for one in cells:
         assert one.found
