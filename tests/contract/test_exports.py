@@ -330,6 +330,27 @@ before=$(ethtool -k v0); sh "$1" > /dev/null; during=$(ethtool -k v0); sh "$2" >
     assert (ran.exit_status, ran.text) == (0, ""), ran.complaint()
 
 
+@pytest.mark.netns
+def test_slurm_epilog_restores_the_largest_frames_of_what_is_built_on_a_port(tmp_path: Path) -> None:
+    """Macvlans and VLANs of the node stayed at the frames of the first job."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), {"nic.mtu": "1400"}))
+    script = """mount -t tmpfs tmpfs /run; mount -t sysfs sysfs /sys
+ip link add v0 type veth peer name v1
+for one in m0 m1; do ip link add link v0 name $one type macvlan || exit 9; done
+ip link set m1 mtu 1450
+show() { cat /sys/class/net/v0/mtu /sys/class/net/m0/mtu /sys/class/net/m1/mtu; }
+show; sh "$1"; show; sh "$2"; show; ls /run/nearmetal
+"""
+    argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
+    ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
+    if ran.exit_status == 9:
+        pytest.skip(ran.complaint())
+    before = ["1500", "1500", "1450"]
+    assert ran.text.split() == [*before, *["1400"] * 3, *before], ran.complaint()
+
+
 class TestQueuesThatResetModeration:
     """With a stand-in ethtool that behaves like iavf: changing the queues makes moderation adaptive at 50 us."""
 

@@ -49,12 +49,33 @@ def slurm(profile: Profile) -> Exported:
     found_before, keep = _kept(profile, profile.setting, profile.interfaces)
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
-    prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
-    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
+    save_above, above = _largest_frames_above(profile)
+    prolog += save + save_above + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{above}'
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
     return Exported(files if found else {}, where, missed)
+
+
+# The kernel lowers the frames of what is built on a port with the port's, and leaves them so.
+_SAVE_ABOVE = """for link in /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_*; do
+    [ ! -e "$link/mtu" ] || cat "$link/mtu" > "$kept.new/above.${{link##*/upper_}}"
+done
+"""
+_ABOVE = """for saved in "$kept"/above.*; do
+    mtu=/sys/class/net/${saved##*/above.}/mtu
+    [ ! -e "$saved" ] || [ ! -e "$mtu" ] || [ "$(cat "$mtu")" = "$(cat "$saved")" ] || cat "$saved" > "$mtu" ||
+        failed="$failed nic.mtu of ${saved##*/above.}"
+done
+"""
+
+
+def _largest_frames_above(profile: Profile) -> tuple[str, str]:
+    """Return the lines that save the largest frames of what is built on the interfaces, and those that restore them."""
+    if "nic.mtu" not in profile.setting:
+        return "", ""
+    return "".join(_SAVE_ABOVE.format(shlex.quote(one)) for one in profile.interfaces), _ABOVE
 
 
 def _kept(profile: Profile, knobs: Iterable[str], interfaces: Iterable[str]) -> tuple[str, str]:
