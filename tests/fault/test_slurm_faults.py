@@ -17,11 +17,16 @@ from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter
 from nearmetal.hosts.far.shell import MachinesShell
 from nearmetal.knobs import session
-from nearmetal.knobs.folder import journal_folder
+from nearmetal.knobs.folder import journal_folder, survey
+from nearmetal.knobs.hold import hold
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
+from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths.table import find_path
+from nearmetal.run.guests import open_host
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +36,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
+STUDY = """
+format = 1
+name = "far"
+baseline = "p"
+host = { kind = "slurm" }
+path = [{ name = "p", kind = "declared" }]
+workload = [{ name = "latency", sizes = [8] }]
+"""
 DECLARED = Order(
     0,
     0,
@@ -141,6 +154,35 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
     assert "nearmetal rollback n0" in refused.hint
     assert host.carry_out(order, repair).status is TrialStatus.VALID
     assert host.carry_out(order, carry_out).status is TrialStatus.VALID
+
+
+def test_an_allocation_that_ends_while_a_setting_is_held_costs_no_trial(
+    host: BatchHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("nearmetal.hosts.table.open_host", lambda _: host)
+    opened = open_host(parse_study(STUDY, "s"))
+    seen: list[str] = []
+
+    def ended_first(shell: Shell, order: Order) -> Outcome:
+        if seen:
+            return carry_out(shell, order)
+        for node in ("n0", "n1"):
+            shell.add_node(node)
+        ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
+        guard = WatchLimits(look_ms=100)
+        with hold(shell, ends, order.knobs, journal_folder(), guard=guard, allow_management=True):
+            seen.append(cancel_allocation_of(shell))
+            while True:
+                shell.run(["sleep", "0.1"])
+        raise AssertionError("the allocation was not lost")
+
+    outcome = opened.carry_out(
+        dataclasses.replace(DECLARED, block=108, mpi="mpich", knobs={"nic.mtu": 1400}), ended_first
+    )
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["slurm.job"] != seen[0]
+    assert not survey(journal_folder()).waiting()
 
 
 def test_a_time_limit_below_one_trial_is_refused_before_anything_is_submitted() -> None:
