@@ -283,6 +283,14 @@ def test_queue_knobs_go_to_one_queue(tmp_path: Path) -> None:
     assert access.show == ("ethtool", "-Q", "eth1", "queue_mask", "0x8", "--show-coalesce")
 
 
+def test_frames_that_a_driver_does_not_count_are_no_reason() -> None:
+    """ethtool over ioctl prints them as 0: igb was said to give no interrupt at rx-usecs 0."""
+    present = {"nic.rx-usecs": "3", "nic.rx-frames": "0", "nic.tx-usecs": "0", "nic.tx-frames": "0"}
+    drivers.check("igb", present, {"nic.rx-usecs": "0"})
+    with pytest.raises(BadInputError, match="no interrupt would ever come"):
+        drivers.check("mlx5_core", present, {"nic.rx-usecs": "0"})
+
+
 @pytest.mark.parametrize("text", ["3-2", "1,3-2", "0-", "-1", "0,,1", "1 2"])
 def test_a_list_of_processors_is_taken_whole_or_not_at_all(text: str) -> None:
     """`1,3-2` was taken for processor 1."""

@@ -128,6 +128,28 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name.partition(".journal")[2] for path in folder.iterdir() if ".journal" in path.name)
 
 
+def test_a_governor_gives_the_energy_preference_back(machine: KnobMachine, folder: Path) -> None:
+    """amd_pstate leaves at performance what the governor of that name made so."""
+    policy = machine.root / "sys/devices/system/cpu/cpufreq/policy0"
+    governor, preference = policy / "scaling_governor", policy / "energy_performance_preference"
+    policy.mkdir(parents=True)
+    governor.write_text("powersave\n")
+    preference.write_text("balance_power\n")
+    policy.joinpath("scaling_available_governors").write_text("performance powersave\n")
+
+    def drive(what: str) -> None:
+        if what.endswith("scaling_governor"):
+            preference.write_text("performance\n")
+        elif governor.read_text() == "performance\n":
+            raise AnswerError("Device or resource busy")
+
+    begun = begin(KnobMachine(machine.root, drive), folder, {"host.cpu-governor": "performance"}, Target(""))
+    begun.apply()
+    assert begun.disturbed() == {"host.cpu-energy-preference of machine": "balance_power -> performance"}
+    assert not begun.restore()[0].unproven
+    assert (governor.read_text(), preference.read_text()) == ("powersave\n", "balance_power\n")
+
+
 class TestWrites:
     def test_each_write_is_announced_and_its_effects_are_recorded(self, machine: KnobMachine, folder: Path) -> None:
         begun = begin(machine, folder, {"nic.adaptive-rx": False, "host.busy_read": 50})

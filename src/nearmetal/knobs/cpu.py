@@ -1,4 +1,4 @@
-"""Processors: frequency governor and idle states, and memory settings that move pages under a running rank."""
+"""Processors: governor, energy preference, idle states, and memory settings that move pages under a running rank."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
-from nearmetal.knobs.knob import FLAG, Knob, OneOf, Stage, Step, Target, WholeNumber
+from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target, WholeNumber
 from nearmetal.knobs.nic import listing
 
 _CPU = "/sys/devices/system/cpu"
 _BRACKETED = Pick(".*\\[([a-z]+)\\].*")
 
 
-def _governors(shell: Shell, target: Target) -> tuple[Access, ...]:
-    policies = [name for name in listing(shell, target.node, f"{_CPU}/cpufreq") if name.startswith("policy")]
-    folders = [f"{_CPU}/cpufreq/{policy}" for policy in policies]
-    return tuple(
-        file_access(target.node, f"{folder}/scaling_governor", choices_path=f"{folder}/scaling_available_governors")
-        for folder in folders
-    )
+def _of_policies(file: str, choices: str) -> Locate:
+    def locate(shell: Shell, target: Target) -> tuple[Access, ...]:
+        policies = [name for name in listing(shell, target.node, f"{_CPU}/cpufreq") if name.startswith("policy")]
+        folders = [f"{_CPU}/cpufreq/{policy}" for policy in policies]
+        return tuple(
+            file_access(target.node, f"{folder}/{file}", choices_path=f"{folder}/{choices}") for folder in folders
+        )
+
+    return locate
 
 
 class IdleLatency(Knob):
@@ -69,7 +71,25 @@ def _latencies_us(shell: Shell, target: Target) -> list[int]:
 
 
 KNOBS = (
-    Knob("host.cpu-governor", "how the clock frequency follows the load", "machine", Stage.HOST, OneOf(), _governors),
+    # amd_pstate_epp_set_policy and intel_pstate_hwp_set: `performance` makes the preference so, too; the former
+    # leaves it so afterwards. While it is set they refuse others, hence the governor goes back first.
+    Knob(
+        "host.cpu-governor",
+        "how the clock frequency follows the load",
+        "machine",
+        Stage.HOST,
+        OneOf(),
+        _of_policies("scaling_governor", "scaling_available_governors"),
+        ("host.cpu-energy-preference",),
+    ),
+    Knob(
+        "host.cpu-energy-preference",
+        "how much a processor that chooses its frequency itself prefers performance (EPP)",
+        "machine",
+        Stage.HOST,
+        OneOf(),
+        _of_policies("energy_performance_preference", "energy_performance_available_preferences"),
+    ),
     IdleLatency(
         "host.idle-latency-us",
         "the longest allowed wake-up from an idle state; 0 keeps processors polling and out of idle states",

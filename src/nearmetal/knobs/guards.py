@@ -19,7 +19,7 @@ _RIVALS: dict[str, tuple[str, ...]] = {
     "tuned": ("host.", "nic.adaptive", "nic.rx-", "nic.tx-", "nic.pause", "nic.ring", "nic.channels"),
     "NetworkManager": ("nic.",),
     "bpftune": ("host.",),
-    "power-profiles-daemon": ("host.cpu-governor", "host.idle-latency-us"),
+    "power-profiles-daemon": ("host.cpu-governor", "host.cpu-energy-preference", "host.idle-latency-us"),
     "systemd-networkd": ("nic.mtu",),
 }
 """Programs that change knobs by themselves, and the beginnings of the names of those knobs."""
