@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import itertools
@@ -489,6 +490,15 @@ def test_a_shell_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
         FarMachine("n9", partial(open_program, ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
         FarMachine("n9", partial(open_program, ("/no/such/program",))).connect()
+
+
+@pytest.mark.parametrize("timeout_s", [machine.SHORT_S, 60.0])
+def test_a_program_that_a_signal_ended_is_reported_as_such(timeout_s: float) -> None:
+    """Also of a short command, whose status comes from the far shell."""
+    with contextlib.closing(FarMachine("m", partial(open_program, ("sh",)))) as far:
+        finished = far.run(["sh", "-c", "kill -s SEGV $$"], timeout_s=timeout_s)
+    assert finished.exit_status == -signal.SIGSEGV
+    assert "SIGSEGV" in finished.complaint()
 
 
 def test_a_file_of_any_number_of_pieces_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """The names of facts, and what a name says: the one place that reads them. Standard library only.
 
 A trial's facts are flat names with values, so that any host can add one. What begins or ends alike belongs together:
-`machine` must agree over all trials of a run, `guest` too, `interface` over the trials of one path, `code` over those
-of one workload.
+`guest` must agree over all trials of a run, `machine` too, but over those of one path where paths have machines of
+their own; `interface` over the trials of one path, `code` over those of one workload.
 """
 
 from __future__ import annotations

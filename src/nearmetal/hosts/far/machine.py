@@ -167,7 +167,7 @@ class FarMachine:
         if answer is None:
             return None
         out, _, status = answer[0].rpartition(b"\n")
-        return Finished(shown, int(status), out, answer[1], time.monotonic_ns() - started_ns)
+        return Finished(shown, _as_signal(int(status)), out, answer[1], time.monotonic_ns() - started_ns)
 
     def _give_up(self) -> None:
         """End the far shell together with the command that did not come back."""
