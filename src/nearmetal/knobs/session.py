@@ -175,7 +175,12 @@ class Session:
         _refuse_other(cell, read)
 
     def _is_so(self, cell: SavedValue) -> bool:
-        """Return whether a program would be told to change nothing: ethtool fails then where it uses ioctl."""
+        """Return whether a program would be told to change nothing: ethtool fails then where it uses ioctl.
+
+        A word for features is not so by itself: what it stands for may wait for another feature.
+        """
+        if f"{cell.knob}{PARTS}" in {other.knob for other in self.plan.cells}:
+            return False
         known = self._read_back.get(cell.cell, cell.old)
         return not cell.access.path and known == cell.new == read_one(self.shell, cell.access).value
 
