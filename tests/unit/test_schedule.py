@@ -391,10 +391,10 @@ def test_a_trial_whose_samples_cannot_be_read_is_kept_as_failed(
 
 
 def test_a_trial_records_which_of_its_medians_equal_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "timers_of", lambda cells, facts: {"timer.x": f"{cells} {facts}"})
+    monkeypatch.setattr(schedule, "timers_of", lambda kind, cells, facts: {"timer.x": f"{kind} {cells} {facts}"})
     kept: Any = MemoryRun()
     found = schedule.keep(kept, record(TAP, 0).order, replace(ANSWERS["valid"], facts={"a": 1}), 1, "then")
-    assert found.outcome.facts == {"a": 1, "timer.x": "[] {'a': 1}"}
+    assert found.outcome.facts == {"a": 1, "timer.x": "engine [] {'a': 1}"}
 
 
 def test_the_time_of_a_record_has_no_fraction_and_its_zone() -> None:

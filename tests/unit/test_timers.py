@@ -37,8 +37,13 @@ def cell(median_ns: int, operation: str = "latency") -> CellSamples:
     ],
 )
 def test_a_median_that_equals_a_timer_is_named(median_ns: int, facts: dict[str, int], name: str) -> None:
-    assert timers_of([cell(median_ns)], facts) == ({"timer.latency.8": name} if name else {})
+    assert timers_of("engine", [cell(median_ns)], facts) == ({"timer.latency.8": name} if name else {})
 
 
 def test_windows_and_unknown_operations_are_not_judged() -> None:
-    assert timers_of([cell(8_000_000, "bw"), cell(8_000_000, "cg.A")], TICK) == {}
+    assert timers_of("engine", [cell(8_000_000, "bw"), cell(8_000_000, "cg.A")], TICK) == {}
+
+
+def test_a_command_that_is_called_like_an_operation_is_not_judged() -> None:
+    assert timers_of("command", [cell(8_000_000)], TICK) == {}
+    assert timers_of("omb", [cell(8_000_000)], TICK)

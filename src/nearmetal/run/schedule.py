@@ -193,7 +193,7 @@ def keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc:
     if outcome.status is TrialStatus.VALID:
         try:
             cells = decode(outcome)
-            outcome = replace(outcome, facts=outcome.facts | timers_of(cells, outcome.facts))
+            outcome = replace(outcome, facts=outcome.facts | timers_of(order.workload.kind, cells, outcome.facts))
         except (ForeignFileError, TrialError) as error:
             outcome = replace(outcome, status=TrialStatus.FAILED, reason=error.message, hint=error.hint, files={})
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.facts import TICK, TIMER
 from nearmetal.study.order import Scalar
+from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
 _MOST_TICKS = 4
@@ -19,11 +20,14 @@ _OF_TCP = {40_000_000: "TCP's shortest delay of an acknowledgement", 200_000_000
 """include/net/tcp.h: TCP_DELACK_MIN (HZ/25) and TCP_RTO_MIN (HZ/5)."""
 
 
-def timers_of(cells: Sequence[CellSamples], facts: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def timers_of(kind: str, cells: Sequence[CellSamples], facts: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Return a fact `timer.<operation>.<bytes>` for each cell whose median is within 1 % of a known timer.
 
-    Windows of messages are left out: their duration is that of many messages.
+    Windows of messages are left out: their duration is that of many messages. So are workloads of a `kind` whose cells
+    only happen to be called like an operation.
     """
+    if kind not in WITH_OPERATIONS:
+        return {}
     known = _known(facts)
     found: dict[str, Scalar] = {}
     for cell in cells:
