@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -29,7 +30,7 @@ WORST_RESIDUE = 0.05
 """How far the parts of a message may be from its measured latency, as a share."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Waterfall(CellId):
     """The round trips of one cell, cut into parts; latencies are of one message: half a round trip.
 
@@ -55,7 +56,7 @@ class Waterfall(CellId):
         """The mean latency, with tracing."""
         return float(np.mean([trip.measured_ns for trip in self.kept])) / 2
 
-    @property
+    @cached_property
     def parts_ns(self) -> dict[str, float]:
         """The mean of every part that took time, in the order of a message's way."""
         means = {part: mean_ns(self.kept, part) for part in PARTS}
