@@ -13,7 +13,6 @@ from nearmetal.hosts.lab import frames
 # Of a cluster's machine; one that boots to its snapshot has none, and ends as only `LAB_EMULATOR` selects.
 NODE = next((int(word[5:]) for word in ",".join(sys.argv).split(",") if word.startswith("node=")), None)
 MODE = os.environ.get(f"LAB_EMULATOR_{NODE}", os.environ.get("LAB_EMULATOR", "serves" if NODE else "answers"))
-VERSION = os.environ.get("LAB_EMULATOR_VERSION", "10.0.2")
 
 
 def after(flag: str, number: int = 0) -> str:
@@ -22,9 +21,6 @@ def after(flag: str, number: int = 0) -> str:
 
 
 def main() -> None:
-    if "--version" in sys.argv:
-        print(f"QEMU emulator version {VERSION} (test)")  # noqa: T201
-        return
     if MODE == "refuses":
         sys.stderr.write("qemu: -device igb: 'igb' is not a valid device model name\n")
         sys.exit(1)
@@ -56,7 +52,7 @@ def run(stream: object, console: Path, answer: Path) -> None:
     while MODE == "spins":
         pass
     if MODE in {"hangs", "serves"}:
-        time.sleep(60)
+        time.sleep(3600)
     if MODE == "uncoupled":  # as native/wire ends a machine whose peer has disappeared
         sys.stderr.write(f"wire: node {NODE}: node 1 has ended\n")
         sys.exit(70)

@@ -21,7 +21,11 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     program = folder / lab.EMULATOR
     script = Path(__file__).parents[1] / "lab_emulator.py"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={labs.SOURCES} exec {sys.executable} {script} "$@"\n')
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" != --version ] || {{ echo "QEMU emulator version ${{LAB_EMULATOR_VERSION:-10.0.2}} (test)"; exit; }}\n'
+        f'PYTHONPATH={labs.SOURCES} exec {sys.executable} -S {script} "$@"\n'  # -S: it needs no packages
+    )
     program.chmod(0o755)
     for needed in ("setpriv", "cp"):
         (folder / needed).symlink_to(shutil.which(needed) or f"/usr/bin/{needed}")
