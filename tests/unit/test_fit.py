@@ -98,7 +98,7 @@ def test_above_the_eager_limit_the_handshake_is_not_counted_twice() -> None:
 
 def test_eager_sizes_beyond_the_largest_measured_one_are_still_eager() -> None:
     """The handshake from 32 KiB on tells nothing about 5,000 B, which the library still sends eagerly."""
-    path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size), 6000)
+    path = fit_path(samples(one_way_ns, 400), stream(lambda size: 500 + 0.3 * size), 6000)
     assert path.segment(5000).one_way_ps(5000) == pytest.approx(13_000_000, rel=0.02)
     assert 6000 in [segment.up_to_bytes for segment in path.segments]
 
@@ -210,7 +210,7 @@ def test_bidirectional_streams_separate_the_overheads() -> None:
     o_s, o_r = 3000.0, 1000.0
     one_way = stream(lambda size: o_s + 0.3 * size)
     both_ways = stream(lambda size: o_s + o_r + 0.5 * size)
-    path = fit_path(samples(one_way_ns), one_way, both_ways=both_ways)
+    path = fit_path(samples(one_way_ns, 400), one_way, both_ways=both_ways)
     small = path.segment(8)
     assert small.send_overhead_ps == pytest.approx(o_s * 1000, rel=0.02)
     assert small.recv_overhead_ps == pytest.approx(o_r * 1000, rel=0.05)
@@ -315,9 +315,9 @@ def test_a_gap_between_messages_applies_only_to_its_size() -> None:
 def test_the_gap_between_messages_is_the_median_over_launches() -> None:
     """The last launch's gap was once used for all."""
     launches = [one for gap_ns in (1000, 2000, 4000) for one in stream(lambda _, gap_ns=gap_ns: gap_ns)]
-    gaps = {fit_path(samples(one_way_ns), order).segments[0].gap_ps for order in (launches, launches[::-1])}
+    gaps = {fit_path(samples(one_way_ns, 400), order).segments[0].gap_ps for order in (launches, launches[::-1])}
     (gap_ps,) = gaps
-    assert gap_ps == fit_path(samples(one_way_ns), stream(lambda _: 2000)).segments[0].gap_ps
+    assert gap_ps == fit_path(samples(one_way_ns, 400), stream(lambda _: 2000)).segments[0].gap_ps
 
 
 def test_small_messages_do_not_get_the_gap_of_large_streamed_ones() -> None:
