@@ -122,7 +122,7 @@ def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator
     except UnavailableError as error:
         pytest.skip(error.render())
     given: dict[str, str | int | float | bool] = {"interface": "eth0", "mpi_prefix": str(prefix)}
-    given |= {"cache": os.environ["NEARMETAL_FAR_CACHE"], "time_limit_s": 600, "queue_timeout_s": 60, **options}
+    given |= {"cache": os.environ["NEARMETAL_FAR_CACHE"], "time_limit_s": 3600, "queue_timeout_s": 600, **options}
     with cluster(folder) as (_, clients), pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
         made = BatchHost(Slurm(), given)

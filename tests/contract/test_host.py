@@ -101,7 +101,7 @@ def order(opened: tuple[Host, str]):
         if opened[0].kind == "lab":
             return asked
         waiting = dataclasses.replace(asked.workload, progress=sleeping(asked.mpi))  # leaves processors to other tests
-        return dataclasses.replace(asked, workload=waiting)
+        return dataclasses.replace(asked, workload=waiting, timeout_s=600.0)
 
     return make
 

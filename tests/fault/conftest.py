@@ -10,7 +10,7 @@ import pytest
 
 import labs
 from nearmetal import native
-from nearmetal.hosts.lab import image, lab, wirecheck
+from nearmetal.hosts.lab import image, lab, running, wirecheck
 from nearmetal.hosts.lab.manifest import seal
 
 
@@ -39,6 +39,7 @@ def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab
     """A lab over the stand-in and an image that needs no packages."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(native, "build", lambda _: emulator)  # no compiler is on PATH
+    monkeypatch.setattr(running, "PATIENCE", 1000.0)  # on a busy machine the stand-in waits long for a processor
     root = image.cache_folder() / "root-test"
     root.mkdir(parents=True)
     (root / "kernel").write_bytes(b"kernel")

@@ -58,6 +58,7 @@ DECLARED = Order(
     0,
     PathOrder("p", "declared"),
     WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}, progress="blocking"),
+    timeout_s=600.0,
 )
 PATIENCE_S = 600.0
 STUDY = """

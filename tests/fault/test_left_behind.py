@@ -400,7 +400,7 @@ def namespaces(events: int) -> NoReturn:
                 shell.add_node(node)
                 tick()
             shell.write(f"{shell.scratch}/n0/file", b"x" * 1000)
-            shell.start(["sleep", "60"], node="n1")
+            shell.start(["sleep", "6000"], node="n1")
             tick()
 
 

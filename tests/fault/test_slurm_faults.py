@@ -49,6 +49,7 @@ DECLARED = Order(
     0,
     PathOrder("p", "declared"),
     WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}),
+    timeout_s=600.0,
 )
 
 
@@ -188,7 +189,7 @@ def test_an_allocation_that_ends_while_a_setting_is_held_costs_no_trial(
 def test_a_time_limit_below_one_trial_is_refused_before_anything_is_submitted() -> None:
     outcome = BatchHost(Slurm(), {"time_limit_s": 90}).carry_out(DECLARED, carry_out)
     assert outcome.status is TrialStatus.FAILED
-    assert "one trial may take 60 s" in outcome.reason
+    assert "one trial may take 600 s" in outcome.reason
 
 
 def test_a_job_refused_by_slurm_is_reported_with_its_message(host: BatchHost) -> None:
