@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.paths.path import Endpoint
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import program_group, program_group_run
 from nearmetal.workloads.figures import UNITS, jain
+from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.samples import decode_tools
-from nearmetal.workloads.streams import OutputName
+from nearmetal.workloads.streams import OutputName, PairWorkload, StreamOptions
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import CheckedWorkload
 
@@ -99,6 +101,17 @@ def test_a_group_needs_no_newer_python_and_nothing_of_this_package() -> None:
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
+
+
+@pytest.mark.parametrize(("streams", "limit"), [(1, "10000000"), (4, "2500000")])
+def test_a_rate_of_iperf3_is_that_of_all_its_streams(streams: int, limit: str) -> None:
+    """As nuttcp's: iperf3 itself limits each, so two streams at 10 Mbit/s brought 20."""
+    client, server = Endpoint("n0", "eth0", "10.77.0.1"), Endpoint("n1", "eth0", "10.77.0.2")
+    options = StreamOptions("tcp_stream", 2, 1, (0,), streams=streams, rate_mbit=10)
+    workload = find_workload("iperf3")
+    assert isinstance(workload, PairWorkload)
+    argv = list(workload.client(Pair(0, client, server, 5201), 0, options))
+    assert argv[argv.index("-b") + 1] == limit
 
 
 def test_a_terminated_group_leaves_none_of_its_programs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def study(workload: str = LATENCY, *, top: str = "", path: str = "", end: str = 
         (COMMAND + 'sizes = [8]\noptions = { argv = ["true"] }', "'sizes' would have no effect"),
         (COMMAND + 'progress = "blocking"\noptions = { argv = ["true"] }', "'progress' would have no effect"),
         (COMMAND + 'placement = []\noptions = { argv = ["true"] }', "`placement` is empty"),
-        (LATENCY + "placement = [0, 2]", "puts no rank on node 1"),
+        (LATENCY + "placement = [0, 2]", "leaves node 1 without a rank"),
         ('name = "n"\nkind = "nuttcp"\nplacement = "packed"', "both are on node 0"),
     ],
 )
@@ -53,7 +53,6 @@ def test_a_key_that_nothing_uses_is_refused(workload: str, message: str) -> None
     "workload",
     [
         LATENCY + "placement = [0, 1]\nranks = 2",
-        LATENCY + "placement = [1, 1]",
         COMMAND + 'progress = "blocking"\noptions = { argv = ["true"], mpi = true }',
         BW + 'options = { window = 4, buffers = "many", iterations_large = 4, large_from = 1024, warmup_large = 0 }',
         LATENCY + 'options = { sync = "window", sync_window_us = 200, compute_us = 4, working_set = 8192 }',
@@ -84,6 +83,12 @@ def test_what_has_an_effect_is_accepted(workload: str) -> None:
 def test_an_option_that_the_engine_would_not_use_is_refused(options: str, message: str) -> None:
     with pytest.raises(BadInputError, match=message):
         study(f"{LATENCY}options = {{ {options} }}")
+
+
+@pytest.mark.parametrize("sizes", ["[0]", "['2 GiB']", str(list(range(1, 66)))])
+def test_sizes_that_the_engine_refuses_are_refused(sizes: str) -> None:
+    with pytest.raises(BadInputError, match="takes up to 64 sizes of 1 byte to 2147483647"):
+        study(f'name = "latency"\nsizes = {sizes}')
 
 
 @pytest.mark.parametrize(

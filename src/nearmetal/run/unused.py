@@ -62,12 +62,7 @@ def _unused(host: str, workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
 
 
 def refuse_nodes(study: Study, order: Order) -> None:
-    """Raise BadInputError for nodes of a placement that nothing runs on, or that a path of namespaces cannot join."""
-    used = set(order.workload.placement)
-    idle = sorted(set(range(order.nodes)) - used)
-    if idle and len(used) > 1:
-        message = f"placement puts no rank on node {idle[0]}, and each node of a path must carry the traffic"
-        raise order.workload.invalid(message, hint=f"number the nodes from 0 to {len(used) - 1}")
+    """Raise BadInputError for more or fewer nodes than a path of namespaces joins."""
     if study.host.kind == "local" and find_path(order.path.kind).pair and order.nodes != 2:
         message = f"path {order.path.label!r} ({order.path.kind}) joins 2 nodes, and its placement is on {order.nodes}"
         raise order.workload.invalid(message, hint="measure it on another path, such as `bridge` or `macvlan`")

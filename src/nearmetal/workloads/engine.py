@@ -26,6 +26,7 @@ MIGRATIONS = "sched.migrations"
 LARGE_FROM_BYTES = 65_536
 """From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
 
+_MOST_SIZES = 64
 _COUNT = 10**9
 _NUMBERS = {
     "iterations": (1, _COUNT),
@@ -57,6 +58,9 @@ class Engine:
         for name, (least, most) in _NUMBERS.items():
             if name in workload.options and not least <= workload.number(name) <= most:
                 raise workload.invalid(f"option {name!r} is from {least} to {most}, not {workload.number(name)}")
+        sizes = workload.numbers("sizes")
+        if len(sizes) > _MOST_SIZES or not all(0 < size < 1 << 31 for size in sizes):
+            raise workload.invalid(f"the engine takes up to {_MOST_SIZES} sizes of 1 byte to {(1 << 31) - 1}")
         for name, words in _WORDS.items():
             text_option(workload, name, words[0], words)
         for name in ("check", TRACE_OPTION):

@@ -163,7 +163,8 @@ def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
     argv += ["-i", str(INTERVAL_S), "-P", str(options.streams), "--get-server-output"]
     argv += ["-l", str(size)] if size else []
     argv += ["-u"] if options.udp else []
-    argv += ["-b", f"{options.rate_mbit}M"] if options.rate_mbit else []
+    # Its limit is for each stream, but the option's for the pair.
+    argv += ["-b", f"{options.rate_mbit * 1_000_000 // options.streams}"] if options.rate_mbit else []
     return argv
 
 
