@@ -206,6 +206,15 @@ class TestWrites:
         begun.apply()
         assert begun.disturbed() == {"nic.rps-cpus of eth1": "1 -> gone; 2 -> gone"}
 
+    def test_an_interface_named_twice_is_set_once(self, machine: KnobMachine, folder: Path) -> None:
+        """Two saved values had one number, so that a roll-back knew one of them only."""
+        twice = (Target("", "eth1"), Target("", "eth1"), Target(""))
+        begun = begin(machine, folder, {"nic.gro": False, "host.busy_read": 50}, *twice)
+        assert [(cell.cell, cell.knob) for cell in begun.plan.cells if cell.new] == [
+            (0, "nic.gro"),
+            (1, "host.busy_read"),
+        ]
+
     def test_a_value_that_is_so_already_is_not_written(self, machine: KnobMachine, folder: Path) -> None:
         """ethtool over ioctl, as on older kernels, ends with status 80 then, and the trial failed."""
 

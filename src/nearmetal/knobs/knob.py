@@ -210,7 +210,7 @@ def joined(readings: list[Reading]) -> Reading:
 def targets_of(knob: Knob, places: Sequence[Target]) -> list[Target]:
     """Return where a knob applies, given the interfaces and nodes of a setting; no node stands for the machine."""
     if knob.scope == "interface":
-        return [target for target in places if target.interface]
+        return list(dict.fromkeys(target for target in places if target.interface))
     nodes = list(dict.fromkeys(Target(target.node) for target in places))
     return nodes if knob.scope == "node" else nodes or [Target("")]
 
