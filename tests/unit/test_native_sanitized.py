@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from nearmetal import process
+from nearmetal.native import cache_dir
 
 ROOT = Path(__file__).parents[2]
 FLAGS = (
@@ -28,15 +31,28 @@ def corpus_of(reader: str) -> list[str]:
     return sorted(map(str, (ROOT / "tests/data/fuzz" / reader).glob("*")))
 
 
+def simulator(work: Path) -> Path:
+    """Return the simulator with its drivers, built where no run of the tests has built it from these sources before."""
+    sim, drivers = ROOT / "native" / "sim", [ROOT / "tests/native/fuzz_sim.cpp", ROOT / "tests/native/sim_driver.cpp"]
+    sources = [*sorted(path for path in sim.glob("*.cpp") if path.name != "module.cpp"), *drivers]
+    build = [compiler("g++"), "-std=c++20", *FLAGS]
+    version = process.run([build[0], "--version"], timeout_s=600, check=True).stdout
+    key = hashlib.sha256(repr(build).encode() + version)
+    for path in (*sources, *sorted(sim.glob("*.hpp"))):
+        key.update(path.name.encode() + b"\0" + path.read_bytes())
+    program = cache_dir() / "programs" / f"sanitized-sim-{key.hexdigest()[:16]}"
+    if not program.exists():
+        whole = work / "whole.cpp"  # one unit compiles in a third of the time
+        whole.write_text("".join(f'#include "{source}"\n' for source in sources))
+        process.run([*build, f"-I{sim}", str(whole), "-o", str(work / "driver")], timeout_s=600, check=True)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(work / "driver", program.with_suffix(f".{os.getpid()}"))
+        program.with_suffix(f".{os.getpid()}").replace(program)
+    return program
+
+
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
-    sim, program = ROOT / "native" / "sim", tmp_path / "driver"
-    sources = sorted(path for path in sim.glob("*.cpp") if path.name != "module.cpp")
-    whole = tmp_path / "whole.cpp"  # one unit compiles in a third of the time
-    drivers = (ROOT / "tests/native/fuzz_sim.cpp", ROOT / "tests/native/sim_driver.cpp")
-    whole.write_text("".join(f'#include "{source}"\n' for source in (*sources, *drivers)))
-    build = [compiler("g++"), "-std=c++20", *FLAGS, f"-I{sim}", str(whole), "-o", str(program)]
-    process.run(build, timeout_s=600, check=True)
-    kept = corpus_of("simulator")
+    program, kept = simulator(tmp_path), corpus_of("simulator")
     assert kept
     finished = process.run([str(program), "60", *kept], timeout_s=600, check=True)
     assert int(finished.text.split()[0]) > 50_000

@@ -18,13 +18,11 @@ from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
 @pytest.mark.parametrize("recipe", [RELAY, CALLER], ids=lambda recipe: str(recipe.name))
-def test_programs_without_mpi_build_without_warnings(recipe: native.Recipe) -> None:
+def test_programs_without_mpi_build_without_warnings(
+    recipe: native.Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # its name in the cache tells sources, but no compiler
     assert native.build(dataclasses.replace(recipe, extra_flags=("-Werror",))).exists()
 
 
