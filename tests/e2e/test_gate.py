@@ -26,8 +26,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
-from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
-from tests.unit.report.synthetic_run import Recipe, make_run
+from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 STUDY = """
 format = 1
@@ -261,7 +260,7 @@ def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys
 
 def test_differing_boots_of_the_lab_are_not_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, boots in (("old", (0.97, 1.0, 1.03)), ("new", (1.05, 1.08, 1.11))):
-        study = SYNTHETIC.replace("min_blocks = 5", "min_blocks = 12").replace("max_blocks = 8", "max_blocks = 12")
+        study = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 12").replace("max_blocks = 8", "max_blocks = 12")
         make_run(tmp_path / name, Recipe(study=study, blocks=12, boots=boots))
     runs = [str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--no-remeasure"]
     assert gate(*runs, "--metric", "mean", "--format", "json") == 2

@@ -36,7 +36,7 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir, RunInfo
 from tests.beside_runs import HISTORY_STUDY, make_history
-from tests.unit.report.synthetic_run import Recipe
+from tests.unit.report.synthetic_run import ONE_SIZE, Recipe
 from tests.unit.report.synthetic_run import make_run as make_synthetic_run
 
 
@@ -450,7 +450,14 @@ def test_each_occasion_counts_once_with_the_figures_of_the_report(tmp_path: Path
     assert {(point["blocks"], point["occasions"]) for point in json_points} == {(6, 2)}
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(boots=(1.0, 1.05, 1.1)), Recipe(blocks=24, hours=(1.0, 1.1, 1.2))])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(),
+        Recipe(study=ONE_SIZE, boots=(1.0, 1.05, 1.1)),
+        Recipe(study=ONE_SIZE, blocks=24, hours=(1.0, 1.1, 1.2)),
+    ],
+)
 def test_a_level_has_the_interval_of_the_report(tmp_path: Path, recipe: Recipe) -> None:
     """Blocks of one boot or one occasion share its random effect: an interval over all of them is too narrow."""
     points_like_the_report(make_synthetic_run(tmp_path / "run", recipe).root, tmp_path / "h.duckdb")

@@ -168,7 +168,7 @@ def test_launches_that_stay_in_one_of_two_modes_are_reported_and_need_no_more_la
 
 def test_occasions_that_differ_a_thousandfold_are_drawn_and_reported_as_inconclusive(tmp_path: Path) -> None:
     """Student's interval of two such values spans sixty decades: no axis has ticks for it."""
-    view = build_view(make_run(tmp_path / "run", Recipe(blocks=16, hours=(1.0, 1000.0))))
+    view = build_view(make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=16, hours=(1.0, 1000.0))))
     assert view.occasions == 2
     assert "unbounded" in as_html.render(view)
     text = io.StringIO()

@@ -135,7 +135,7 @@ def test_a_baseline_that_differs_from_itself_widens_every_interval(tmp_path: Pat
 
 def test_boots_that_differ_widen_the_intervals(tmp_path: Path) -> None:
     boots = (0.98, 1.0, 1.02)
-    fixed = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    fixed = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8")
     same = (1.0,) * 3
     plain, varied = (
         build_view(make_run(tmp_path / str(one[0]), Recipe(study=fixed, boots=one))) for one in (same, boots)
