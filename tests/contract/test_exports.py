@@ -136,6 +136,13 @@ def test_tuned_knows_every_parameter(tmp_path: Path) -> None:
 OF_TUNED = [knob for family in (coalesce.KNOBS, nic.RINGS, nic.CHANNELS, nic.PAUSE) for knob in family]
 
 
+def test_tuned_sets_the_length_of_a_queue_once() -> None:
+    """Two of its plugins would save what the other had set."""
+    (text,) = export(Profile("p", "any", ("v0",), {"nic.txqueuelen": "500"}), "tuned").files.values()
+    assert "txqueuelen=500" in text
+    assert "tx_queue_len" not in text
+
+
 def test_what_older_networkmanagers_ignore_is_said() -> None:
     """1.42 drops channels without a word (`nmcli --offline connection modify`)."""
     made = export(Profile("p", "any", ("v0",), {"nic.channels-combined": "4"}), "networkmanager")

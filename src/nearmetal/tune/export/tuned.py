@@ -34,7 +34,7 @@ def export(profile: Profile) -> Exported:
     sections = [f"[main]\nsummary=nearmetal {profile.name}, for {profile.workload_class} workloads\n"]
     if net and profile.interfaces:
         sections.append(f"[net]\ndevices={','.join(profile.interfaces)}\n" + "\n".join(net) + "\n")
-    files = {step.access.path: step.value for _, _, step in found if step.access.path}
+    files = {step.access.path: step.value for name, _, step in found if step.access.path and name not in _SINGLE}
     sysctls = [f"{path.removeprefix(_PROC_SYS).replace('/', '.')}={v}" for path, v in files.items() if _is_sysctl(path)]
     if sysctls:
         sections.append("[sysctl]\n" + "\n".join(sysctls) + "\n")
