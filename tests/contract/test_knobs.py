@@ -381,6 +381,12 @@ class TestMpi:
         with pytest.raises(BadInputError, match="srq-limit 600 is above"):
             mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 600}, "mvapich2")
 
+    def test_a_watermark_is_set_as_asked_or_refused(self) -> None:
+        """One as high as the queue became the next lower one for Open MPI 4."""
+        with pytest.raises(BadInputError, match=r"below the size, 512"):
+            mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 512}, "openmpi4")
+        assert mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 512}, "mvapich2").env["MV2_SRQ_LIMIT"] == "512"
+
     def test_open_mpi_4_has_size_and_watermark_in_one_variable(self) -> None:
         queues = "OMPI_MCA_btl_openib_receive_queues"
         both = mpi_environment({"mpi.srq-limit": 30, "mpi.srq-size": 512}, "openmpi4").env

@@ -128,7 +128,7 @@ _ENTRIES = WholeNumber(1, 65536, "entries")
 def _openib_queue(entries: str, watermark: int | None = None) -> Contribution:
     """Return one shared queue of Open MPI 4: `S,bytes,num,low`, low being where it posts more (btl/openib, README)."""
     num = int(entries)
-    low = max(1, num * 3 // 4) if watermark is None else min(watermark, num - 1)
+    low = max(1, num * 3 // 4) if watermark is None else watermark
     return Contribution({_OPENIB_QUEUES: f"S,{_OPENIB_SRQ_BYTES},{num},{low}"})
 
 
@@ -256,6 +256,8 @@ def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
         if int(limit) > int(size):
             raise BadInputError(f"mpi.srq-limit {limit} is above mpi.srq-size {size}", hint="lower the limit")
         if library == "openmpi4":  # one variable says both
+            if int(limit) == int(size):
+                raise BadInputError(f"openmpi4 takes an mpi.srq-limit below the size, {size}", hint="lower the limit")
             given |= {"mpi.srq-size": _openib_queue(str(size), int(limit)), "mpi.srq-limit": Contribution()}
     if library == "mpich" and "mpi.map" in given and knobs.get("mpi.bind", "none") == "none":
         raise BadInputError("mpich ignores mpi.map where it binds no rank", hint="set mpi.bind as well")
