@@ -190,8 +190,12 @@ def test_healthy_fabrics_rarely_raise_false_alarms(nodes: int, fabrics: int, mon
 
 
 @pytest.mark.parametrize(("nodes", "links"), [(4, 0.1), (4, 0.3), (6, 0.3)])
-def test_the_noise_of_a_few_nodes_is_named_as_rarely_as_that_of_many(nodes: int, links: float) -> None:
-    fabrics = 40
+def test_the_noise_of_a_few_nodes_is_named_as_rarely_as_that_of_many(
+    nodes: int, links: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without whole passes, 15 to 30 of 100 such fabrics are accused."""
+    monkeypatch.setattr(detect, "SIGN_LEVEL", 1.0)
+    fabrics = 20
     rough = Noise(links=links)
     accused = sum(bool(named(judge(MadeUpFabric(nodes, Faults(), seed=s, noise=rough), nodes))) for s in range(fabrics))
     assert accused <= stats.binom.ppf(0.99, fabrics, ALPHA)
