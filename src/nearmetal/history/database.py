@@ -20,8 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from nearmetal import scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError, command_line, os_errors_as
@@ -161,10 +159,9 @@ class Database(Closing):
 
     def _insert(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows:
-            self._connection.register("rows_to_add", pa.Table.from_pylist(rows))
-            columns = ", ".join(rows[0])
-            self._connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM rows_to_add")  # noqa: S608
-            self._connection.unregister("rows_to_add")
+            columns, marks = ", ".join(rows[0]), ", ".join(["unnest(?)"] * len(rows[0]))  # Arrow would load pandas
+            values = [[row[name] for row in rows] for name in rows[0]]
+            self._connection.execute(f"INSERT INTO {table} ({columns}) SELECT {marks}", values)
 
     def _check(self) -> None:
         """Refuse a file that is no history, or one of a format that is not known."""

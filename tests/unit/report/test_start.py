@@ -1,6 +1,6 @@
 """Writing a report loads the store, the statistics and the renderers, and nothing that measures.
 
-Nor does a run or a report load pandas, which pyarrow does on occasion: a third of a second.
+Nor does a run, a report or a history load pandas, which pyarrow does on occasion: a third of a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nearmetal.cli.main import run
 os.chdir(sys.argv[1])
 assert run(["report", sys.argv[2], "--out", "report.html"]) == 0
 loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "nearmetal")
-assert run(["run", "study.toml", "--out", "run"]) == 0
+assert run(["run", "study.toml", "--out", "run"]) == run(["history", "add", "history.duckdb", "run"]) == 0
 assert "pandas" not in sys.modules
 print(*loaded)
 """
