@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
@@ -22,10 +22,8 @@ from nearmetal.knobs import drivers
 from nearmetal.knobs.access import read_all, run_c
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
+from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.table import find
-
-if TYPE_CHECKING:
-    from nearmetal.knobs.plan import Plan
 
 _US_PER_S = 1_000_000
 _TOLERANCE = 1.3

@@ -175,14 +175,14 @@ class Session:
         _refuse_other(cell, read)
 
     def _is_so(self, cell: SavedValue) -> bool:
-        """Return whether a program would be told to change nothing: ethtool fails then where it uses ioctl.
+        """Return whether a write would change nothing: ethtool over ioctl fails then, as some files do.
 
         A word for features is not so by itself: what it stands for may wait for another feature.
         """
         if f"{cell.knob}{PARTS}" in {other.knob for other in self.plan.cells}:
             return False
         known = self._read_back.get(cell.cell, cell.old)
-        return not cell.access.path and known == cell.new == read_one(self.shell, cell.access).value
+        return known == cell.new == read_one(self.shell, cell.access).value
 
     def _write_what_came(self) -> None:
         """Set what came with a write, such as a queue, as well; it goes with it again, so no journal needs to know."""
