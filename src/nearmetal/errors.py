@@ -115,6 +115,10 @@ class TrialError(NearmetalError):
     """A trial could not be run; the other trials are unaffected."""
 
 
+class TimedOutError(TrialError):
+    """The launch ran into its time limit, which is worth one more attempt on a busy machine."""
+
+
 class StoreError(NearmetalError):
     """A run directory could not be written or read."""
 

@@ -16,7 +16,9 @@ from nearmetal.workloads.samples import decode
 pytestmark = [pytest.mark.netns]
 
 
-def carried_out(kind: str, over: str = "veth", placement: tuple[int, ...] = (0, 1), **options: object) -> Outcome:
+def carried_out(
+    kind: str, over: str = "veth", placement: tuple[int, ...] = (0, 1), timeout_s: float = 600.0, **options: object
+) -> Outcome:
     try:
         with NamespaceShell():
             pass
@@ -24,7 +26,7 @@ def carried_out(kind: str, over: str = "veth", placement: tuple[int, ...] = (0, 
         pytest.skip(error.render())
     base = {"operation": kind, "sizes": [], "iterations": 1000, "warmup": 100}
     asked = WorkloadOrder("w", kind, {**base, **options}, placement)  # type: ignore[arg-type]
-    return LocalHost().carry_out(Order(0, 0, PathOrder(over, over), asked, timeout_s=600.0), carry_out)
+    return LocalHost().carry_out(Order(0, 0, PathOrder(over, over), asked, timeout_s=timeout_s), carry_out)
 
 
 def valid(program: str, kind: str, **options: object) -> Outcome:
@@ -118,7 +120,7 @@ def test_qperf_latency() -> None:
 
 
 def test_a_tool_on_a_path_without_a_network_is_refused() -> None:
-    outcome = carried_out("nuttcp", over="shm", placement=(0, 0))
+    outcome = carried_out("nuttcp", over="shm")
     assert outcome.status is TrialStatus.FAILED
     assert "needs a network" in outcome.reason
 
@@ -160,6 +162,15 @@ def test_command_takes_stdin_environment_and_status() -> None:
     assert outcome.status is TrialStatus.VALID, outcome.reason
     (cell,) = decode(outcome)
     assert cell.ns.tolist() == [[5000, 6000]]
+
+
+def test_a_command_that_takes_too_long_is_told_as_such_and_tried_again() -> None:
+    """The group ends it before the launch's own time is up: it was a failure, and `accept` the advice."""
+    outcome = carried_out("command", over="shm", timeout_s=1.5, argv=["sleep", "1234"])
+    assert outcome.status is TrialStatus.FAILED
+    assert outcome.timed_out
+    assert "sleep did not end within" in outcome.reason
+    assert "trials.timeout" in outcome.hint
 
 
 def test_command_finds_the_files_of_the_study() -> None:

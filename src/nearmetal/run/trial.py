@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
+from nearmetal.errors import NearmetalError, QuarantinedError, TimedOutError, TrialError
 from nearmetal.facts import counters, inventory, proof, tenants, tracing
 from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.hosts.machine import MachineShell
@@ -40,10 +40,6 @@ class _MeasuredLaunch:
     counted: dict[str, int]
 
 
-class _TimedOutError(TrialError):
-    """The launch ran into its time limit."""
-
-
 @dataclass(slots=True)
 class StandingPath:
     """What launches share that follow each other on machines which end with the last of them: nodes, and a path.
@@ -70,7 +66,7 @@ def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) 
     except QuarantinedError:
         raise
     except NearmetalError as error:
-        late = isinstance(error, _TimedOutError)
+        late = isinstance(error, TimedOutError)
         return replace(known, reason=error.message, hint=error.hint, timed_out=late)
     return replace(known, status=TrialStatus.VALID)
 
@@ -195,8 +191,8 @@ def _measure(
     return _MeasuredLaunch(finished, files, counters.difference(before, after) | others)
 
 
-def _late(order: Order, finished: Finished, launch: Launch) -> _TimedOutError:
-    return _TimedOutError(
+def _late(order: Order, finished: Finished, launch: Launch) -> TimedOutError:
+    return TimedOutError(
         f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
         hint=launch.late_hint
         or "raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",

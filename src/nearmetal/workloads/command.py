@@ -26,7 +26,7 @@ from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.figures import unit_named
-from nearmetal.workloads.pairs import WHERE_IS, check_options, text_option
+from nearmetal.workloads.pairs import WHERE_IS, check_in_time, check_options, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.program_group import LOG, Command, group_argv, read_log
 from nearmetal.workloads.workload import Launch
@@ -111,6 +111,7 @@ class CommandWorkload:
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the command ended as it should and its output says what it must."""
+        check_in_time(order.workload, finished)
         if not finished.ok:
             raise TrialError(f"the command failed: {finished.complaint()}", hint="option `accept` lists good statuses")
         text = files[OUTPUT].decode(errors="replace")

@@ -10,13 +10,14 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError, meant
+from nearmetal.errors import BadInputError, TimedOutError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import Helper, Shell
 from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads.program_group import LOG, Command, group_argv, overlap, read_log
+from nearmetal.workloads.program_group_run import LATE
 from nearmetal.workloads.workload import Launch
 
 COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
@@ -167,8 +168,16 @@ def launch_group(
 
 def check_ended(workload: WorkloadOrder, finished: Finished) -> None:
     """Raise TrialError unless the group, and so every command, ended well."""
+    check_in_time(workload, finished)
     if not finished.ok:
         raise TrialError(f"{workload.kind} failed: {finished.complaint()}", hint=HINT_SHOW)
+
+
+def check_in_time(workload: WorkloadOrder, finished: Finished) -> None:
+    """Raise TimedOutError where a program of the group did not end before the trial's time was up."""
+    if finished.exit_status == LATE:
+        hint = "raise `trials.timeout`, or ask for less"
+        raise TimedOutError(f"{workload.kind} was not done in time: {finished.complaint()}", hint=hint)
 
 
 def check_clients(workload: WorkloadOrder, finished: Finished, files: dict[str, bytes]) -> None:

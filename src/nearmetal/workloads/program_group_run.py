@@ -1,6 +1,7 @@
 """Runs a group of programs: `python3 program_group_run.py AGENT FOLDER TIMEOUT_S COMMAND...`, those of a step together.
 
-Each COMMAND is one of `program_group.Command` as JSON; the first failure ends the group with status 1. The file is
+Each COMMAND is one of `program_group.Command` as JSON; the first failure ends the group with status 1, a program that
+does not end with `LATE`. The file is
 copied to the node that runs it, where there may be no nearmetal and an older Python: it keeps to the standard library
 of Python 3.6 and imports nothing of this package. Annotations are texts, because that Python has no `list[str]`.
 """
@@ -19,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 LOG = "programs.json"
+LATE = 124
+"""As timeout(1) ends."""
+_LATE_WORDS = "did not end within"
 _GRACE_S = 3.0
 _SHOWN_BYTES = 20_000
 _LAST_BYTES = 2_000
@@ -40,17 +44,19 @@ def main(argv: "list[str]") -> int:
         together = [one for one in commands if one["step"] == step]
         with ThreadPoolExecutor(max_workers=len(together)) as pool:
             results = list(pool.map(lambda one: _run(agent, Path(folder), float(timeout_s), one), together))
-        ran += [one for one, _ in results]
-        complaint = next((failure for _, failure in results if failure), "")
-        if complaint:
-            sys.stderr.write(f"{complaint}\n")
-            return 1
+        ran += [one for one, _, _ in results]
+        for _, complaint, late in results:
+            if complaint:
+                sys.stderr.write(f"{complaint}\n")
+                return LATE if late else 1
     Path(folder, LOG).write_text(json.dumps(ran))
     return 0
 
 
-def _run(agent: str, folder: Path, timeout_s: float, command: "dict[str, Any]") -> "tuple[dict[str, object], str]":
-    """Run one command; return when it ran and, where it failed, its last words."""
+def _run(
+    agent: str, folder: Path, timeout_s: float, command: "dict[str, Any]"
+) -> "tuple[dict[str, object], str, bool]":
+    """Run one command; return when it ran and, where it failed, its last words and whether it did not end."""
     node, program = command["node"], command["argv"]
     argv = list(program)
     if command["env"]:
@@ -70,9 +76,11 @@ def _run(agent: str, folder: Path, timeout_s: float, command: "dict[str, Any]") 
     (folder / command["stdout"]).write_bytes(out)
     if how or status not in command["accept"]:
         printed = (err + b"\n" + out[-_LAST_BYTES:]).decode(errors="replace").strip() or "it printed nothing"
-        return ran, f"on {node or 'its node'}: {how or f'{program[0]} ended with status {status}'}:\n  {printed}"
+        late = _LATE_WORDS in how
+        how = how or f"{program[0]} ended with status {status}"
+        return ran, f"on {node or 'its node'}: {how}:\n  {printed}", late
     sys.stdout.buffer.write(out[-_SHOWN_BYTES:])
-    return ran, ""
+    return ran, "", False
 
 
 def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tuple[int, bytes, bytes, str]":
@@ -88,7 +96,7 @@ def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tup
         out, err = child.communicate(stdin, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         out, err = _end(child)
-        return child.returncode or -signal.SIGKILL, out, err, f"{name} did not end within {timeout_s:g} s"
+        return child.returncode or -signal.SIGKILL, out, err, f"{name} {_LATE_WORDS} {timeout_s:g} s"
     finally:
         _children.discard(child)
     return child.returncode, out, err, ""
