@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,23 @@ def test_a_feature_that_waits_for_another_waits_again(
         begun.restore()
     assert features() == before
     shell.run(["ethtool", "-K", "v0", "sg", "on"], node=NODE)
+
+
+@pytest.mark.parametrize("name", ["nic.rx-gro-list", "nic.gro", "nic.tso"])
+def test_what_a_device_refuses_is_not_asked_for_any_more(shell: NamespaceShell, tmp_path: Path, name: str) -> None:
+    """A macvlan refuses these, but `off [requested on]` remained, and the session ended as if nothing had changed."""
+    _needs_ethtool(shell)
+    made = shell.run(["ip", "link", "add", "link", "v0", "name", "m2", "type", "macvlan"], node=NODE, check=False)
+    if not made.ok:
+        pytest.skip(made.complaint())
+    before = shell.run(["ethtool", "-k", "m2"], node=NODE).text
+    for value in ("on", "off"):
+        begun = session.begin(shell, plan(shell, {name: value}, [Target(NODE, "m2")]), tmp_path)
+        with suppress(KnobError):
+            begun.apply()
+        assert not begun.restore()[0].unproven
+        assert shell.run(["ethtool", "-k", "m2"], node=NODE).text == before
+    shell.run(["ip", "link", "del", "m2"], node=NODE)
 
 
 @pytest.mark.parametrize("length", ["0", "700"])

@@ -88,12 +88,6 @@ def _pause(name: str, label: str, stage: Stage, about: str, disturbs: tuple[str,
 _NOT_FIXED = f"{SWITCH_WORD}( \\[requested o[nf]+\\])?{BLANKS}"
 
 
-def _offload(name: str, printed: str, about: str, setter: str = "", disturbs: tuple[str, ...] = ()) -> Knob:
-    pick = Pick(f"{printed}: {_NOT_FIXED}", label=f"{printed}:")
-    locate = ethtool("-k", pick, ("-K", setter or printed))
-    return nic_knob(name, about, Stage.MODE, SWITCH, locate, disturbs=tuple(f"nic.{other}" for other in disturbs))
-
-
 # One word of ethtool may stand for several features of the kernel, of which drivers begin with some off, as igb with
 # mangled IDs of TSO. Setting the word sets them all, so they are saved beside it. The device, the word as it is printed
 # and the features to set are positional parameters; of a feature that waits for another, what was requested counts. A
@@ -111,6 +105,19 @@ _SET_PARTS_SCRIPT = r"""set -f
 IFS='=,'
 ethtool -K "$1" $3
 """
+
+
+def _offload(
+    name: str, printed: str, about: str, setter: str = "", disturbs: tuple[str, ...] = (), *, example: str = ""
+) -> tuple[Knob, Knob]:
+    """Return the knob of a word, and that of its parts; `example` is one of several.
+
+    The latter is disturbed even by a write that fails: what was asked for stays asked for.
+    """
+    pick = Pick(f"{printed}: {_NOT_FIXED}", label=f"{printed}:")
+    locate = ethtool("-k", pick, ("-K", setter or printed))
+    others = tuple(f"nic.{other}" for other in (f"{name}{PARTS}", *disturbs))
+    return nic_knob(name, about, Stage.MODE, SWITCH, locate, disturbs=others), _parts(name, printed, example)
 
 
 def _parts(name: str, printed: str, example: str = "") -> Knob:
@@ -175,58 +182,54 @@ RSS = (
 _LRO, _GRO_HW = ("lro", "lro-parts"), ("rx-gro-hw", "rx-gro-hw-parts")
 """What the kernel turns off without checksums of the NIC, and one of them for the other."""
 OFFLOADS = (
-    _offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", (*_LRO, *_GRO_HW)),
-    _offload(
+    *_offload("rx-checksum", "rx-checksumming", "the NIC verifies checksums", "rx", (*_LRO, *_GRO_HW)),
+    *_offload(
         "tx-checksum",
         "tx-checksumming",
         "the NIC computes checksums; segmentation needs it",
         "tx",
-        ("tx-checksum-parts", "tso", "tso-parts"),
+        ("tso", "tso-parts"),
+        example="tx-checksum-ipv4",
     ),
-    _parts("tx-checksum", "tx-checksumming", "tx-checksum-ipv4"),
-    _offload(
+    *_offload(
         "sg",
         "scatter-gather",
         "a frame may consist of several buffers; segmentation needs it",
         "sg",
-        ("sg-parts", "tso", "tso-parts", "gso", "gso-parts"),
+        ("tso", "tso-parts", "gso", "gso-parts"),
+        example="tx-scatter-gather",
     ),
-    _parts("sg", "scatter-gather", "tx-scatter-gather"),
-    _offload(
+    *_offload(
         "tso",
         "tcp-segmentation-offload",
         "the NIC segments large sends: saves CPU, raises bandwidth",
         "tso",
-        ("tso-parts",),
+        example="tx-tcp6-segmentation",
     ),
-    _parts("tso", "tcp-segmentation-offload", "tx-tcp6-segmentation"),
-    _offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso", ("gso-parts",)),
-    _parts("gso", "generic-segmentation-offload"),
-    _offload(
+    *_offload("gso", "generic-segmentation-offload", "the kernel segments large sends late", "gso"),
+    *_offload(
         "gro",
         "generic-receive-offload",
         "received segments are merged before they enter the stack",
         "gro",
         _GRO_HW,
     ),
-    _offload(
+    *_offload(
         "lro",
         "large-receive-offload",
         "the NIC merges received segments; not for bridges",
         "lro",
-        ("lro-parts", *_GRO_HW),
+        _GRO_HW,
     ),
-    _parts("lro", "large-receive-offload"),
-    _offload(
+    *_offload(
         "rx-gro-hw",
         "rx-gro-hw",
         "the NIC merges received segments by the rules of GRO",
-        disturbs=("rx-gro-hw-parts", *_LRO),
+        disturbs=_LRO,
     ),
-    _parts("rx-gro-hw", "rx-gro-hw"),
-    _offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of merged"),
-    _offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP traffic that is forwarded to guests"),
-    _offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data bypass the cache"),
+    *_offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of merged"),
+    *_offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP traffic that is forwarded to guests"),
+    *_offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data bypass the cache"),
 )
 PAUSE = (
     _pause(
