@@ -159,6 +159,21 @@ def test_a_duration_without_a_unit_is_refused(workload: str, end: str) -> None:
     assert block(parse_study(text, "t", measured=True), 0)  # of a run that was measured
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'hosts_file = "hosts.toml"',
+        'node = [{ name = "a", user = "root" }]',
+        'node = [{ name = "a", port = 22 }]',
+        'node = [{ name = "a", jump = "b" }]',
+        'node = [{ name = "a", connect_timeout_s = 3 }]',
+    ],
+)
+def test_pods_take_no_log_ins(wrong: str) -> None:
+    with pytest.raises(BadInputError, match="would have no effect"):
+        study(top=f'[host]\nkind = "kubectl"\n{wrong}')
+
+
 def test_a_size_is_no_truth() -> None:
     with pytest.raises(BadInputError, match="true is no size"):
         study('name = "latency"\nsizes = [true]')

@@ -20,7 +20,7 @@ from nearmetal.paths.ports import refuse_wire
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
-from nearmetal.run.unused import refuse_nodes, refuse_overridden, refuse_unused
+from nearmetal.run.unused import refuse_log_ins, refuse_nodes, refuse_overridden, refuse_unused
 from nearmetal.study.order import TRACE_OPTION, Order, PathOrder, Scalar
 from nearmetal.study.plan import block
 from nearmetal.study.spec import HostSpec, PathSpec, Study
@@ -91,6 +91,7 @@ def _check_host(host: HostSpec) -> None:
         taking = " or ".join(f"kind = {name!r}" for name, one in HOSTS.items() if one.named_nodes)
         message = f"{named} names machines, and host {host.kind!r} would not use them"
         raise BadInputError(message, hint=f"{taking} in [host], or leave it out")
+    refuse_log_ins(host)
 
 
 def _check_workload(order: Order) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nearmetal.errors import BadInputError
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import PACE, Order
-from nearmetal.study.spec import Study, TuneSpec, WorkloadSpec
+from nearmetal.study.spec import HostSpec, Study, TuneSpec, WorkloadSpec
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.fabric import Fabric
@@ -30,6 +30,7 @@ _INSTEAD = {
     "sizes": "its options say what it does",
     "progress": "it is for ranks of an MPI",
 }
+_OF_SSH = ("user", "port", "jump", "connect_timeout_s")
 _ELSEWHERE = {
     **{key: f"write {key} = ... below [[workload]], outside options" for key in _ENGINES},
     PACE: 'write pace = "random" and pace_range = "... us" below [[workload]]',
@@ -59,6 +60,19 @@ def _unused(host: str, workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
         taken = ("progress",)
     for key in (one for one in _ENGINES if one in given and one not in taken and host != "fake"):
         yield f"{key!r} would have no effect on kind {workload.kind!r}: {_INSTEAD[key]}", f"leave `{key}` out"
+
+
+def refuse_log_ins(host: HostSpec) -> None:
+    """Raise BadInputError for pods with what only an sshd needs."""
+    if host.kind != "kubectl":
+        return
+    if host.hosts_file:
+        hint = "write [[host.node]] tables, or the option `selector`"
+        raise BadInputError("hosts_file would have no effect on host 'kubectl'", hint=hint)
+    for node in host.node:
+        for key in (one for one in _OF_SSH if one in node.model_fields_set):
+            message = f"host.node {node.name!r}: {key!r} would have no effect: kubectl reaches pods without ssh"
+            raise BadInputError(message, hint=f"leave `{key}` out")
 
 
 def refuse_nodes(study: Study, order: Order) -> None:

@@ -159,6 +159,8 @@ class ApplicationWorkload:
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for an application, class, number of ranks or option that there is not."""
+        every = {name for app in APPLICATIONS.values() for name in app.options}
+        check_options(workload, {"class", PROFILE_OPTION, *every})
         _argv(workload)
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
