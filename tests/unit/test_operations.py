@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
+from nearmetal.workloads.engine import WINDOWED
 from nearmetal.workloads.operations import OPERATIONS, Shape, operation_named
 
 
@@ -50,3 +51,7 @@ def test_an_unknown_operation_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BadInputError, match="'waltz'") as caught:
         operation_named("waltz")
     assert "allreduce" in caught.value.hint
+
+
+def test_the_engine_knows_which_operations_send_windows() -> None:
+    assert {name for name, operation in OPERATIONS.items() if operation.kind == "window"} == set(WINDOWED)
