@@ -18,7 +18,7 @@ from nearmetal.hosts.ssh import machines_named
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import refuse_measured
 from nearmetal.packages import packages_of
-from nearmetal.run.lost import settle
+from nearmetal.run.lost import settle, settled_first
 from nearmetal.run.nodes import on_every_node
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.spec import Study
@@ -149,7 +149,7 @@ class _HostWithFacts:
         self.kind, self.label, self.slots = host.kind, host.label, host.slots
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
-        outcome = self._host.carry_out(order, on_every_node(body))
+        outcome = self._host.carry_out(order, settled_first(on_every_node(body)))
         if outcome.status is not TrialStatus.VALID and order.knobs and isinstance(self._host, FarHost):
             outcome = replace(outcome, reason="; ".join(filter(None, [outcome.reason, settle(self._host)])))
         return replace(outcome, facts={**self._facts, **outcome.facts})

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.far.host import FarHost
-from nearmetal.hosts.host import HYPERVISOR, FarShell
+from nearmetal.hosts.far.shell import MachinesShell
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import host_lock, open_journals
 from nearmetal.knobs.rollback import UnfinishedError, roll_back
+from nearmetal.study.order import Order, Outcome
 
 WATCHDOG_S = 15.0
 """How long a watchdog may take: it looks every second whether its connection lives, and then puts everything back."""
@@ -35,6 +39,25 @@ def settle(host: FarHost) -> str:
     except NearmetalError as error:
         return f"its settings could not be looked at: {error.message}"
     return "its settings are back as they were" if settled else ""
+
+
+def settled_first(body: Callable[[Shell, Order], Outcome]) -> Callable[[Shell, Order], Outcome]:
+    """Return the body of a trial that first closes what this process's trials left open on its machines.
+
+    A trial whose allocation was lost may begin again on the same nodes before their watchdogs are done.
+    """
+
+    def settled(shell: Shell, order: Order) -> Outcome:
+        try:
+            for one in shell.each() if isinstance(shell, MachinesShell) else ():
+                _settle_on(one)
+        except LostError:
+            raise
+        except NearmetalError as error:
+            return Outcome.of_error(error)
+        return body(shell, order)
+
+    return settled
 
 
 def _settle_on(shell: FarShell) -> bool:

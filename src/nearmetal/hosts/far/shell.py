@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
@@ -130,6 +130,12 @@ class MachinesShell(NodesShell):
         super().__init__(machines, names, remote_shell=remote_shell)
         self.site = site
         self._memory = memory
+
+    def each(self) -> Iterator[MachinesShell]:
+        """Give a shell on each machine, one after another; the machine itself is its only node."""
+        for machine, name in [*self._free, *self._nodes.values()]:
+            with MachinesShell([machine], [name], self.site, self._memory) as shell:
+                yield shell
 
     def machine_name(self, node: str) -> str:
         """Return the machine's name."""
