@@ -439,6 +439,6 @@ def test_a_throttled_node_of_a_real_fabric_is_found(
     named = {(one["metric"], one["role"], *one["nodes"]) for one in read["named"]}
     # On a machine so busy that healthy windows take as long, n2 does not stand out; any finding must still be true.
     assert code == (1 if named else 0)
-    assert not named or ("bandwidth", "send", "n2") in named
+    assert all("n2" in nodes for _, _, *nodes in named), named
     assert run(["show", str(tmp_path / "run"), "--trial", "0"]) == 0
     assert "nmfabric" in capsys.readouterr().out
