@@ -418,7 +418,7 @@ def throttled(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints
     return ends
 
 
-REAL = "{ latency_iterations = 5, bandwidth_bytes = 512, bandwidth_iterations = 1, bandwidth_warmup = 0 }"
+REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations = 3, bandwidth_warmup = 0 }"
 
 
 @pytest.mark.netns
@@ -430,7 +430,7 @@ def test_a_throttled_node_of_a_real_fabric_is_found(
     monkeypatch.setitem(PATHS, "bridge", replace(BRIDGE, up=throttled))
     text = STUDY.replace("[trials]", f'[mpi]\nflavour = "{flavour}"\n[trials]').replace("10 %", "50 %")
     (tmp_path / "study.toml").write_text(re.sub(r"options = .*", f"options = {REAL}", text))
-    words = [str(tmp_path / "study.toml"), "--nodes", "4", "--out", str(tmp_path / "run"), "--format", "json"]
+    words = [str(tmp_path / "study.toml"), "--nodes", "6", "--out", str(tmp_path / "run"), "--format", "json"]
     code = run(["fabric", *words, "--no-bisection"])
     captured = capsys.readouterr()
     assert captured.out, captured.err
