@@ -26,7 +26,7 @@ from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nearmetal.study.order import Scalar
 
@@ -66,6 +66,19 @@ def shell(machine: NamespaceShell) -> Iterator[NamespaceShell]:
 def _needs_ethtool(shell: NamespaceShell) -> None:
     if not shell.run(["sh", "-c", "command -v ethtool"], check=False).ok:
         pytest.skip("ethtool is not installed")
+
+
+def _undone(shell: NamespaceShell, begun: session.Session, by: str, features: Callable[[], str], before: str) -> None:
+    """Undo a session in one of three ways, and check that features are as they were."""
+    if by == "script":
+        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+        assert (finished.exit_status, features()) == (0, before)
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        begun.restore()
+    assert features() == before
 
 
 def _state(shell: NamespaceShell) -> list[str | None]:
@@ -135,16 +148,7 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     begun.apply()
     assert features() != before
     assert f"{name}-parts of n0/v0" not in begun.disturbed()
-    if by == "script":
-        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
-        assert finished.exit_status == 0
-        assert features() == before
-    if by == "another process":
-        begun.journal.close()
-        assert not rollback.roll_back(shell, begun.journal.path).unproven
-    else:
-        begun.restore()
-    assert features() == before
+    _undone(shell, begun, by, features, before)
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 
 
@@ -165,15 +169,7 @@ def test_a_feature_that_waits_for_another_waits_again(
     begun = session.begin(shell, plan(shell, setting, [V0]), tmp_path)
     begun.apply()
     assert features() != before
-    if by == "script":
-        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
-        assert (finished.exit_status, features()) == (0, before)
-    if by == "another process":
-        begun.journal.close()
-        assert not rollback.roll_back(shell, begun.journal.path).unproven
-    else:
-        begun.restore()
-    assert features() == before
+    _undone(shell, begun, by, features, before)
     shell.run(["ethtool", "-K", "v0", "sg", "on"], node=NODE)
 
 
