@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
-from nearmetal.knobs.knob import parse_cpus
+from nearmetal.knobs.knob import allowed_in, parse_cpus
 from nearmetal.paths.path import Endpoints
 from nearmetal.reading import parse_json
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TICK
@@ -67,12 +67,12 @@ def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
     counts: list[int] = []
     for node in [HYPERVISOR] if held else nodes:
         files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE], node=node)
-        allowed = re.search(rb"^Cpus_allowed_list:\s*(\S+)", files.get(_STATUS, b""), re.MULTILINE)
-        listed = allowed[1] if allowed else files.get(_ONLINE, b"").strip()
+        allowed = allowed_in(files.get(_STATUS, b"").decode(errors="replace"))
+        listed = allowed or files.get(_ONLINE, b"").decode(errors="replace").strip()
         if _BOOT not in files or not listed:
             return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
         boots.add((files[_BOOT].strip(), files.get(_NAME, b"").strip()))
-        counts.append(count_processors(listed.decode()))
+        counts.append(count_processors(listed))
     return {COMPUTERS: len(boots), PROCESSORS: min(counts)}
 
 

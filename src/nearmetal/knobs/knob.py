@@ -7,6 +7,7 @@ knobs are read, written and verified by the same code (`nearmetal.knobs.session`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -157,6 +158,12 @@ def parse_cpus(text: str) -> list[int]:
             raise ValueError(f"{part!r} names no processor")
         cpus.update(found)
     return sorted(cpus)
+
+
+def allowed_in(status: str) -> str:
+    """Return the list of processors that a text of /proc/PID/status allows, empty where it does not say."""
+    found = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
+    return found[1] if found else ""
 
 
 Locate = Callable[["Shell", Target], tuple[Access, ...]]

@@ -10,7 +10,7 @@ from functools import partial
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
-from nearmetal.knobs.knob import parse_cpus
+from nearmetal.knobs.knob import allowed_in, parse_cpus
 from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Flavour, Mpi, answering
 
 _WHICH = 'for name do command -v -- "$name"; done; true'
@@ -76,9 +76,9 @@ def cores(shell: Shell, node: str) -> int:
 
 def _allowed_processors(shell: FarShell, node: str) -> int:
     status = shell.read("/proc/self/status", node=node).decode(errors="replace")
-    allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
-    if allowed is None:
+    allowed = allowed_in(status)
+    if not allowed:
         raise UnavailableError(
             f"/proc/self/status on {shell.machine_name(node)} does not say which processors are allowed"
         )
-    return len(parse_cpus(allowed[1]))
+    return len(parse_cpus(allowed))
