@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Host
 
 _NODE = "n1"
-_ASKED = {"nodes": 1, "nodelist": _NODE, "exclusive": False, "blocks": 1, "time_limit_s": 600, "queue_timeout_s": 60}
+# No history waits for these limits, so that a loaded machine does not reach them.
+_LIMITS = {"time_limit_s": 3600, "queue_timeout_s": 3600}
+_ASKED = {"nodes": 1, "nodelist": _NODE, "exclusive": False, "blocks": 1, **_LIMITS}
 _HOLD = ["sbatch", "--parsable", f"--nodelist={_NODE}", "--requeue", "--output=/dev/null", "--wrap=exec sleep 100000"]
 
 

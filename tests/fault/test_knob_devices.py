@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -408,6 +409,16 @@ class TestWatchdog:
         assert _until(shell, str(tmp_path / "began"), "ls", str(tmp_path / "began"))
         assert "undo ended with status 0" in dog.disarm()
         assert (tmp_path / "done").exists()
+
+    def test_hears_sigterm_as_soon_as_it_is_armed(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        """It ignored the signal until it had read its undo script, or died of it: nothing was put back."""
+        for number in range(20):
+            report = tmp_path / str(number)
+            dog = Watchdog.arm(shell, NODE, WatchLimits(look_ms=50), ": " + "x" * 50_000, str(report))
+            status = shell.read(f"/proc/{dog.process}/status", node=NODE).decode()
+            (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+            assert int(caught, 16) >> (signal.SIGTERM - 1) & 1, number
+            dog.disarm()
 
     def test_restores_on_sigterm_from_another_process(self, shell: NamespaceShell, tmp_path: Path) -> None:
         # A cancelled job or a shutdown sends SIGTERM to it and to the process that it guards.

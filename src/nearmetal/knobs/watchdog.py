@@ -85,6 +85,8 @@ restore() {
 trap 'restore "it was told to end"' TERM
 lost=0 silent=0 before=$(interrupts)
 deadline=$(($(uptime) + deadline))
+(read -r stat < "/proc/$$/stat"; set -f; set -- ${stat##*) }; echo "$$ ${20}")
+exec > /dev/null 2>&1
 while [ "$(uptime)" -lt "$deadline" ]; do
     sleep "$pause" & wait $!
     [ "$parent" = 0 ] || lives "$parent" "$born" || restore "process $parent is gone"
@@ -108,18 +110,14 @@ restore "the deadline has passed"
 """
 )
 
-# Starts the watcher in its own session, with no descriptor but the undo script on its standard input; prints its
-# process number and start time.
+# Starts the watcher in its own session; prints what it says when it is ready: its process number and start time. A
+# signal that came earlier would be lost.
 _ARM_SCRIPT = r"""
 watcher=$1
 shift
 exec 3<&0
-setsid sh -c "$watcher" nearmetal-watchdog "$@" <&3 3<&- > /dev/null 2>&1 &
-process=$!
-read -r stat < "/proc/$process/stat" || exit 1
-set -f
-set -- ${stat##*) }
-echo "$process ${20}"
+ready=$(setsid sh -c "$watcher" nearmetal-watchdog "$@" <&3 3<&- &)
+[ "$ready" ] && echo "$ready"
 """
 
 # Ends the watcher. One that is putting values back continues, and is waited for: 1 says that it is not done yet.
