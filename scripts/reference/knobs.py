@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from nearmetal.knobs import drivers, mpi
+from nearmetal.knobs.nic import known_as
 from nearmetal.knobs.table import FAMILIES
 
 _HEAD = """# Knobs
@@ -15,7 +16,8 @@ safe: [Tune](../how-to/tune.md).
 
 A knob of an **interface** is set on the interface of every endpoint, a knob of a **node** in the node's network
 namespace, and a knob of the **machine** once. The knobs that a knob *disturbs* are part of its snapshot and are
-restored with it. `nic.rx-usecs.queue3` (likewise for `tx-usecs`, `rx-frames`, `tx-frames`, `adaptive-rx`,
+restored with it. What stands for several features of the kernel, such as `nic.tso`, is restored feature by feature.
+`nic.rx-usecs.queue3` (likewise for `tx-usecs`, `rx-frames`, `tx-frames`, `adaptive-rx`,
 `adaptive-tx`) is the knob of one queue.
 
 NICs are accessed only through the programs `ethtool` and `ip` and through files of sysfs and procfs. This works the
@@ -34,8 +36,9 @@ def reference() -> str:
     for family, knobs in FAMILIES.items():
         parts.append(f"\n## {family[0].upper()}{family[1:]}\n")
         parts.append("| knob | of | values | disturbs | what it does |\n|---|---|---|---|---|")
-        for knob in knobs:
-            disturbed = ", ".join(f"`{name}`" for name in knob.disturbs)
+        for knob in (one for one in knobs if one.name == known_as(one.name)):
+            others = dict.fromkeys(known_as(name) for name in knob.disturbs if known_as(name) != knob.name)
+            disturbed = ", ".join(f"`{name}`" for name in others)
             about = _cell(knob.about)
             parts.append(f"| `{knob.name}` | {knob.scope} | {_cell(knob.kind.about())} | {disturbed} | {about} |")
     parts.append(_mpi())

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from nearmetal.knobs.access import KnobError, read_all
 from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Place, Present, claim, present
+from nearmetal.knobs.inventory import rows
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
@@ -148,9 +150,40 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     begun = session.begin(shell, plan(shell, {name: "off"}, [V0]), tmp_path)
     begun.apply()
     assert features() != before
-    assert f"{name}-parts of n0/v0" not in begun.disturbed()
+    assert f"{name} of n0/v0" not in begun.disturbed()
     _undone(shell, begun, by, features, before)
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
+
+
+def test_features_are_told_by_the_word_that_sets_them(shell: NamespaceShell, tmp_path: Path) -> None:
+    """A roll-back named `nic.tso-parts`, and `knobs` said that `sh -c` sets it."""
+    _needs_ethtool(shell)
+    begun = session.begin(shell, plan(shell, {"nic.sg": "off"}, [V0]), tmp_path)
+    begun.apply()
+    assert begun.disturbed()["nic.gso of n0/v0"].startswith("on -> off")
+    assert "-parts of" not in begun.undo_script
+    undone, _ = begun.restore()
+    assert sorted(undone.put_back) == ["nic.gso of n0/v0", "nic.sg of n0/v0"]
+    shown = list(rows(shell, [V0]))
+    assert not [row.knob for row in shown if row.knob.endswith("-parts") or row.support.startswith("sh ")]
+
+
+@pytest.mark.parametrize("key", ["new", "old"])
+def test_features_are_put_back_whatever_their_journal_calls_them(
+    shell: NamespaceShell, tmp_path: Path, key: str
+) -> None:
+    """Journals named features by the script that sets them, which the next version may have changed."""
+    _needs_ethtool(shell)
+    before = shell.run(["ethtool", "-k", "v0"], node=NODE).text
+    intended = plan(shell, {"nic.tso": "off"}, [V0])
+    if key == "old":
+        intended = replace(intended, cells=tuple(replace(cell, key=cell.access.keys[-1]) for cell in intended.cells))
+    begun = session.begin(shell, intended, tmp_path)
+    begun.apply()
+    begun.journal.close()
+    assert ("sh -c" in begun.journal.path.read_text()) == (key == "old")
+    assert not rollback.roll_back(shell, begun.journal.path).unproven
+    assert shell.run(["ethtool", "-k", "v0"], node=NODE).text == before
 
 
 @pytest.mark.parametrize("setting", [{"nic.gso": "off"}, {"nic.sg": "on"}])

@@ -110,8 +110,8 @@ class Access:
     """One value: the node it is on, how to read it, and how to change it.
 
     `show` prints it. A change goes to `path` when there is one, as a single write; else `change` is run with the
-    word `{}` replaced by the value. `ceiling` and `floor` find limits in the same output; `choices_path` is a
-    file that lists the words that are allowed.
+    word `{}` replaced by the value, and may be `called` something shorter. `ceiling` and `floor` find limits in the
+    same output; `choices_path` is a file that lists the words that are allowed.
     """
 
     node: str
@@ -119,6 +119,7 @@ class Access:
     pick: Pick = Pick()
     path: str = ""
     change: tuple[str, ...] = ()
+    called: str = ""
     ceiling: Pick | None = None
     floor: Pick | None = None
     choices_path: str = ""
@@ -126,7 +127,12 @@ class Access:
     @property
     def key(self) -> str:
         """Return one text that names the value on its node."""
-        return self.path or shlex.join(self.change)
+        return self.path or self.called or shlex.join(self.change)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the key, and that of journals from when commands were called nothing."""
+        return self.key, shlex.join(self.change)
 
     def change_argv(self, value: str) -> tuple[str, ...]:
         """Return the command that sets a value; only for accesses without a path."""
@@ -186,7 +192,7 @@ def write_one(shell: Shell, access: Access, value: str) -> None:
 def refusal(access: Access, value: str, reason: str) -> KnobError:
     """Return the error for a write that was not accepted."""
     name = next((name for text, name in ERRNO_TEXTS.items() if text in reason), "")
-    what = access.path or shlex.join(access.change_argv(value))
+    what = access.path or access.called or shlex.join(access.change_argv(value))
     place = f" on {access.node}" if access.node else ""
     hint = "run as root on the machine that owns the device" if name in {"EPERM", "EACCES", "EROFS"} else ""
     return KnobError(f"{what}{place} did not accept {value!r}: {reason.strip()}", errno_name=name, hint=hint)

@@ -10,7 +10,7 @@ from nearmetal.knobs import coalesce, drivers, mpi
 from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.knob import Knob, Target, WholeNumber, joined, targets_of
-from nearmetal.knobs.nic import listing
+from nearmetal.knobs.nic import known_as, listing
 from nearmetal.knobs.table import FAMILIES, find
 
 
@@ -37,7 +37,7 @@ def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[KnobRow]:
     """Yield every knob on every target, in the order of the table; MPI knobs last, without a target."""
     driver = {target: identify(shell, target).driver for target in interfaces}
     for family, knobs in FAMILIES.items():
-        for knob in knobs:
+        for knob in (one for one in knobs if one.name == known_as(one.name)):
             for target in targets_of(knob, [*interfaces, Target("")]):
                 yield _row(shell, family, knob, target, driver.get(target, ""))
         if knobs is coalesce.KNOBS:

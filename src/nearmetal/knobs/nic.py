@@ -13,7 +13,12 @@ from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, OneOf, Stage, Targe
 NUMBER = "([0-9]+)"
 SWITCH_WORD = "(on|off)"
 PARTS = "-parts"
-"""How the name of a knob ends whose value is that of the knob before it in parts."""
+"""How the name of a knob ends whose value is that of the knob before it in parts, saved and put back with that."""
+
+
+def known_as(name: str) -> str:
+    """Return the name by which people know a knob: that of the whole for its parts."""
+    return name.removesuffix(PARTS)
 
 
 def labelled(label: str, value: str = NUMBER, *, after: str = "") -> Pick:
@@ -124,7 +129,8 @@ def _parts(name: str, printed: str, example: str = "") -> Knob:
     def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
         show = ("sh", "-c", _PARTS_SCRIPT, "parts", target.interface, printed)
         change = ("sh", "-c", _SET_PARTS_SCRIPT, "parts", target.interface, printed, "{}")
-        return (Access(target.node, show, Pick("parts: (.*)", label="parts:"), change=change),)
+        called = f"ethtool -K {target.interface} {printed} by feature"
+        return (Access(target.node, show, Pick("parts: (.*)", label="parts:"), change=change, called=called),)
 
     together = f"what `nic.{name}` sets together, such as `{example}=on,...`"
     about = together if example else f"what was asked of `nic.{name}`, which may wait for another feature"

@@ -266,7 +266,7 @@ def _reached(shell: Shell, cells: Iterable[SavedValue]) -> tuple[list[SavedValue
     unknown: list[str] = []
     for cell in cells:
         try:
-            ways = {way.key: way for way in _ways(shell, cell)}
+            ways = {key: way for way in _ways(shell, cell) for key in way.keys}
         except NearmetalError as error:
             unknown.append(f"{_with_old_value(cell)}: {error.message}")
             continue

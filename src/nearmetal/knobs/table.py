@@ -8,6 +8,7 @@ import re
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic
 from nearmetal.knobs.knob import Knob
+from nearmetal.knobs.nic import known_as
 
 FAMILIES: dict[str, tuple[Knob, ...]] = {
     "coalescing": coalesce.KNOBS,
@@ -37,7 +38,7 @@ def find(name: str) -> Knob:
             hint="write to sriov_numvfs of the PF before the search; a change takes every VF away from its guest",
         )
     if knob is None:
-        names = [*_BY_NAME, *(knob.name for knob in mpi.KNOBS)]
+        names = [*map(known_as, _BY_NAME), *(knob.name for knob in mpi.KNOBS)]
         near = difflib.get_close_matches(name, names, n=3) or ["nic.rx-usecs", "host.busy_read", "mpi.progress"]
         raise BadInputError(f"there is no knob {name!r}", hint=f"did you mean {', '.join(near)}?")
     return knob

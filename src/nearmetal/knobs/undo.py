@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, Reading, read_all, write_one
+from nearmetal.knobs.nic import known_as
 from nearmetal.units import by_key
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class RollbackResult:
 
 def name_of(cell: SavedValue) -> str:
     """Return a cell's name for people."""
-    return f"{cell.knob} of {cell.target}"
+    return f"{known_as(cell.knob)} of {cell.target}"
 
 
 def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> RollbackResult:
@@ -95,7 +96,9 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
     failures, after = _restore(shell, here, goals, found)
     missing = [cell for cell in candidates if found[cell.cell].value is None]
     return RollbackResult(
-        put_back=tuple(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value),
+        put_back=tuple(
+            dict.fromkeys(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value)
+        ),
         foreign=tuple(
             f"{name_of(cell)}, which was {cell.old}, is {found[cell.cell].value}: another program set it"
             for cell in here
