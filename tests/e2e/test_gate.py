@@ -157,6 +157,18 @@ def test_a_run_that_only_looked_worse_is_not_called_worse(
     assert "at first 1.1" in printed
 
 
+def test_a_size_of_0_b_is_named_where_there_are_others(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero = ("sizes = [8,", "sizes = [0,")
+    base, new = made("old", change=zero), made("new", '"base_ns.tap" = 28000', change=zero)
+    assert gate(new, "--against", base, "--no-remeasure", "--junit", "j.xml", "--reframe", "p.log") == 1
+    assert "tap latency 0 B as-found: worse" in capsys.readouterr().out
+    cases = [case.get("name") for case in ET.parse("j.xml").getroot().iter("testcase")]
+    assert "tap latency 0 B as-found" in cases
+    assert "tap_latency_0_B_as-found_value" in Path("p.log").read_text().partition("\n")[0].split("|")
+
+
 def test_a_regression_that_the_floor_covers_is_undecided(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,33 @@ def test_how_many_runs_show_a_change_depends_on_how_many_series_there_are() -> N
     assert "cannot show a change" not in alone
 
 
+class RunsOfTwoStudies(FourteenRuns):
+    """Runs of two studies in turn, with the same cells: a ping-pong of 0 B and of 8 B, and a barrier."""
+
+    def runs(self) -> list[RunEntry]:
+        return [dataclasses.replace(run, study_name="st"[i % 2]) for i, run in enumerate(super().runs())]
+
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
+        several = [("latency", 0), ("latency", 8), ("barrier", 0)]
+        return [
+            (run, dataclasses.replace(entry, cell=CellId(name, name, "as-found", size, "tap")))
+            for run, entry in super().cells(metric)
+            for name, size in several
+        ]
+
+
+def test_no_two_series_have_one_name() -> None:
+    history = build_history(RunsOfTwoStudies(), Metric.MEAN)
+    names = ["tap barrier as-found", "tap latency 0 B as-found", "tap latency 8 B as-found"]
+    assert [row[0] for table in words.overviews(history) for row in table.rows] == names + names
+    expected = [f"{study} on fake: {name}" for study in "st" for name in names]
+    assert [history.title(one) for one in history.series] == expected
+    page = as_html.render(history)
+    assert all(f"<figcaption>{name}</figcaption>" in page for name in expected)
+    (alone,) = build_history(FourteenRuns(), Metric.MEAN).series
+    assert build_history(FourteenRuns(), Metric.MEAN).title(alone) == "tap latency 8 B as-found"
+
+
 class RunsWithoutACell(FourteenRuns):
     """The ninth run, the first under a new kernel, lacks the cell."""
 
@@ -229,7 +256,7 @@ def test_a_long_series_is_drawn_completely() -> None:
     shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE), 3, 1) for n in range(1, 101))
-    series = Series(Origin("study", "fake"), cell, shown, points, (Change(70, 0.001, 2.0),))
+    series = Series(Origin("study", "fake"), cell, shown, points, (Change(70, 0.001, 2.0),), sized=True)
     entry = RunEntry("study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "id", "/r", 1, 3)
     runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
     drawn = words.sparkline(History("h", Metric.MEDIAN, runs, (series,), 0.05), series)

@@ -78,7 +78,7 @@ def _columns(gate: Gate, now: dt.datetime) -> list[tuple[str, str]]:
 
 
 def _variable(gate: Gate, one: GateCell) -> list[tuple[str, str]]:
-    variable = _name(str(one.cell))
+    variable = _name(one.name)
     loses = 1.0 / (1.0 + gate.margin) - 1.0
     below, above = (f"{loses:.6g}", "None") if one.shown.rate else ("None", f"{gate.margin:.6g}")
     return [

@@ -42,7 +42,7 @@ def _told(gate: Gate) -> Iterator[str]:
             yield f"{gate.title(one)}: {gate_words.cell(one)}"
     for one in gate.parts:
         if not one.standing.passes:
-            yield f"part, not judged: {one.cell}: {gate_words.cell(one)}"
+            yield f"part, not judged: {one.name}: {gate_words.cell(one)}"
     yield from filter(None, (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)))
 
 
@@ -58,11 +58,9 @@ def many(gates: Sequence[Gate], names: Sequence[str], base_name: str) -> Table:
     first = {cell: one for cells in reversed(by_cell) for cell, one in cells.items()}
     rows = []
     for cell in dict.fromkeys(cell for cells in by_cell for cell in cells):
-        level = first[cell].base_level
-        own = [_standing(cells.get(cell)) for cells in by_cell]
-        rows.append(
-            (str(cell), words.NOTHING if level is None else f"{words.figure(level)} {first[cell].shown.unit}", *own)
-        )
+        one = first[cell]
+        level = words.NOTHING if one.base_level is None else f"{words.figure(one.base_level)} {one.shown.unit}"
+        rows.append((one.name, level, *(_standing(cells.get(cell)) for cells in by_cell)))
     note = "Ratio to the base with its 95 % interval; above 1 is worse for times, better for rates."
     return Table(f"Every cell against {base_name}", ("cell", base_name, *names), tuple(rows), note)
 
@@ -88,13 +86,13 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
     return Table(
         f"{measured}: {words.metric(gate.metric, shown)}, {shown.name}, {shown.unit} ({better} is better)",
         ("size", "path", "base", "run", "ratio", "95 % interval", "verdict"),
-        tuple(_row(one, sized=any(each.cell.message_bytes for each in cells)) for one in cells),
+        tuple(map(_row, cells)),
         left=2,
     )
 
 
-def _row(one: GateCell, *, sized: bool) -> tuple[str, ...]:
+def _row(one: GateCell) -> tuple[str, ...]:
     levels = (words.NOTHING if level is None else words.figure(level) for level in (one.base_level, one.run_level))
     found = one.found
     ratio = (words.ratio(found.ratio), words.ratio_span(found.interval)) if found else (words.NOTHING, words.NOTHING)
-    return (words.size_of(one.cell.message_bytes, sized=sized), one.cell.path, *levels, *ratio, _stands(one))
+    return (words.size_of(one.cell.message_bytes, sized=one.sized), one.cell.path, *levels, *ratio, _stands(one))

@@ -96,8 +96,8 @@ def together_chart(history: History) -> Markup:
     ]
     for one, number, values in lines:
         points = [(x[point.run], y(value)) for point, value in zip(one.points, values, strict=True)]
-        parts.append(_line(one, number, points))
-    named = [(_look(number), words.short(str(one.cell), 26)) for number, one in enumerate(history.marked[:_NAMED])]
+        parts.append(_line(history, one, number, points))
+    named = [(_look(number), words.short(history.title(one), 26)) for number, one in enumerate(history.marked[:_NAMED])]
     named += [(_look(None), f"{len(calm[:room])} without a change")] if calm[:room] else []
     for row, (look, name) in enumerate(named):
         at = _WIDE.top + 8 + 17.0 * row
@@ -124,9 +124,9 @@ def _look(number: int | None) -> str:
     return "again thin" if number is None else f"c{number % charts.COLOURS}"
 
 
-def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]) -> Markup:
+def _line(history: History, one: Series, number: int | None, points: Sequence[tuple[float, float]]) -> Markup:
     look = _look(number)
-    tip = element("title", _caption(one))
+    tip = element("title", _caption(history, one))
     if len(points) == 1:
         return element("circle", tip, class_=f"series {look} mark", cx=points[0][0], cy=points[0][1], r=3.6)
     return element("path", tip, class_=f"series {look} line", d=joined(points))
@@ -134,18 +134,18 @@ def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]
 
 def _charts(history: History, series: Sequence[Series], none: str) -> Markup:
     """Return a chart a series; the sentence `none`, which may be empty, where there is nothing to draw."""
-    figures = [element("figure", element("figcaption", _caption(one)), chart(history, one)) for one in series]
+    figures = [element("figure", element("figcaption", _caption(history, one)), chart(history, one)) for one in series]
     if figures:
         return element("div", *figures, class_="pair")
     return element("p", none, class_="note") if none else together()
 
 
-def _caption(one: Series) -> str:
+def _caption(history: History, one: Series) -> str:
     moved = [
         f"{history_words.shift(change.ratio)} ({history_words.direction(one.shown, change.ratio)})"
         for change in one.changes
     ]
-    return f"{one.cell}{': ' + ', then '.join(moved) if moved else ''}"
+    return f"{history.title(one)}{': ' + ', then '.join(moved) if moved else ''}"
 
 
 def chart(history: History, one: Series) -> Markup:
@@ -167,7 +167,7 @@ def chart(history: History, one: Series) -> Markup:
             parts.append(element("line", class_="series c0 whisker", x1=x, x2=x, y1=ends[0], y2=ends[1]))
         dot = element("circle", element("title", tip), class_="series c0 mark", cx=x, cy=y(point.level.value), r=3.6)
         parts.append(dot)
-    return charts.chart(f"{one.cell} over {counted(len(points), 'run')}", *parts, height=_HEIGHT)
+    return charts.chart(f"{history.title(one)} over {counted(len(points), 'run')}", *parts, height=_HEIGHT)
 
 
 def _reach(points: Sequence[Point]) -> tuple[float, float]:

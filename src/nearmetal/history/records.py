@@ -63,13 +63,22 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One cell over the runs that measured it; an index in `changes` counts in `points`."""
+    """One cell over the runs that measured it; an index in `changes` counts in `points`.
+
+    `sized` says that its operation is of messages of some size, of which 0 B is one.
+    """
 
     origin: Origin
     cell: CellId
     shown: DisplayScale
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
+    sized: bool
+
+    @property
+    def name(self) -> str:
+        """Return the name of its cell."""
+        return self.cell.name(sized=self.sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,11 @@ class History:
     def marked(self) -> tuple[Series, ...]:
         """Return the series in which a change was found."""
         return tuple(one for one in self.series if one.changes)
+
+    def title(self, one: Series) -> str:
+        """Return the name of a series, with its study and host where there are several."""
+        several = any(other.origin != one.origin for other in self.series)
+        return f"{one.origin}: {one.name}" if several else one.name
 
     def changed(self, one: Series, index: int) -> tuple[str, ...]:
         """Return which facts changed with a point of a series: since its point before, in runs without it, too."""

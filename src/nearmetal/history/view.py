@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
-from nearmetal.results.series import CellId, CellSeries
+from nearmetal.results.series import CellId, CellSeries, sized
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.summary import Metric
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
@@ -75,7 +76,11 @@ def build_history(
     for one in Metric:
         cells = [(run_id, cell) for run_id, cell in source.cells(one) if path in {"", cell.cell.path}]
         by_metric[one] = _grouped(runs, [pair for pair in cells if workload in {"", pair[1].cell.workload}])
-    plain = [_series(key, members, every_interval=every_interval) for key, members in sorted(by_metric[metric].items())]
+    of = _sized(by_metric[metric])
+    plain = [
+        _series(key, members, sized=key in of, every_interval=every_interval)
+        for key, members in sorted(by_metric[metric].items())
+    ]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain])
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
     known = {(one.origin, one.cell) for one in series if one.changes}
@@ -122,7 +127,16 @@ def _changed(before: RunEntry, after: RunEntry, facts: dict[str, dict[str, str]]
     return tuple(edited + others)
 
 
-def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
+def _sized(keys: Iterable[_Key]) -> frozenset[_Key]:
+    """Return the cells whose operation has messages of some size, within their study and host."""
+    known = by_key(keys)
+    operations = {origin: sized(cells) for origin, cells in known.items()}
+    return frozenset(
+        (origin, cell) for origin, cells in known.items() for cell in cells if cell.what in operations[origin]
+    )
+
+
+def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
     shown = members[-1][1].shown
     points = tuple(
@@ -134,7 +148,7 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
         )
         for run, cell in members
     )
-    return Series(*key, shown, points, ())
+    return Series(*key, shown, points, (), sized)
 
 
 def _level(cell: CellSeries, shown: DisplayScale, *, interval: bool) -> LevelEstimate:

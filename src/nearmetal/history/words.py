@@ -68,7 +68,7 @@ def _overview(history: History, origin: Origin, series: Sequence[Series]) -> Tab
     for one in series:
         last = one.points[-1].level
         span = words.span(last.interval.low, last.interval.high) if last.interval else words.NOTHING
-        rows.append((str(one.cell), sparkline(history, one), words.figure(last.value), span, one.shown.unit))
+        rows.append((one.name, sparkline(history, one), words.figure(last.value), span, one.shown.unit))
     return Table(
         f"{origin}: {history.metric} of each run",
         ("cell", "over the runs", "latest", "95 % interval", "unit"),
@@ -86,7 +86,7 @@ def changes(history: History) -> Table:
             run = history.runs[one.points[change.index].run - 1]
             moved = f"{shift(change.ratio)} {direction(one.shown, change.ratio)}"
             why = "; ".join(history.changed(one, change.index)) or "no fact changed with it"
-            rows.append((str(one.cell), f"{run.number}", run.entry.created_utc[:10], moved, why))
+            rows.append((history.title(one), f"{run.number}", run.entry.created_utc[:10], moved, why))
     return Table(
         "Changes of level",
         ("cell", "run", "since", "level", "what changed with that run"),

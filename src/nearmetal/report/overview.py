@@ -295,7 +295,7 @@ def _paths_by_size(
         low, high = _spread(one)
         at = 1.0 / one.found.ratio if one.shown.rate else one.found.ratio
         middle = y(at)
-        text = f"{one.cell}: {words.ratio(at)} [{words.ratio_ends(low, high)}], {one.standing}"
+        text = f"{one.name}: {words.ratio(at)} [{words.ratio_ends(low, high)}], {one.standing}"
         yield whisker(entry, x, y(low), y(high))
         yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=text)
         last[entry.label] = (entry, middle)

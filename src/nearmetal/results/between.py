@@ -11,7 +11,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
-from nearmetal.results.series import CellId, RunSeries, is_part, read_series
+from nearmetal.results.series import CellId, RunSeries, is_part, read_series, sized
 from nearmetal.results.stopping import unfinished
 from nearmetal.stats.between import Difference, Measured, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import TAIL_MARGIN, margin_log
@@ -281,6 +281,7 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
         reason="not judged: the change cannot have touched this path" if control else reason,
         control=control,
         part=cell in pair.parts,
+        sized=cell.what in sized(pair.base.cells),
     )
 
 

@@ -56,7 +56,8 @@ class GateCell:
 
     `first` is the finding of the recorded blocks where fresh ones decided. `control` marks a cell that the change
     cannot have touched: it states a floor for the others and is not judged. `part` marks a part of a program, or a
-    single stream of several, whose whole is another cell: it is only named, for a user waits for the whole.
+    single stream of several, whose whole is another cell: it is only named, for a user waits for the whole. `sized`
+    says that its operation is of messages of some size, of which 0 B is one.
     """
 
     cell: CellId
@@ -70,6 +71,12 @@ class GateCell:
     reason: str
     control: bool
     part: bool
+    sized: bool
+
+    @property
+    def name(self) -> str:
+        """Return the name of its cell."""
+        return self.cell.name(sized=self.sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,7 @@ class Gate:
 
     def title(self, one: GateCell) -> str:
         """Return the name of a cell, with its figure where that is not the headline."""
-        return str(one.cell) if one.metric is self.metric else f"{one.cell}, {one.metric}"
+        return one.name if one.metric is self.metric else f"{one.name}, {one.metric}"
 
     def count(self, standing: Standing, metric: Metric | None = None) -> int:
         """Return how many judged cells stand so by a figure, the headline if left out."""

@@ -44,10 +44,19 @@ class CellId:
         """Return what a launch measures of which this is a part."""
         return (self.path, self.workload, self.setting)
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> tuple[str, str]:
+        """Return its workload and operation."""
+        return (self.workload, self.operation)
+
+    def name(self, *, sized: bool) -> str:
+        """Return how it is called; 0 B is a size where its operation is `sized`, and none elsewhere."""
         what = self.workload if self.workload == self.operation else f"{self.workload}/{self.operation}"
-        size = f" {format_size(self.message_bytes)}" if self.message_bytes else ""
+        size = f" {format_size(self.message_bytes)}" if self.message_bytes or sized else ""
         return f"{self.path} {what}{size} {self.setting}"
+
+    def __str__(self) -> str:
+        return self.name(sized=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,11 @@ def cell_id(record: TrialRecord, cell: StoredCell) -> CellId:
     """Return what a stored cell is of."""
     order = record.order
     return CellId(order.workload.label, cell.operation, order.setting, cell.message_bytes, order.path.label)
+
+
+def sized(cells: Iterable[CellId]) -> frozenset[tuple[str, str]]:
+    """Return the workloads and operations that have messages of some size: 0 B, if measured, is one of several."""
+    return frozenset(one.what for one in cells if one.message_bytes)
 
 
 def is_part(workload: str, operation: str, measured: Collection[tuple[str, str]]) -> bool:
