@@ -190,6 +190,19 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     assert [row.figure for row in tables["allreduce"].rows] == [2.11, 2.12]
 
 
+def test_the_window_of_imported_message_rates_is_that_of_the_file(tmp_path: Path) -> None:
+    """They said "window size: 64", for which their durations are stored, and read back as another measurement."""
+    written = (DATA / "written-omb-7.4-mbw_mr.txt").read_bytes()
+    for window in (b"64", b"1"):
+        file = tmp_path / f"{window.decode()}.txt"
+        file.write_bytes(written.replace(b"window size: 64", b"window size: " + window))
+        root = tmp_path / f"run-{window.decode()}"
+        assert cli(["import", f"a={file}", "--out", str(root)]) == 0
+        again, first = omb.parse(as_osu.render(RunDir.open(root)).encode()), omb.parse(file.read_bytes())
+        assert again.window == first.window == window.decode()
+        assert [row.figure for row in again.rows] == pytest.approx([row.figure for row in first.rows], rel=1e-3)
+
+
 STUDY = """
 format = 1
 name = "t"
@@ -259,7 +272,7 @@ def test_each_column_of_osu_is_exact(
     assert {name: found[name] for name in columns} == pytest.approx(columns, rel=1e-12, nan_ok=True)
     assert set(found) - set(columns) <= {"P90 Tail Lat(us)"}
     assert (table.trials, table.has_size) == (1, True)
-    assert (table.pairs, table.window) == ((2, 64) if operation == "message_rate" else (0, 0))
+    assert (table.pairs, table.window) == ((2, "64") if operation == "message_rate" else (0, ""))
 
 
 def test_osu_counts_the_iterations_of_its_mean(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
+from nearmetal.study.facts import IMPORTED_WINDOW
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import IMPORTED, WITH_OPERATIONS
@@ -47,7 +48,7 @@ _TITLES = {
 class OsuTable:
     """One path, workload and setting: by size one figure per column; `has_size` says whether there are sizes.
 
-    `pairs` and `window` are 0 where the benchmark has none.
+    `pairs` is 0 where the benchmark has none, and `window`, its messages, empty; those of a file may not be known.
     """
 
     path: str
@@ -59,7 +60,7 @@ class OsuTable:
     rows: dict[int, tuple[float, ...]]
     has_size: bool
     pairs: int = 0
-    window: int = 0
+    window: str = ""
 
 
 _Group = tuple[str, str, str, str]
@@ -99,8 +100,15 @@ def _table(run: RunDir, group: _Group, records: Sequence[TrialRecord]) -> OsuTab
         rows={size: tuple(_figures(run, records, row, Shape(size, window, pairs))) for size in sizes},
         has_size=row.has_size,
         pairs=pairs if row.name == "message_rate" else 0,
-        window=window if row.name == "message_rate" else 0,
+        window=_window(records[0], window) if row.name == "message_rate" else "",
     )
+
+
+def _window(record: TrialRecord, window: int) -> str:
+    """Return the messages of a window; imported figures are stored as those of a window that was not theirs."""
+    if record.order.workload.kind != IMPORTED:
+        return str(window)
+    return str(record.outcome.facts.get(IMPORTED_WINDOW, "unknown"))
 
 
 def _columns(row: Operation) -> list[str]:

@@ -17,6 +17,7 @@ from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.draft import block, entries
+from nearmetal.study.facts import IMPORTED_WINDOW
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.units import counted
@@ -64,6 +65,8 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "") 
     with RunDir.create(root, info, text) as run:
         for number, one in enumerate(adopted):
             facts: dict[str, Scalar] = {"import.file": one.file, "import.lacks": "; ".join(one.found.lacks)}
+            if one.found.window:
+                facts[IMPORTED_WINDOW] = one.found.window
             if one.found.version:
                 facts[f"{one.found.program}.version"] = one.found.version
             outcome = Outcome(TrialStatus.VALID, launch_argv=("import", one.file), facts=facts)

@@ -25,6 +25,9 @@ COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 VIRTUAL_TIME = "lab.virtual_time"
 """True of a trial whose durations are of the lab's own clock."""
 
+IMPORTED_WINDOW = "import.window"
+"""The messages of a window, as the file that was imported says; its figures are stored as those of another window."""
+
 OTHERS = "others."
 """Begins the counter of each of the busiest other programs of a launch, in ticks, of all machines together."""
 

@@ -211,7 +211,7 @@ def _with_samples(found: Foreign[FileCell]) -> Foreign[CellSamples]:
     if twice := next((name for name, count in names.items() if count > 1), ""):
         raise ForeignFileError(f"{twice} is there twice in one launch", hint="give each launch in a file of its own")
     cells = tuple(one_cell(*cell) for cell in found.cells)
-    return Foreign(found.program, found.version, found.workload, found.ranks, cells, found.lacks)
+    return Foreign(found.program, found.version, found.workload, found.ranks, cells, found.lacks, found.window)
 
 
 def _launches(of: Import, data: bytes) -> list[bytes]:

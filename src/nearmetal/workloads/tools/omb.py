@@ -81,8 +81,8 @@ class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
     `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where a launch
-    (`-T all`) printed a table for each of several, `window` where it is printed and not the default. `otherwise` names
-    what makes it another measurement: Python, threads, a GPU's memory.
+    (`-T all`) printed a table for each of several, `window` where it is printed. `otherwise` names what makes it
+    another measurement: Python, threads, a GPU's memory.
     """
 
     version: str
@@ -117,7 +117,7 @@ def parse(data: bytes) -> OmbTable:
     aside = tuple(
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
-    window = pairs[2] if pairs and pairs[2] != str(WINDOW_MESSAGES) else ""
+    window = pairs[2] if pairs else ""
     return OmbTable(
         version[1] if version else "", operation, unit, count, rows, aside, window=window, otherwise=_otherwise(text)
     )
@@ -239,12 +239,12 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
     zeros = zeros_left_aside(table.rows)
     ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
-    window = f"window{table.window}" if table.window else ""
+    window = f"window{table.window}" if table.window not in {"", str(WINDOW_MESSAGES)} else ""
     pairs = f"{table.pairs}-pairs" if table.pairs > 1 else ""
     name = "-".join(filter(None, ("omb", table.operation, table.otherwise, table.datatype, pairs, window)))
     ranks = "" if table.operation in _OF_TOLD_RANKS else "no number of processes: import outputs of one number only"
     lacks = tuple(filter(None, (ONE_MEAN, ranks, aside, zeros, ended)))
-    return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
+    return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks, window=table.window)
 
 
 _IMPORT = Import((b"# OSU ", b"# OMB-Py "), lambda data: map(_adopt, parse_all(data)), begins=rb"^# (?:OSU|OMB-Py) ")

@@ -64,7 +64,10 @@ FileCell = tuple[str, int, Durations]
 
 @dataclass(frozen=True, slots=True)
 class Foreign(Generic[C]):
-    """What one file holds of one workload: `lacks` says in words what its figures cannot support."""
+    """What one file holds of one workload: `lacks` says in words what its figures cannot support.
+
+    `window` is the messages of a window as it was printed, empty where it was not.
+    """
 
     program: str
     version: str
@@ -72,6 +75,7 @@ class Foreign(Generic[C]):
     ranks: int
     cells: tuple[C, ...]
     lacks: tuple[str, ...]
+    window: str = ""
 
 
 @dataclass(frozen=True, slots=True)
