@@ -13,6 +13,7 @@ HEAD = 'name = "t"\nbaseline = "bridge"\n'
 PATH = '[[path]]\nname = "bridge"\n'
 LATENCY = 'name = "latency"\nsizes = [8]\n'
 BW = 'name = "bw"\nsizes = [8, 65536]\n'
+KNOBS = 'knobs = { "nic.rx-usecs" = [0] }\n'
 COMMAND = 'name = "c"\nkind = "command"\n'
 
 
@@ -140,12 +141,52 @@ def test_a_cable_joins_two_nodes(kind: str, good: bool) -> None:
     ("tune", "message"),
     [
         ('knobs = { "nic.rx-usecs" = ["abc"] }', "nic.rx-usecs = 'abc'"),
-        ('knobs = { "nic.rx-usecs" = [0] }\nworkload_class = "a"\nclasses = [{ name = "b" }]', "workload_class would"),
+        (f'{KNOBS}workload_class = "a"\nclasses = [{{ name = "b" }}]', "workload_class would"),
+        (f'{KNOBS}path = "brigde"', r"'brigde' is not a path of this study \(did you mean 'bridge'"),
+        (f'{KNOBS}weights = {{ "latncy/*/mean" = 1 }}', r"'latncy/\*/mean' names no workload .* mean 'latency'"),
+        (
+            f'{KNOBS}weights = {{ "latency/*/maen" = 1 }}',
+            r"'latency/\*/maen' matches no .*latency/latency/8 B/mean",
+        ),
+        (f'{KNOBS}weights = {{ "latency/latency/8/mean" = 1 }}', "'latency/latency/8/mean' matches no figure"),
+        (f'{KNOBS}limits = {{ "latency" = "5 %" }}', "'latency' matches no figure"),
+        (f'{KNOBS}classes = [{{ name = "b", weights = {{ "*/meen" = 1 }} }}]', r"'\*/meen' matches no figure"),
+        (f'{KNOBS}weights = {{ "*/mean" = 0 }}', "no figure of class 'latency-bound' has a weight above 0"),
     ],
 )
 def test_a_search_is_checked_too(tune: str, message: str) -> None:
     with pytest.raises(BadInputError, match=message):
         study(end=f"[tune]\n{tune}")
+
+
+@pytest.mark.parametrize(
+    "tune",
+    [
+        'path = "bridge"\nweights = { "latency/*/m*" = 1, "*" = 0.5 }',
+        'limits = { "*/cpu-share" = "5 %", "latency/latency/8 B/p99" = "5 %", "*/p[59]*" = "9 %" }',
+    ],
+)
+@pytest.mark.parametrize("workload", [LATENCY, 'name = "latency"\nkind = "netperf"'])
+def test_patterns_that_match_figures_pass(tune: str, workload: str) -> None:
+    study(workload, end=f"[tune]\n{KNOBS}{tune}")
+
+
+def test_a_class_whose_workloads_have_no_weight_is_refused() -> None:
+    two = f'{LATENCY}[[workload]]\nname = "bw"\nsizes = [8]\n'
+    classes = '[[tune.classes]]\nname = "b"\nworkloads = ["bw"]'
+    with pytest.raises(BadInputError, match=r"no figure of class 'b' has a weight above 0.*bw/bw/8 B/mean"):
+        study(two, end=f'[tune]\n{KNOBS}weights = {{ "latency/*" = 1 }}\n{classes}')
+
+
+@pytest.mark.parametrize(
+    "workload",
+    ['name = "n"\nkind = "netperf"', COMMAND + 'options = { argv = ["true"] }'],
+)
+def test_figures_of_other_programs_are_checked_by_what_is_known_of_them(workload: str) -> None:
+    name = workload[8]
+    study(workload, end=f'[tune]\n{KNOBS}weights = {{ "{name}/anything/9 B/mean" = 1 }}')
+    with pytest.raises(BadInputError, match=f"matches no figure .*{name}/OPERATION/SIZE/mean"):
+        study(workload, end=f'[tune]\n{KNOBS}weights = {{ "{name}/*/maen" = 1 }}')
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import PATH, refuse_other_version
-from nearmetal.errors import BadInputError, ExitCode, command_line, listed, meant, os_errors_as
+from nearmetal.errors import BadInputError, ExitCode, command_line, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -31,7 +31,6 @@ from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
-from nearmetal.tune.objective import is_of
 from nearmetal.tune.profile import MOST_LABEL, Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of
 from nearmetal.tune.search import Confirmation, SearchResult, confirm, search, step_line
@@ -110,12 +109,6 @@ def _checked(spec: Study, source: str) -> TuneSpec:
         text = f"{source} has no [tune] table"
         raise BadInputError(text, hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]")
     check_study(spec)
-    tuned_path(spec, spec.tune)
-    workloads = [one.name for one in spec.workload]
-    for pattern in [*spec.tune.limits, *(pattern for kind in spec.tune.searches for pattern in kind.weights)]:
-        if not is_of(pattern, workloads):
-            text = f"tune: {pattern!r} names no workload of this study, so it would limit or weigh nothing"
-            raise BadInputError(text, hint=meant(pattern.partition("/")[0], workloads))
     values = study_values(spec.tune)
     for kind in spec.tune.searches:  # what no profile can hold is refused now, not after the search
         for value in zip_longest(*values.values()):

@@ -20,10 +20,18 @@ from nearmetal.paths.ports import refuse_wire
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
-from nearmetal.run.unused import refuse_log_ins, refuse_nodes, refuse_overridden, refuse_unused
+from nearmetal.run.unused import (
+    refuse_idle,
+    refuse_log_ins,
+    refuse_no_aim,
+    refuse_no_path,
+    refuse_nodes,
+    refuse_overridden,
+    refuse_unused,
+)
 from nearmetal.study.order import TRACE_OPTION, Order, PathOrder, Scalar
 from nearmetal.study.plan import block
-from nearmetal.study.spec import HostSpec, PathSpec, Study
+from nearmetal.study.spec import HostSpec, PathSpec, Study, TuneSpec
 from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
@@ -67,11 +75,21 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         for knob, value in setting.knobs.items():
             yield partial(_check_knob, knob, value)
     if study.tune:
-        yield partial(refuse_overridden, study.tune)
-        for knob, values in study.tune.knobs.items():
-            yield partial(_check_knob, knob)
-            for value in values:
-                yield partial(_check_knob, knob, value)
+        yield from _checks_of_search(study, study.tune)
+
+
+def _checks_of_search(study: Study, tune: TuneSpec) -> Iterator[Callable[[], object]]:
+    yield partial(refuse_overridden, tune)
+    yield partial(refuse_no_path, study, tune)
+    weighed = (pattern for kind in tune.searches for pattern in kind.weights)
+    for pattern in dict.fromkeys([*tune.limits, *weighed]):
+        yield partial(refuse_idle, study, pattern)
+    for kind in tune.searches:
+        yield partial(refuse_no_aim, study, kind)
+    for knob, values in tune.knobs.items():
+        yield partial(_check_knob, knob)
+        for value in values:
+            yield partial(_check_knob, knob, value)
 
 
 def check_path(host: str, path: PathSpec) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.paths.table import find_path
+from nearmetal.stats.summary import Metric
 from nearmetal.study.order import PACE, Order
-from nearmetal.study.spec import HostSpec, Study, TuneSpec, WorkloadSpec
+from nearmetal.study.spec import HostSpec, Study, TuneClass, TuneSpec, WorkloadSpec
+from nearmetal.units import format_size
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
+from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.tools.perftest import Perftest
@@ -87,3 +91,70 @@ def refuse_overridden(tune: TuneSpec) -> None:
     if tune.classes and "workload_class" in tune.model_fields_set:
         message = "tune.workload_class would have no effect beside [[tune.classes]]"
         raise BadInputError(message, hint="leave it out: each class has its name")
+
+
+def refuse_no_path(study: Study, tune: TuneSpec) -> None:
+    """Raise BadInputError where the path to tune is none of the study's."""
+    names = [path.name for path in study.path]
+    if tune.path and tune.path not in names:
+        message = f"tune.path: {tune.path!r} is not a path of this study"
+        raise BadInputError(message, hint=meant(tune.path, names))
+
+
+def is_of(pattern: str, workloads: Iterable[str]) -> bool:
+    """Return whether a pattern of figures can be of one of these workloads, as far as it names one."""
+    named, slash, _ = pattern.partition("/")
+    return not slash or bool({"*", "?", "["} & set(named)) or named in workloads
+
+
+def refuse_idle(study: Study, pattern: str) -> None:
+    """Raise BadInputError for a pattern of a limit or a weight that no figure of the study matches."""
+    names = [one.name for one in study.workload]
+    if not is_of(pattern, names):
+        message = f"tune: {pattern!r} names no workload of this study, {_NO_EFFECT}"
+        raise BadInputError(message, hint=meant(pattern.partition("/")[0], names))
+    of = [one for one in study.workload if is_of(pattern, [one.name])]
+    if not any(_may_match(pattern, one) for one in of):
+        message = f"tune: {pattern!r} matches no figure of this study, {_NO_EFFECT}"
+        raise BadInputError(message, hint=_figures_are(of))
+
+
+def refuse_no_aim(study: Study, kind: TuneClass) -> None:
+    """Raise BadInputError where no figure of a class can have a weight: no setting would be better than another.
+
+    A pattern that matches no figure of any class is left to `refuse_idle`.
+    """
+    weighed = [pattern for pattern, weight in kind.weights.items() if weight > 0]
+    matched = [[one.name for one in study.workload if _may_match(pattern, one)] for pattern in weighed]
+    of = [one for one in study.workload if not kind.workloads or one.name in kind.workloads]
+    if all(matched) and not any(one.name in names for names in matched for one in of):
+        message = f"tune: no figure of class {kind.name!r} has a weight above 0, so no setting would be the best"
+        raise BadInputError(message, hint=_figures_are(of))
+
+
+_NO_EFFECT = "so it would limit or weigh nothing"
+_COSTS = ("interrupts-per-s", "cpu-share")
+_OTHERWISE = "OPERATION/SIZE"
+"""Stands for what only the output of a program that is not nearmetal's engine tells."""
+
+
+def _may_match(pattern: str, workload: WorkloadSpec) -> bool:
+    """Return whether a pattern can match a figure of a workload, as far as that is known before a launch."""
+    if workload.kind == Engine.kind:
+        return any(fnmatchcase(figure, pattern) for figure in _figures(workload))
+    last = pattern.rpartition("/")[2]
+    ends = "*" in last or any(fnmatchcase(one, last) for one in (*Metric, *_COSTS))
+    return ends and is_of(pattern, [workload.name])
+
+
+def _figures(workload: WorkloadSpec) -> list[str]:
+    """Return the figures of a workload that a search may weigh."""
+    operation = workload.operation or workload.name
+    sizes = [f"{operation}/{format_size(size)}" for size in workload.sizes or [0]]
+    cells = sizes if workload.kind == Engine.kind else [_OTHERWISE]
+    of = [*(f"{cell}/{metric}" for cell in cells for metric in Metric), *_COSTS]
+    return [f"{workload.name}/{one}" for one in of]
+
+
+def _figures_are(workloads: Iterable[WorkloadSpec]) -> str:
+    return f"figures are {', '.join(listed([figure for one in workloads for figure in _figures(one)]))}"

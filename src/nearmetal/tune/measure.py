@@ -90,13 +90,9 @@ _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
 def tuned_path(study: Study, tune: TuneSpec) -> PathSpec:
-    """Return the path that is tuned; raise BadInputError when the study has none of that name."""
+    """Return the path that is tuned, of a study that was checked."""
     others = [path for path in study.path if path.name != study.baseline] or list(study.path)
-    chosen = next((path for path in study.path if path.name == tune.path), None) if tune.path else others[0]
-    if chosen is None:
-        names = ", ".join(path.name for path in study.path)
-        raise BadInputError(f"tune.path: {tune.path!r} is not a path of this study", hint=f"the paths are {names}")
-    return chosen
+    return next((path for path in study.path if path.name == tune.path), others[0])
 
 
 class StudyTrials:

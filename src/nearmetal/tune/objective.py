@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError
+from nearmetal.run.unused import is_of
 from nearmetal.stats.equivalence import Better
 
 Figures = Mapping[str, float]
@@ -83,12 +84,6 @@ class Objective:
     def _excess(self, cell: str, log_cost: float) -> float:
         limits = [worse for pattern, worse in self.limits.items() if fnmatch.fnmatchcase(cell, pattern)]
         return log_cost - math.log1p(min(limits)) if limits else -math.inf
-
-
-def is_of(pattern: str, workloads: Iterable[str]) -> bool:
-    """Return whether a pattern of cells can be of one of these workloads, as far as it names one."""
-    named, slash, _ = pattern.partition("/")
-    return not slash or bool({"*", "?", "["} & set(named)) or named in workloads
 
 
 def _any(cell: str, patterns: Iterable[str]) -> bool:
