@@ -64,13 +64,18 @@ def to_whole(value: float) -> int:
     return round(value)
 
 
-def _parse(text: str, table: dict[str, int], kind: str, example: str) -> int:
+def _parse(text: str, table: dict[str, int], kind: str, example: str, *, exact: bool = False) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     why = ""
     factors = {unit.lower(): factor for unit, factor in table.items()}
     if match and (factor := factors.get(match[2].lower())):
         try:
-            return to_whole(decimal(match[1]) * factor)
+            value = decimal(match[1]) * factor
+            whole_value = to_whole(value)
+            if value == whole_value or (whole_value and not exact):
+                return whole_value
+            smallest = next(iter(table))
+            why = f": it is {value:g} {smallest}, " + (f"no whole number of {smallest}" if exact else "below 1")
         except ValueError as error:
             why = f": {error}"
     units = ", ".join(table)
@@ -84,15 +89,18 @@ def parse_duration_ns(text: str) -> int:
     return _parse(text, DURATION_NS, "duration", "250 ms")
 
 
-def parse_size_bytes(text: str) -> int:
-    """Read `'64 KiB'`, `'4MiB'` or `'8 B'` as bytes (binary units only); raise BadInputError otherwise."""
-    return _parse(text, _SIZE_BYTES, "size", "64 KiB")
+def parse_size_bytes(text: str, *, exact: bool = True) -> int:
+    """Read `'64 KiB'`, `'4MiB'` or `'8 B'` as bytes (binary units only); raise BadInputError otherwise.
+
+    So it does for parts of a byte, such as those of `'1.3 KiB'`, which are rounded unless `exact`.
+    """
+    return _parse(text, _SIZE_BYTES, "size", "64 KiB", exact=exact)
 
 
 def parse_share(text: str) -> float:
     """Read `5%`, `5 %` or `0.05`; raise ValueError for anything else."""
     number = text.strip()
-    return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
+    return decimal(number.removesuffix("%")) / 100 if number.endswith("%") else decimal(number)
 
 
 def format_size(size_bytes: int) -> str:

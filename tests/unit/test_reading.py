@@ -145,7 +145,7 @@ def test_a_study_of_many_errors_names_a_dozen() -> None:
     [
         ("path = [{items}]\nworkload = [{items}]", "2 errors"),
         ("{paths}workload = [{{ name = 'w', sizes = [{items}] }}]", "1 error"),
-        ("{paths}workload = [{{ name = 'w', placement = [{items}] }}]", "2 errors"),
+        ("{paths}workload = [{{ name = 'w', placement = [{items}] }}]", "1 error"),
         ("{paths}workload = [{{ name = 'w', options = {{ a = [{items}] }} }}]", "1 error"),
         ("{paths}workload = [{{ name = 'w', options = {{ {keys} }} }}]", "1 error"),
         ("{good}host = {{ node = [{items}], libvirt = [{items}] }}", "2 errors"),

@@ -2,10 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from scripts.reference.study import reference
 
 from nearmetal.errors import BadInputError
-from nearmetal.study import plan
+from nearmetal.study import plan, spec
 from nearmetal.study.order import Order
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import AGAIN, parse_study
@@ -152,3 +153,58 @@ def test_the_engine_gets_the_pace_and_the_seed_of_the_trial() -> None:
 def test_an_invalid_share_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(BadInputError, match=r"is not a share above 0 and below 100 %: write '5 %' or 0\.05"):
         parse_study(GOOD.replace("format = 1", f"format = 1\nmargin = {json.dumps(value)}"), "t")
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        *(("", f"{key} = #") for key in ("format", "seed")),
+        *(("[trials]", f"{key} = #") for key in ("min_blocks", "max_blocks", "storm", "timeout")),
+        *(("[[workload]]\nname = 'w'", f"{key} = #") for key in ("iterations", "warmup", "ranks", "pace_range")),
+        *(("[[workload]]\nname = 'w'", f"{key} = [0, #]") for key in ("sizes", "placement")),
+        *(("[[host.node]]\nname = 'a'", f"{key} = #") for key in ("port", "connect_timeout_s")),
+        ("[tune]\nknobs = { a = [1] }", "max_trials = #"),
+        ("[tune]\nknobs = { a = [1] }", "weights = { a = # }"),
+    ],
+)
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_true_and_false_are_no_numbers(table: str, key: str, value: str) -> None:
+    """Python counts them as 1 and 0: a study with `iterations = true` measured one."""
+    line = key.replace("#", value)
+    text = f"{GOOD}{table}\n{line}\n" if table else f"{line}\n{GOOD.replace('format = 1', '')}"
+    assert f": {value} is no number" in errors_of(text)
+
+
+def test_every_number_of_a_study_is_in_the_list_above() -> None:
+    """A new key of a number's type is to be checked, too: `Whole` and `Number` do so, `int` and `float` do not."""
+    plain = [
+        f"{model.__name__}.{name}"
+        for model in vars(spec).values()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+        for name, field in model.model_fields.items()
+        if field.annotation in {int, float} and not field.metadata
+    ]
+    assert plain == []
+
+
+def test_a_run_whose_numbers_were_true_can_still_be_read() -> None:
+    study = parse_study(GOOD + "iterations = true\n", "t.toml", measured=True)
+    assert study.workload[0].iterations == 1
+    assert parse_study(GOOD.replace("1 KiB", "1.3 KiB"), "t.toml", measured=True).workload[0].sizes == [8, 1331]
+
+
+@pytest.mark.parametrize(
+    ("placement", "complaint"),
+    [
+        ("[0, -1]", "workload[0].placement[1]: input should be greater than or equal to 0 (it is -1)"),
+        (
+            "'sprad'",
+            "placement: it is 'spread', 'packed' or a list of nodes, in square brackets, not 'sprad'",
+        ),
+        ("{ a = 1 }", "placement: it is 'spread', 'packed' or a list of nodes, in square brackets"),
+    ],
+)
+def test_a_wrong_placement_is_one_error(placement: str, complaint: str) -> None:
+    text = errors_of(f"{GOOD}placement = {placement}\n")
+    assert "t.toml has 1 error" in text
+    assert complaint in text

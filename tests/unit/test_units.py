@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import BadInputError
-from nearmetal.units import format_duration, format_size, format_wait, parse_duration_ns, parse_size_bytes
+from nearmetal.units import format_duration, format_size, format_wait, parse_duration_ns, parse_share, parse_size_bytes
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,32 @@ def test_a_formatted_size_reads_back_as_itself(size_bytes: int) -> None:
 def test_decimal_size_units_are_refused() -> None:
     with pytest.raises(BadInputError):
         parse_size_bytes("4 KB")
+
+
+@pytest.mark.parametrize("text", ["1.3 KiB", "0.1 B", "0.0000000001 GiB"])
+def test_a_size_of_parts_of_a_byte_is_refused(text: str) -> None:
+    """They were rounded, the last to a size of 0 B."""
+    with pytest.raises(BadInputError, match="no whole number of B"):
+        parse_size_bytes(text)
+    assert parse_size_bytes("1.5 KiB") == 1536
+
+
+def test_a_duration_is_not_rounded_to_nothing() -> None:
+    with pytest.raises(BadInputError, match=r"it is 0\.4 ns, below 1"):
+        parse_duration_ns("0.4 ns")
+    assert (parse_duration_ns("1.5 ns"), parse_duration_ns("0 s")) == (2, 0)
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 5 % ", 0.05), ("0.05", 0.05), ("5e-1 %", 0.005)])
+def test_shares_are_read(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["1_0 %", "\N{ARABIC-INDIC DIGIT FIVE} %", "5 %%", "nan", "inf %", "", "%"])
+def test_what_only_python_reads_is_no_share(text: str) -> None:
+    """`'1_0 %'` was 10 %."""
+    with pytest.raises(ValueError, match="is not a number"):
+        parse_share(text)
 
 
 @pytest.mark.parametrize(

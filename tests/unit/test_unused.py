@@ -215,6 +215,6 @@ def test_pods_take_no_log_ins(wrong: str) -> None:
         study(top=f'[host]\nkind = "kubectl"\n{wrong}')
 
 
-def test_a_size_is_no_truth() -> None:
-    with pytest.raises(BadInputError, match="true is no size"):
+def test_a_size_is_no_truth_value() -> None:
+    with pytest.raises(BadInputError, match="true is no number"):
         study('name = "latency"\nsizes = [true]')

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     FailFast,
     Field,
     PlainValidator,
+    Tag,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from pydantic_core import ErrorDetails
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.study.order import Scalar
 from nearmetal.units import parse_duration_ns, parse_share, parse_size_bytes
 
@@ -33,18 +36,32 @@ MOST = 256
 its bytes, and there may not be thousands."""
 
 
-def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
-    """Return a validator for text such as '64 KiB'; it raises ValueError, so that all errors are collected."""
+def _refuse_truth(value: object) -> None:
+    """Raise ValueError for true and false, which Python counts as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is no number")  # noqa: TRY004 (pydantic's)
 
-    def read(value: object) -> object:
-        if isinstance(value, bool):
-            raise ValueError(f"{str(value).lower()} is no size and no duration")  # noqa: TRY004 (pydantic's)
-        try:
-            return parse(value) if isinstance(value, str) else value
-        except BadInputError as error:
-            raise ValueError(f"{error.message}: {error.hint}") from error
 
-    return read
+def _no_truth(value: object, info: ValidationInfo) -> object:
+    """Refuse true and false as numbers, but in the study of a run, in which earlier versions took them for 1 and 0."""
+    if not (info.context or {}).get("measured"):
+        _refuse_truth(value)
+    return value
+
+
+def _parsed(value: object, parse: Callable[[str], int]) -> object:
+    """Read text such as '64 KiB', and leave numbers to the type; raise ValueError, so that all errors are collected."""
+    _refuse_truth(value)
+    try:
+        return parse(value) if isinstance(value, str) else value
+    except BadInputError as error:
+        raise ValueError(f"{error.message}: {error.hint}") from error
+
+
+def _read_size(value: object, info: ValidationInfo) -> object:
+    """Read '64 KiB' as bytes; in the study of a measured run, parts of a byte are rounded as they were then."""
+    exact = not (info.context or {}).get("measured")
+    return _parsed(value, lambda text: parse_size_bytes(text, exact=exact))
 
 
 def read_duration(value: object, info: ValidationInfo) -> object:
@@ -52,9 +69,10 @@ def read_duration(value: object, info: ValidationInfo) -> object:
 
     In the study of a run that was measured it is what it was then: nanoseconds.
     """
+    _refuse_truth(value)
     if isinstance(value, int | float) and not (info.context or {}).get("measured"):
         raise ValueError(f"{value} has no unit: write it as text, such as '{value} s' or '{value} us'")
-    return _of_text(value)
+    return _parsed(value, parse_duration_ns)
 
 
 def _share(value: object) -> float:
@@ -66,9 +84,6 @@ def _share(value: object) -> float:
     if not 0 < share < 1:
         raise ValueError(f"{value!r} is not a share above 0 and below 100 %: write '5 %' or 0.05")
     return share
-
-
-_of_text = _quantity(parse_duration_ns)
 
 
 def listed_of(kind: Any) -> Any:
@@ -86,6 +101,13 @@ def listed_of(kind: Any) -> Any:
             return every(value)
 
     return Annotated[list[kind], WrapValidator(read)]
+
+
+def _a_word(value: object) -> object:
+    if not isinstance(value, str) or value not in {"spread", "packed"}:
+        seen = f", not {value!r}" if isinstance(value, str | int | float) else ""
+        raise ValueError(f"it is 'spread', 'packed' or a list of nodes, in square brackets{seen}")
+    return value
 
 
 def few_keys(value: object) -> object:
@@ -135,21 +157,71 @@ def names_differ(entries: list[_T]) -> list[_T]:
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_suffix)]
-SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
+Whole = Annotated[int, BeforeValidator(_no_truth)]
+Number = Annotated[float, BeforeValidator(_no_truth), Field(allow_inf_nan=False)]
+FormatOne = Annotated[Literal[1], BeforeValidator(_no_truth)]
+SizeBytes = Annotated[int, BeforeValidator(_read_size), Field(ge=0, le=1 << 32)]
 DurationNs = Annotated[int, BeforeValidator(read_duration), Field(gt=0)]
 Value = Annotated[Scalar, PlainValidator(_scalar)]
 Values = Annotated[list[Scalar], PlainValidator(_scalars)]
-Weights = Annotated[dict[str, Annotated[float, Field(ge=0)]], BeforeValidator(few_keys)]
+Weights = Annotated[dict[str, Annotated[Number, Field(ge=0)]], BeforeValidator(few_keys)]
 Keyed = Annotated[dict[str, Value], BeforeValidator(few_keys)]
 ValueOrValues = Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_scalars)]
 if TYPE_CHECKING:
     Sizes = list[SizeBytes]
-    Nodes = list[int]
+    Placement = list[int] | Literal["spread", "packed"]
     Texts = list[str]
 else:
-    Sizes, Nodes, Texts = listed_of(SizeBytes), listed_of(Annotated[int, Field(ge=0, le=4095)]), listed_of(str)
+    Sizes, Texts = listed_of(SizeBytes), listed_of(str)
+    Placement = Annotated[
+        Annotated[listed_of(Annotated[Whole, Field(ge=0, le=4095)]), Tag("#nodes")]
+        | Annotated[Literal["spread", "packed"], BeforeValidator(_a_word), Tag("#word")],
+        Discriminator(lambda value: "#nodes" if isinstance(value, list) else "#word"),
+    ]
 Share = Annotated[float, BeforeValidator(_share)]
 Pace = Literal["back-to-back", "random"]
 Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
 User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.@+\\$-]{0,63})?$")]
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{0,15}$")]
+
+
+def said(error: ValidationError, keys_of: Callable[[str], Iterable[str]], whole: str) -> str:
+    """Return each error in a line, such as `path[2].kind: what is wrong (hint)`.
+
+    `keys_of` gives the keys of a table by its name, those of the outermost for none, which is called `whole`.
+    """
+    return "\n  ".join(listed(error.errors(include_url=False), lambda one: _said(one, keys_of, whole)))
+
+
+def _said(detail: ErrorDetails, keys_of: Callable[[str], Iterable[str]], whole: str) -> str:
+    place, at = "", [step for step in detail["loc"] if step not in _TAGS]
+    for step in at:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
+    if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        *parents, key = [step for step in at if isinstance(step, str)]
+        return f"{place}: unknown key; {meant(key, keys_of(parents[-1] if parents else ''))}"
+    if detail["type"] == "missing":
+        return f"{place}: missing"
+    message = _brackets(detail) or _SAID.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+    value = detail["input"]
+    if detail["type"] == "string_pattern_mismatch" and detail["ctx"]["pattern"] == NAME_PATTERN:
+        message = "a name has up to 40 letters, digits and . _ + -, and begins with a letter or a digit"
+    shown = f" (it is {value!r})" if isinstance(value, str | int | float) and detail["type"] != "value_error" else ""
+    return f"{place or whole}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _brackets(detail: ErrorDetails) -> str:
+    """Return how a table is headed that has the brackets of another kind; empty for any other error."""
+    key = next((step for step in reversed(detail["loc"]) if isinstance(step, str)), "")
+    if detail["type"] == "list_type" and isinstance(detail["input"], dict):
+        return f"write [[{key}]], with two brackets on each side: there may be several"
+    if detail["type"] in {"model_type", "dataclass_type"}:
+        several = isinstance(detail["input"], list)
+        return f"write [{key}], with one bracket on each side: there is only one" if several else "it must be a table"
+    return ""
+
+
+_TAGS = {"#nodes", "#word"}
+"""What pydantic names in the place of an error, though no file has it."""
+_SAID = {"int_parsing_size": "the number is too large", "list_type": "it must be a list, in square brackets"}
+"""What is said in place of a sentence about how the number was read, by the kind of error."""

@@ -6,29 +6,29 @@ The schema is these classes; docs/reference/study.md is generated from them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import rtoml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
-from nearmetal.errors import BadInputError, listed, meant
+from nearmetal.errors import BadInputError, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
     AS_FOUND,
     MOST,
-    NAME_PATTERN,
     Address,
     DurationNs,
+    FormatOne,
     Interface,
     Keyed,
     Name,
-    Nodes,
+    Number,
     Pace,
+    Placement,
     Share,
     Sizes,
     Texts,
@@ -36,9 +36,11 @@ from nearmetal.study.fields import (
     ValueOrValues,
     Values,
     Weights,
+    Whole,
     few_keys,
     listed_of,
     names_differ,
+    said,
 )
 from nearmetal.study.order import Progress
 from nearmetal.typed import adapter
@@ -62,11 +64,11 @@ class NodeSpec(_Model):
     """Its address for the other machines; default: `address`."""
     user: User = ""
     """User to log in as; default: ssh's own choice."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    port: Annotated[Whole, Field(ge=0, le=65535)] = 0
     """The port of its sshd; 0: ssh's own choice."""
     jump: str = ""
     """Jump hosts on the way, `user@host:port`, separated by commas; default: ssh's own."""
-    connect_timeout_s: Annotated[float, Field(ge=0)] = 0
+    connect_timeout_s: Annotated[Number, Field(ge=0)] = 0
     """Timeout for a connection to it; 0: the host's option of that name."""
     interface: Interface = ""
     """Its interface on the measured path."""
@@ -130,13 +132,13 @@ class WorkloadSpec(_Model):
     """For `engine`: the operation; default: the name."""
     sizes: Sizes = Field(default_factory=list)
     """Message sizes, such as `8` or `'64 KiB'`."""
-    iterations: Annotated[int, Field(ge=1, le=100_000_000)] = 1000
+    iterations: Annotated[Whole, Field(ge=1, le=100_000_000)] = 1000
     """Measured iterations per size."""
-    warmup: Annotated[int, Field(ge=0, le=10_000_000)] = 100
+    warmup: Annotated[Whole, Field(ge=0, le=10_000_000)] = 100
     """Warm-up iterations before them, kept but marked."""
-    placement: Nodes | Literal["spread", "packed"] = "spread"
+    placement: Placement = "spread"
     """Node of each rank; `spread`: round robin over two nodes; `packed`: all on one."""
-    ranks: Annotated[int, Field(ge=1, le=65536)] = 2
+    ranks: Annotated[Whole, Field(ge=1, le=65536)] = 2
     """Number of ranks, if placement is a word."""
     progress: Progress = "polling"
     """How waiting ranks wait: `polling` or `blocking`."""
@@ -185,9 +187,9 @@ class SettingSpec(_Model):
 class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
-    min_blocks: Annotated[int, Field(ge=3, le=10_000)] = 5
+    min_blocks: Annotated[Whole, Field(ge=3, le=10_000)] = 5
     """Blocks before the first check whether to stop."""
-    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = 16
+    max_blocks: Annotated[Whole, Field(ge=3, le=10_000)] = 16
     """The most blocks."""
     precision: Share | None = None
     """Stop when the relative half-width of the ratio's interval is at most this."""
@@ -197,7 +199,7 @@ class TrialsSpec(_Model):
     """Timeout of one trial, such as `'60 s'`."""
     probe: str = ""
     """An address; while knobs are set, the watchdog restores them if it stops answering."""
-    storm: Annotated[int, Field(ge=0)] = 0
+    storm: Annotated[Whole, Field(ge=0)] = 0
     """Interrupts per second of a machine above which the watchdog restores knobs; 0 is off."""
 
     @model_validator(mode="after")
@@ -232,7 +234,7 @@ class TuneSpec(_Model):
     `WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`."""
     limits: Annotated[dict[str, Share], BeforeValidator(few_keys)] = Field(default_factory=dict)
     """How much worse than at present cells may get, by pattern."""
-    max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = 400
+    max_trials: Annotated[Whole, Field(ge=10, le=1_000_000)] = 400
     """The search ends after this many trials."""
     workload_class: Name = "latency-bound"
     """What the profile is for: no setting suits every workload."""
@@ -253,13 +255,13 @@ class TuneSpec(_Model):
 class Study(_Model):
     """What to compare."""
 
-    format: Literal[1] = 1
+    format: FormatOne = 1
     """The format of this file."""
     name: Name
     """A short name, also used for the run directory."""
     title: str = ""
     """A one-line title for the report."""
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
+    seed: Annotated[Whole, Field(ge=0, lt=1 << 63)] = 1
     """Seed of the random order of trials."""
     baseline: str
     """The path that the others are compared with."""
@@ -334,7 +336,7 @@ def parse_study(text: str, source: str, *, measured: bool = False) -> Study:
         return Study.model_validate(raw, context={"left": MOST, "measured": measured})
     except ValidationError as error:
         count = counted(error.error_count(), "error")
-        message = f"{source} has {count}:\n  {_lines(error)}"
+        message = f"{source} has {count}:\n  {said(error, _keys, 'the study')}"
         raise BadInputError(message, hint="docs/reference/study.md describes every key") from error
 
 
@@ -348,7 +350,8 @@ def read_nodes(path: Path) -> list[NodeSpec]:
     try:
         return _HostsFile.model_validate(raw, context={"left": MOST}).node
     except ValidationError as error:
-        raise BadInputError(f"the hosts file {path} is wrong:\n  {_lines(error)}") from error
+        wrong = said(error, lambda table: _keys(table) if table else _HostsFile.model_fields, "the file")
+        raise BadInputError(f"the hosts file {path} is wrong:\n  {wrong}") from error
 
 
 def read_toml(path: Path, what: str, hint: str) -> dict[str, Any]:
@@ -366,7 +369,8 @@ def read_table(kind: type[_T], table: object, source: str, hint: str) -> _T:
     try:
         made: _T = adapter(known).validate_python(table)
     except ValidationError as error:
-        raise BadInputError(f"{source}: {_lines(error, [one.name for one in fields(known)])}", hint=hint) from error
+        keys = [one.name for one in fields(known)]
+        raise BadInputError(f"{source}: {said(error, lambda _: keys, 'the table')}", hint=hint) from error
     return made
 
 
@@ -375,43 +379,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _lines(error: ValidationError, keys: Sequence[str] = ()) -> str:
-    """Return each error in a line; `keys` are those of a table that is no study."""
-    return "\n  ".join(listed(error.errors(include_url=False), lambda one: _line(one, keys)))
+def _keys(table: str) -> Iterable[str]:
+    """Return the keys of a table by its name, those of the study for none."""
+    return _TABLES.get(table, Study).model_fields
 
 
-def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
-    """Return `path[2].kind: what is wrong (hint)`."""
-    place = ""
-    for step in detail["loc"]:
-        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
-    if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
-        model = _TABLES[parents[-1]] if parents else Study
-        return f"{place}: unknown key; {meant(key, keys or model.model_fields)}"
-    if detail["type"] == "missing":
-        return f"{place}: missing"
-    message = _brackets(detail) or _SAID.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
-    value = detail["input"]
-    if detail["type"] == "string_pattern_mismatch" and detail["ctx"]["pattern"] == NAME_PATTERN:
-        message = "a name has up to 40 letters, digits and . _ + -, and begins with a letter or a digit"
-    shown = f" (it is {value!r})" if isinstance(value, str | int | float) and detail["type"] != "value_error" else ""
-    return f"{place or ('the table' if keys else 'the study')}: {message[:1].lower()}{message[1:]}{shown}"
-
-
-def _brackets(detail: ErrorDetails) -> str:
-    """Return how a table is headed that has the brackets of another kind; empty for any other error."""
-    key = next((step for step in reversed(detail["loc"]) if isinstance(step, str)), "")
-    if detail["type"] == "list_type" and isinstance(detail["input"], dict):
-        return f"write [[{key}]], with two brackets on each side: there may be several"
-    if detail["type"] in {"model_type", "dataclass_type"}:
-        several = isinstance(detail["input"], list)
-        return f"write [{key}], with one bracket on each side: there is only one" if several else "it must be a table"
-    return ""
-
-
-_SAID = {"int_parsing_size": "the number is too large", "list_type": "it must be a list, in square brackets"}
-"""What is said in place of a sentence about how the number was read, by the kind of error."""
 _TABLES: dict[str, type[_Model]] = {
     "host": HostSpec,
     "node": NodeSpec,
