@@ -24,7 +24,7 @@ from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import as_html, as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import History, ListedRun, Origin, Point, RunEntry, Series
+from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
 from nearmetal.history.view import _changed, build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, CellSeries, Metric
@@ -62,7 +62,7 @@ def history(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 
 def count(path: str | Path) -> int:
     with Database(Path(path), write=False) as database:
-        return len(database.runs())
+        return len(database.kept())
 
 
 def test_the_same_run_added_twice_counts_once(
@@ -85,7 +85,7 @@ def test_a_continued_run_is_updated(runs: list[Path], tmp_path: Path, capsys: py
         assert nearmetal(["history", "add", str(path), str(root)]) == 0
         assert capsys.readouterr().out == f"{status}: {root}\n"
     with Database(path, write=False) as database:
-        shown = build_history(database, Metric.MEDIAN)
+        shown = build_history(str(path), database.kept(), Metric.MEDIAN)
     assert [run.entry.blocks for run in shown.runs] == [3]
     assert {point.level.n for one in shown.series for point in one.points} == {3}
 
@@ -111,7 +111,17 @@ def test_show_finds_the_change_and_the_facts_that_changed_with_it(
 class FourteenRuns:
     """Runs of one cell, in memory: from the ninth on its p99 is a fifth longer, while its mean is unchanged."""
 
-    path = "memory"
+    def history(self, metric: Metric, *, path: str = "") -> History:
+        cells = {one: self.cells(one) for one in Metric}
+        kept = [
+            KeptRun(
+                entry,
+                self.facts().get(entry.run_id, {}),
+                {one: tuple(cell for run_id, cell in of if run_id == entry.run_id) for one, of in cells.items()},
+            )
+            for entry in self.runs()
+        ]
+        return build_history("memory", kept, metric, path=path)
 
     def runs(self) -> list[RunEntry]:
         made = [f"2026-03-{day:02d}T08:00:00+00:00" for day in range(1, 15)]
@@ -131,16 +141,16 @@ class FourteenRuns:
 
 
 def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
-    by_mean = build_history(FourteenRuns(), Metric.MEAN)
+    by_mean = FourteenRuns().history(Metric.MEAN)
     assert by_mean.marked == ()
     assert by_mean.further == ((Metric.P99, 1),)
     assert words.found(by_mean).startswith(
         "0 of 1 series changed level in the mean. 1 more did in the p99: `--metric p99`. Found by"
     )
     assert json.loads(as_json.render(by_mean))["further"] == {"p99": 1}
-    by_p99 = build_history(FourteenRuns(), Metric.P99)
+    by_p99 = FourteenRuns().history(Metric.P99)
     assert (len(by_p99.marked), by_p99.further) == (1, ())
-    assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
+    assert FourteenRuns().history(Metric.MEAN, path="veth").further == ()
 
 
 class TwoShortSeries(FourteenRuns):
@@ -158,9 +168,9 @@ class TwoShortSeries(FourteenRuns):
 
 
 def test_how_many_runs_show_a_change_depends_on_how_many_series_there_are() -> None:
-    said = words.found(build_history(TwoShortSeries(), Metric.MEAN))
+    said = words.found(TwoShortSeries().history(Metric.MEAN))
     assert said.endswith("The shortest series has 8 runs: fewer than 10 cannot show a change of one series alone.")
-    alone = words.found(build_history(TwoShortSeries(), Metric.MEAN, path="vf"))
+    alone = words.found(TwoShortSeries().history(Metric.MEAN, path="vf"))
     assert "cannot show a change" not in alone
 
 
@@ -180,15 +190,15 @@ class RunsOfTwoStudies(FourteenRuns):
 
 
 def test_no_two_series_have_one_name() -> None:
-    history = build_history(RunsOfTwoStudies(), Metric.MEAN)
+    history = RunsOfTwoStudies().history(Metric.MEAN)
     names = ["tap barrier as-found", "tap latency 0 B as-found", "tap latency 8 B as-found"]
     assert [row[0] for table in words.overviews(history) for row in table.rows] == names + names
     expected = [f"{study} on fake: {name}" for study in "st" for name in names]
     assert [history.title(one) for one in history.series] == expected
     page = as_html.render(history)
     assert all(f"<figcaption>{name}</figcaption>" in page for name in expected)
-    (alone,) = build_history(FourteenRuns(), Metric.MEAN).series
-    assert build_history(FourteenRuns(), Metric.MEAN).title(alone) == "tap latency 8 B as-found"
+    (alone,) = FourteenRuns().history(Metric.MEAN).series
+    assert FourteenRuns().history(Metric.MEAN).title(alone) == "tap latency 8 B as-found"
 
 
 class RunsWithoutACell(FourteenRuns):
@@ -202,7 +212,7 @@ class RunsWithoutACell(FourteenRuns):
 
 
 def test_a_fact_that_changed_in_a_run_without_the_cell_changed_before_the_next() -> None:
-    history = build_history(RunsWithoutACell(), Metric.P99)
+    history = RunsWithoutACell().history(Metric.P99)
     (series,) = history.marked
     assert [series.points[change.index].run for change in series.changes] == [10]
     ((_, run, _, _, why),) = words.changes(history).rows
@@ -220,7 +230,7 @@ class CalmRuns(FourteenRuns):
 
 
 def test_a_page_says_in_a_sentence_that_no_series_or_every_series_changed() -> None:
-    calm, marked = (as_html.render(build_history(runs, Metric.P99)) for runs in (CalmRuns(), FourteenRuns()))
+    calm, marked = (as_html.render(runs.history(Metric.P99)) for runs in (CalmRuns(), FourteenRuns()))
     assert "No series changed its level." in calm
     assert "Every series changed its level." in marked
     assert "None." not in calm + marked
@@ -240,7 +250,7 @@ class TwoWindowRuns(FourteenRuns):
 
 
 def test_another_window_size_is_not_a_change_of_bandwidth() -> None:
-    (series,) = (found := build_history(TwoWindowRuns(), Metric.MEAN)).series
+    (series,) = (found := TwoWindowRuns().history(Metric.MEAN)).series
     assert [round(point.level.value, 1) for point in series.points[:2] + series.points[8:10]] == [8.0, 8.0, 8.0, 8.0]
     assert found.marked == ()
 
@@ -248,8 +258,9 @@ def test_another_window_size_is_not_a_change_of_bandwidth() -> None:
 def test_an_edited_study_is_called_so_and_not_by_its_sums() -> None:
     first = RunEntry("study", "0" * 64, "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "a", "/a", 1, 3)
     second = dataclasses.replace(first, run_id="b", study_sha256="1" * 64, nearmetal_version="1")
-    assert _changed(first, second, {}) == ("study: edited", "nearmetal: 0 -> 1")
-    assert _changed(first, dataclasses.replace(first, run_id="c"), {}) == ()
+    one, edited, same = (KeptRun(entry, {}, {}) for entry in (first, second, dataclasses.replace(first, run_id="c")))
+    assert _changed(one, edited) == ("study: edited", "nearmetal: 0 -> 1")
+    assert _changed(one, same) == ()
 
 
 def test_a_long_series_is_drawn_completely() -> None:
@@ -365,7 +376,7 @@ def test_damaged_files_are_refused_and_never_crash(filled: Path, tmp_path: Path)
         path.write_bytes(data)
         try:
             with Database(path, write=False) as database:
-                build_history(database, Metric.MEDIAN)
+                build_history("damaged", database.kept(), Metric.MEDIAN)
         except NearmetalError as refused:
             message = refused.render()
             refusals += str(path) in message and "hint: " in message
@@ -403,7 +414,8 @@ def test_a_killed_writer_leaves_complete_runs(tmp_path: Path, runs: list[Path], 
     assert nearmetal(["history", "add", str(path), *map(str, runs[:2])]) == 0
     assert count(path) == 2
     with Database(path, write=False) as database:
-        assert all(len(one.points) == 2 for one in build_history(database, Metric.MEDIAN).series)
+        found = build_history(str(path), database.kept(), Metric.MEDIAN)
+    assert all(len(one.points) == 2 for one in found.series)
 
 
 def test_two_concurrent_writers_both_succeed(tmp_path: Path, runs: list[Path]) -> None:
@@ -495,7 +507,7 @@ def points_like_the_report(root: Path, file: Path) -> list[dict[str, object]]:
     with Database(file, write=True) as database:
         database.add(collect(root))
     with Database(file, write=False) as database:
-        found = build_history(database, Metric.MEDIAN)
+        found = build_history(str(file), database.kept(), Metric.MEDIAN)
     levels = {
         (cell.message_bytes, one.path): one.levels[Metric.MEDIAN]
         for cell in build_view(RunDir.open(root), distributions=False).cells

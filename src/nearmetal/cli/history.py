@@ -63,11 +63,12 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
     """Show each cell of HISTORY over the runs, and where it changed."""
     with Database(history, write=False) as database:
-        whole = form == "json" or out is not None
-        found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)
-        if not found.series:
-            known = [one.cell for _, one in database.cells(Metric(metric))]
-            raise _nothing(f"{history} holds no {metric}", history, known, {"path": path, "workload": workload})
+        kept = database.kept()
+    whole = form == "json" or out is not None
+    found = build_history(str(history), kept, Metric(metric), path=path, workload=workload, every_interval=whole)
+    if not found.series:
+        known = [cell.cell for one in kept for cell in one.cells[Metric(metric)]]
+        raise _nothing(f"{history} holds no {metric}", history, known, {"path": path, "workload": workload})
     if out is not None:
         Disk().put_bytes(out, as_html.render(found).encode())
     if form == "json":

@@ -16,7 +16,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import Metric
+from nearmetal.units import by_key
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,6 +55,7 @@ CREATE TABLE figures (
     run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, block BIGINT NOT NULL, ns DOUBLE NOT NULL, boot BIGINT);
 """
 _TABLES = ("runs", "facts", "cells", "figures")
+_COLUMNS = [one.name for one in fields(RunEntry)]
 # A file from elsewhere may hold views that read other files: nothing but the file itself is opened.
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -111,46 +113,40 @@ class Database(Closing):
             self._connection.execute("COMMIT")
         return "updated" if held else "added"
 
-    def runs(self) -> list[RunEntry]:
-        """Return the runs by date, then by identity."""
-        rows = self._selected(
-            "SELECT study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, run_id, root, "
-            "trials, blocks FROM runs ORDER BY created_utc, run_id"
+    def kept(self) -> list[KeptRun]:
+        """Return the runs by date, then by identity, with all that is kept of them."""
+        facts = by_key(
+            (run_id, pair) for run_id, *pair in self._selected("SELECT run_id, fact, value FROM facts ORDER BY fact")
         )
-        return [RunEntry(*row) for row in rows]
+        cells = by_key(self._cells())
+        entries = self._selected(f"SELECT {', '.join(_COLUMNS)} FROM runs ORDER BY created_utc, run_id")  # noqa: S608
+        return [
+            KeptRun(
+                entry,
+                dict(facts.get(entry.run_id, [])),
+                {metric: tuple(cells.get((entry.run_id, str(metric)), ())) for metric in Metric},
+            )
+            for entry in (RunEntry(*row) for row in entries)
+        ]
 
-    def facts(self) -> dict[str, dict[str, str]]:
-        """Return each run's facts by its identity."""
-        found: dict[str, dict[str, str]] = {}
-        for run_id, fact, value in self._selected("SELECT run_id, fact, value FROM facts ORDER BY fact"):
-            found.setdefault(run_id, {})[fact] = value
-        return found
-
-    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
-        """Return every cell under one metric with the identity of its run."""
+    def _cells(self) -> Iterator[tuple[tuple[str, str], CellSeries]]:
+        """Yield every cell after the identity of its run and the metric that its figures are of."""
+        figures = by_key(
+            ((run_id, cell), (block, ns, boot))
+            for run_id, cell, block, ns, boot in self._selected(
+                "SELECT run_id, cell, block, ns, boot FROM figures ORDER BY ALL"
+            )
+        )
         heads = self._selected(
-            "SELECT run_id, cell, figure, unit, better, factor, blocks, occasions, workload, operation, setting, "
-            "message_bytes, path FROM cells WHERE metric = ? ORDER BY run_id, cell",
-            str(metric),
+            "SELECT run_id, cell, metric, figure, unit, better, factor, blocks, occasions, workload, operation, "
+            "setting, message_bytes, path FROM cells ORDER BY run_id, cell"
         )
-        figures = self._selected(
-            "SELECT run_id, cell, block, ns, boot FROM figures SEMI JOIN cells "
-            "ON figures.run_id = cells.run_id AND figures.cell = cells.cell AND cells.metric = ? "
-            "ORDER BY ALL",
-            str(metric),
-        )
-        ns: dict[tuple[str, int], dict[int, float]] = {}
-        boots: dict[tuple[str, int], dict[int, int]] = {}
-        for run_id, number, block, value, boot in figures:
-            ns.setdefault((run_id, number), {})[block] = value
-            if boot is not None:
-                boots.setdefault((run_id, number), {})[block] = boot
-        found: list[tuple[str, CellSeries]] = []
-        for run_id, number, figure, unit, better, factor, blocks, occasions, *of in heads:
-            key, shown = (run_id, number), DisplayScale(figure, unit, Better(better), factor)
-            one = CellSeries(CellId(*of), shown, ns.get(key, {}), "", blocks, occasions, boots.get(key, {}))
-            found.append((run_id, one))
-        return found
+        for run_id, number, metric, figure, unit, better, factor, blocks, occasions, *of in heads:
+            own = figures.get((run_id, number), [])
+            ns = {block: value for block, value, _ in own}
+            boots = {block: boot for block, _, boot in own if boot is not None}
+            shown = DisplayScale(figure, unit, Better(better), factor)
+            yield (run_id, metric), CellSeries(CellId(*of), shown, ns, "", blocks, occasions, boots)
 
     def _selected(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""

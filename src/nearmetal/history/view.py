@@ -1,15 +1,14 @@
-"""From the file of a history to what is shown: series, their changes, and which runs stand on another machine."""
+"""From the runs of a history to what is shown: series, their changes, and which runs stand on another machine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
+from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, Series
 from nearmetal.results.series import CellId, CellSeries, sized
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -18,42 +17,6 @@ from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.summary import Metric
 from nearmetal.units import by_key
-
-if TYPE_CHECKING:
-    from nearmetal.history.database import Database
-
-
-# ---- runs in memory as a history
-# What `serve` shows of a directory, without its own file.
-
-
-class RunsAtHand:
-    """Answers what `Database` answers; of copies of one run the one with the most trials counts."""
-
-    def __init__(self, path: str, kept: Iterable[KeptRun]) -> None:
-        self.path = path
-        fullest: dict[str, KeptRun] = {}
-        for one in kept:
-            known = fullest.setdefault(one.entry.run_id, one)
-            if one.entry.trials > known.entry.trials:
-                fullest[one.entry.run_id] = one
-        self._kept = sorted(fullest.values(), key=lambda one: (one.entry.created_utc, one.entry.run_id))
-
-    def runs(self) -> list[RunEntry]:
-        """Return the runs by date, then by identity."""
-        return [one.entry for one in self._kept]
-
-    def facts(self) -> dict[str, dict[str, str]]:
-        """Return each run's facts by its identity."""
-        return {one.entry.run_id: dict(one.facts) for one in self._kept}
-
-    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
-        """Return every cell under one metric with the identity of its run."""
-        return [(one.entry.run_id, cell) for one in self._kept for cell in one.cells[metric]]
-
-
-# ---- view
-
 
 MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
@@ -64,18 +27,25 @@ _Members = list[tuple[ListedRun, CellSeries]]
 
 
 def build_history(
-    source: Database | RunsAtHand, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
+    source: str,
+    kept: Sequence[KeptRun],
+    metric: Metric,
+    *,
+    path: str = "",
+    workload: str = "",
+    every_interval: bool = True,
 ) -> History:
-    """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown.
+    """Return the history of runs, given by date; `path` and `workload` leave the others out.
 
-    Without `every_interval` only the latest level of each series has one: thousands of bootstraps take seconds. Series
-    that change by another figure alone are counted.
+    Changes are sought in what is shown. Without `every_interval` only the latest level of each series has one:
+    thousands of bootstraps take seconds. Series that change by another figure alone are counted.
     """
-    runs = _runs(source.runs(), source.facts())
+    runs = _runs(kept)
     by_metric: dict[Metric, dict[_Key, _Members]] = {}
     for one in Metric:
-        cells = [(run_id, cell) for run_id, cell in source.cells(one) if path in {"", cell.cell.path}]
-        by_metric[one] = _grouped(runs, [pair for pair in cells if workload in {"", pair[1].cell.workload}])
+        cells = [(run, cell) for run, kept_run in zip(runs, kept, strict=True) for cell in kept_run.cells[one]]
+        wanted = [pair for pair in cells if path in {"", pair[1].cell.path}]
+        by_metric[one] = _grouped(pair for pair in wanted if workload in {"", pair[1].cell.workload})
     of = _sized(by_metric[metric])
     plain = [
         _series(key, members, sized=key in of, every_interval=every_interval)
@@ -85,18 +55,13 @@ def build_history(
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
     known = {(one.origin, one.cell) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
-    return History(str(source.path), metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
+    return History(source, metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
 
 
-def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, CellSeries]]) -> dict[_Key, _Members]:
+def _grouped(cells: Iterable[tuple[ListedRun, CellSeries]]) -> dict[_Key, _Members]:
     """Return the latest runs of each cell that has figures, in the order of the runs."""
-    numbers = {run.entry.run_id: run for run in runs}
-    found: dict[_Key, _Members] = {}
-    for run_id, cell in cells:
-        run = numbers.get(run_id)
-        if run is not None and cell.ns:
-            found.setdefault((run.entry.origin, cell.cell), []).append((run, cell))
-    return {key: sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:] for key, members in found.items()}
+    found = by_key(((run.entry.origin, cell.cell), (run, cell)) for run, cell in cells if cell.ns)
+    return {key: members[-MAX_RUNS:] for key, members in found.items()}
 
 
 def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
@@ -107,22 +72,21 @@ def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
     return {key for key, found in zip(grouped, find_changes(levels), strict=True) if found}
 
 
-def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
+def _runs(kept: Sequence[KeptRun]) -> list[ListedRun]:
     """Return the runs, numbered by date, with what each was measured with that its predecessor was not."""
     found: list[ListedRun] = []
-    last: dict[Origin, RunEntry] = {}
-    for number, entry in enumerate(entries, 1):
-        before = last.get(entry.origin)
-        changed = _changed(before, entry, facts) if before else ()
-        found.append(ListedRun(number, entry, changed))
-        last[entry.origin] = entry
+    last: dict[Origin, KeptRun] = {}
+    for number, one in enumerate(kept, 1):
+        before = last.get(one.entry.origin)
+        found.append(ListedRun(number, one.entry, _changed(before, one) if before else ()))
+        last[one.entry.origin] = one
     return found
 
 
-def _changed(before: RunEntry, after: RunEntry, facts: dict[str, dict[str, str]]) -> tuple[str, ...]:
-    old, new = (facts.get(entry.run_id, {}) | {"nearmetal": entry.nearmetal_version} for entry in (before, after))
+def _changed(before: KeptRun, after: KeptRun) -> tuple[str, ...]:
+    old, new = ({**one.facts, "nearmetal": one.entry.nearmetal_version} for one in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
-    edited = ["study: edited"] if before.study_sha256 != after.study_sha256 else []
+    edited = ["study: edited"] if before.entry.study_sha256 != after.entry.study_sha256 else []
     others = [f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names]
     return tuple(edited + others)
 

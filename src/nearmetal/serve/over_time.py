@@ -10,7 +10,7 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError
 from nearmetal.history.collect import collect
 from nearmetal.history.records import History, KeptRun
-from nearmetal.history.view import RunsAtHand, build_history
+from nearmetal.history.view import build_history
 from nearmetal.stats.summary import Metric
 from nearmetal.units import counted
 
@@ -33,8 +33,14 @@ def over_time(
     if len(runs) > MAX_HISTORY:
         left_out.append(f"{counted(len(runs) - MAX_HISTORY, 'older run')}: `nearmetal history` keeps any number")
     few = sum(len(one.cells[metric]) for one in kept) <= _MAX_INTERVALS
-    made = build_history(RunsAtHand(root, kept), metric, path=path, every_interval=few)
+    made = build_history(root, _by_date(kept), metric, path=path, every_interval=few)
     return replace(made, left_out=tuple(left_out))
+
+
+def _by_date(kept: Sequence[KeptRun]) -> list[KeptRun]:
+    """Return the runs by date, then by identity; of copies of one run the one with the most trials."""
+    fullest = {one.entry.run_id: one for one in sorted(kept, key=lambda one: one.entry.trials)}
+    return sorted(fullest.values(), key=lambda one: (one.entry.created_utc, one.entry.run_id))
 
 
 @lru_cache(maxsize=2 * MAX_HISTORY)

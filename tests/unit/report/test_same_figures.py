@@ -23,7 +23,7 @@ from scipy import stats
 from nearmetal.cli.main import run as cli
 from nearmetal.gate import as_json as gate_as_json
 from nearmetal.history.collect import collect
-from nearmetal.history.view import RunsAtHand, build_history
+from nearmetal.history.view import build_history
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, words
 from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
@@ -299,7 +299,7 @@ def test_gate_and_history_have_the_same_figures_in_the_same_unit(runs: tuple[Run
             low, high = (cell["difference"]["interval"][end] for end in ("low", "high"))
             assert low < cell["difference"]["ratio"] < high
     for metric in Metric:
-        for series in build_history(RunsAtHand("here", [collect(run.root)]), metric).series:
+        for series in build_history("here", [collect(run.root)], metric).series:
             of = series.cell
             key = (of.workload, of.operation, of.setting, of.message_bytes)
             assert (series.shown.unit, series.shown.better) == (gate_unit(gate, key), known(key[1], key[3]).better)
