@@ -155,6 +155,7 @@ def measure(folder: Path, lmp: str, launches: int) -> dict[tuple[str, str], list
 
 def predict(folder: Path, model: ModelFile, measured: dict[tuple[str, str], list[float]]) -> Iterator[Case]:
     """Return every case that was measured, predicted."""
+    known = {one.path: one for one in model.machines}
     for (ranks, placement), nodes in shared.PLACEMENTS.items():
         traces = sorted((folder / "traces").glob(f"melt-{ranks}.*"))
         schedules = [schedule_from_trace(read_trace(trace)) for trace in traces]
@@ -162,7 +163,7 @@ def predict(folder: Path, model: ModelFile, measured: dict[tuple[str, str], list
             times = measured.get((f"{ranks}-{placement}", path))
             if times:
                 where = Placement.of_hosts(np.array(nodes, np.uint32))
-                found = simulate_launches(schedules, model.find(path).replayed, where, replicas=REPLICAS, seed=1)
+                found = simulate_launches(schedules, known[path].replayed, where, replicas=REPLICAS, seed=1)
                 yield Case(ranks, placement, path, np.array(times), found.makespan_ns)
 
 

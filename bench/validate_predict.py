@@ -272,7 +272,7 @@ def all_cases(
     change: Callable[[Machine], Machine],
 ) -> list[Case]:
     """Predict everything that was measured."""
-    model = fit_run(micro)
+    known = {one.path: one for one in fit_run(micro).machines}
     cases = []
     for app in apps:
         schedules = [schedule_from_trace(read_trace(one)) for one in sorted((folder / "traces").glob(f"{app.label}.*"))]
@@ -281,7 +281,7 @@ def all_cases(
                 found = measured.get((f"{app.label}-{placement}", path), Measured())
                 if ranks != app.ranks or not found.total_ns:
                     continue
-                machines = [change(machine) for machine in model.find(path).replayed]
+                machines = [change(machine) for machine in known[path].replayed]
                 cases.append(predict(app, path, placement, machines=machines, schedules=schedules, measured=found))
     return cases
 

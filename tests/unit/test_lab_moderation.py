@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearmetal.predict.model_file import ModelFile
-    from nearmetal.predict.models import Machine
+    from nearmetal.predict.models import Machine, NamedMachine
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.store.samples import StoredCell
 
@@ -58,6 +58,11 @@ def round_trips_us(machine: Machine, message_bytes: int) -> NDArray[np.float64]:
     return np.diff(found.marks[0][:, 2]) / 1e6
 
 
+def machine_of(model: ModelFile, path: str, setting: str = "tuned") -> NamedMachine:
+    (found,) = (one for one in model.machines if (one.path, one.setting) == (path, setting))
+    return found
+
+
 def measured_us(lab: RunDir, path: str, message_bytes: int) -> NDArray[np.float64]:
     launches = [one for one in lab.trials() if one.order.path.label == path and one.order.setting == "default"]
     cells = [(one, cell) for one in launches for cell in one.cells if cell.message_bytes == message_bytes]
@@ -72,7 +77,7 @@ def test_a_ping_pong_meets_the_moderation_timer_as_measured(
 
     Small messages wait for the timer in more than half of the round trips and not at all in the others.
     """
-    added = Changes(interrupts=f"{rule}:usecs=3").apply(tuned.find(path))
+    added = Changes(interrupts=f"{rule}:usecs=3").apply(machine_of(tuned, path))
     for message_bytes in (8, 512):
         found, truth = round_trips_us(added.machine, message_bytes), measured_us(lab, path, message_bytes)
         assert np.quantile(truth, 0.5) > 3 * np.quantile(truth, 0.1)
@@ -87,7 +92,7 @@ def test_moderation_adds_waiting_and_no_work(lab: RunDir) -> None:
     """Nodes of one processor each on a wire of known rate: the tuned setting shows what those processors do."""
     model, wire = fit_run(lab), KnownWire(2.0, 1000.0)
     for path in ("native", "vf"):
-        default, tuned = (model.find(path, setting).machine.inter.segment(8) for setting in ("default", "tuned"))
+        default, tuned = (machine_of(model, path, setting).machine.inter.segment(8) for setting in ("default", "tuned"))
         works_ps = [one.send_overhead_ps + one.recv_overhead_ps for one in (default, tuned)]
         assert works_ps == pytest.approx([tuned.one_way_ps(8) - 1000 * wire.ns(8)] * 2, rel=0.02)
         assert default.latency_ps > 3 * works_ps[0]
@@ -114,21 +119,21 @@ def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest
     model = fit_records(lab, records)
     tuned = fit_records(lab, [one for one in records if one.order.setting == "tuned"])
     for path in ("native", "vf"):
-        copying = tuned.find(path).machine.inter.copy_fs_per_byte
+        copying = machine_of(tuned, path).machine.inter.copy_fs_per_byte
         assert copying > 0
-        default = model.find(path, "default")
+        default = machine_of(model, path, "default")
         inter = [one.inter for one in (default.machine, *default.launches)]
         assert {(one.copy_fs_per_byte, one.work_ps) for one in inter} == {
-            (copying, tuned.find(path).machine.inter.work_ps)
+            (copying, machine_of(tuned, path).machine.inter.work_ps)
         }
         assert inter[0].work_ps[0] == (0, inter[0].work_ps[1][1])
-        moderated = Changes(interrupts="igbvf:usecs=3").apply(tuned.find(path)).machine.inter
+        moderated = Changes(interrupts="igbvf:usecs=3").apply(machine_of(tuned, path)).machine.inter
         assert moderated.works() == ((0, 0), (1_000_000, copying * 1000))
 
 
 def test_messages_that_meet_a_timer_are_reported(tuned: ModelFile) -> None:
     apart, schedule = Placement.block(2, 1), Schedule(2, (ping(0), ping(1)))
-    named = tuned.find("vf")
+    named = machine_of(tuned, "vf")
 
     def is_reported(fast_ps: int) -> bool:
         two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (fast_ps, fast_ps, -fast_ps, -fast_ps))
@@ -147,7 +152,7 @@ def test_messages_that_meet_a_timer_are_reported(tuned: ModelFile) -> None:
 
 
 def test_moderation_follows_the_emulator_version_of_the_run(tuned: ModelFile) -> None:
-    named = tuned.find("vf")
+    named = machine_of(tuned, "vf")
 
     def emulated(rule: str, version: str = "10.0.2") -> bool:
         stage = Changes(interrupts=rule).apply(replace(named, conditions=(("in QEMU", version),))).machine.stage

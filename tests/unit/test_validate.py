@@ -160,12 +160,12 @@ def test_parts_are_replaced_one_at_a_time_by_their_measurement(truth: Path, tmp_
     argv = (str(truth / "twice.toml"), "--on", str(truth / "model.json"), "--validate", str(tmp_path / "run"))
     (truth / "twice.toml").write_text(PATTERN.format(ranks=2).replace("steps = 1", "steps = 2"))
     cases = {case["path"]: case for case in json.loads(output_of(*argv, "--replicas", "1", "--format", "json"))}
-    own = fit_run(RunDir.open(tmp_path / "run"))
+    own = {one.path: one for one in fit_run(RunDir.open(tmp_path / "run")).machines}
     for name, latency_us in (("veth", 10), ("bridge", 5)):
         case = cases[name]
         predicted = {part: (error + 1) * case["measured_ns"] for part, error in case["error_with_measured"].items()}
         assert case["predicted_ns"] == pytest.approx(2 * latency_us * 1000)
-        one_way_ns = own.find(name).machine.inter.segment(8).one_way_ps(8) / 1000
+        one_way_ns = own[name].machine.inter.segment(8).one_way_ps(8) / 1000
         assert predicted.pop("messages") == pytest.approx(2 * one_way_ns, rel=0.5)
         assert predicted == pytest.approx({"computing": latency_us * 1000} if name == "veth" else {})
     output = " ".join(output_of(*argv, "--replicas", "1").split())

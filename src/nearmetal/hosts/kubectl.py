@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -59,15 +59,15 @@ class KubectlHost(far.FarHost):
         finished = process.run(self._ask, timeout_s=_GET_TIMEOUT_S)
         if not finished.ok:
             return f"`nearmetal apply` will not see which nodes are measured on: {finished.complaint()}"
-        below = _nodes_below(finished.stdout)
-        self._marks.enter_context(measuring(sorted({name for both in below.values() for name in both if name})))
+        pods = _pods(finished.stdout)
+        self._marks.enter_context(measuring(sorted({name for pod in pods for name in (pod.node, pod.host_ip) if name})))
         named = {node.address or node.name: name for name, node in self._nodes.items()}
-        self._below = {named[pod]: node for pod, (node, _) in below.items() if pod in named and node}
+        self._below = {named[pod.name]: pod.node for pod in pods if pod.name in named and pod.node}
         shared = by_key((node, name) for name, node in self._below.items())
         return "; ".join(
-            f"pods {', '.join(pods)} share the node {node} and its processors: their messages do not leave it"
-            for node, pods in shared.items()
-            if len(pods) > 1
+            f"pods {', '.join(names)} share the node {node} and its processors: their messages do not leave it"
+            for node, names in shared.items()
+            if len(names) > 1
         )
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
@@ -109,43 +109,40 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
     finished = process.run(argv, timeout_s=_GET_TIMEOUT_S)
     if not finished.ok:
         raise UnavailableError(finished.complaint(), hint="run the same command yourself")
-    found = [pod for pod in _items(finished.stdout) if pod[1] == "Running"]
+    found = sorted((pod for pod in _pods(finished.stdout) if pod.phase == "Running"), key=lambda pod: pod.name)
     if not found:
         raise UnavailableError(f"no pod with {selector} is running", hint=f"kubectl get pods --selector={selector}")
     # A job's pods differ at the end of their names.
-    return [NodeSpec(name=name[-40:].lstrip("-."), address=name, reach=address) for name, _, address in sorted(found)]
+    return [NodeSpec(name=pod.name[-40:].lstrip("-."), address=pod.name, reach=pod.address) for pod in found]
 
 
-def _nodes_below(text: bytes) -> dict[str, tuple[str, str]]:
-    """Return name and address of the node below each pod; of one pod `kubectl get` prints that, of several a list."""
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A pod; `node` and `host_ip` are name and address of the node below it, empty where it has none yet.
+
+    `phase` is `Terminating` of one that is being deleted, although it stays `Running` until its containers are gone.
+    Of several addresses `address` is the first of IPv4, which MPI over TCP uses.
+    """
+
+    name: str
+    phase: str
+    address: str
+    node: str
+    host_ip: str
+
+
+def _pods(text: bytes) -> list[_Pod]:
+    """Read what `kubectl get pods` prints: of one pod that, of several a list. Raise ForeignFileError for all else."""
     try:
         raw = parse_json(text)
-        pods = raw.get("items", [raw])
-        return {
-            str(pod["metadata"]["name"]): (
-                str(pod.get("spec", {}).get("nodeName") or ""),
-                str(pod.get("status", {}).get("hostIP") or ""),
-            )
-            for pod in pods
-        }
+        return [_pod(one["metadata"], one.get("spec", {}), one.get("status", {})) for one in raw.get("items", [raw])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
 
 
-def _items(text: bytes) -> list[tuple[str, str, str]]:
-    """Read the JSON of `kubectl get pods`: name, phase, address of each; raise ForeignFileError for anything else."""
-    try:
-        return [_item(one["metadata"], one["status"]) for one in parse_json(text)["items"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
-
-
-def _item(metadata: dict[str, Any], status: dict[str, Any]) -> tuple[str, str, str]:
-    """Return a pod's name, phase and address: of several the first of IPv4, which MPI over TCP uses.
-
-    The phase of a pod that is being deleted stays `Running` until its containers are gone.
-    """
+def _pod(metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]) -> _Pod:
     phase = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase"))
     addresses = [str(one["ip"]) for one in status.get("podIPs") or []]
     first = next((one for one in addresses if ":" not in one), str(status.get("podIP", "")))
-    return str(metadata["name"]), phase, first
+    node, host_ip = str(spec.get("nodeName") or ""), str(status.get("hostIP") or "")
+    return _Pod(str(metadata["name"]), phase, first, node, host_ip)

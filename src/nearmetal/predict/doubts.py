@@ -80,9 +80,8 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
         return
     if not any(op.kind is OpKind.COLLECTIVE for program in schedule.programs for op in program.ops):
         return
-    text = (
-        f"{named.mpi} chooses algorithms for collectives by older rules than those of Open MPI 4.1, which are replayed"
-    )
+    text = f"{named.mpi} chooses algorithms for collectives by older rules than those of Open MPI 4.1, which are "
+    text += "replayed"
     hint = "measure the program's collectives on as many ranks in the same run, or all of it with Open MPI 4.1 or later"
     yield Doubt(text, hint, 0.5)
 
@@ -207,10 +206,8 @@ def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]
     cores, ranks = named.machine.cores, ranks_of_a_computer(named, placement)
     if cores is not None and ranks > cores.count:
         text = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
-        text += (
-            "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted in "
-        )
-        text += "the lab, and 13 % less to 76 % more in namespaces"
+        text += "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted "
+        text += "in the lab, and 13 % less to 76 % more in namespaces"
         yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
     if cores is None and named.host and ranks != 1:
         text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"

@@ -88,10 +88,8 @@ def _of_the_rule(share: float) -> Iterator[Doubt]:
 def _of_many_packets(share: float) -> Iterator[Doubt]:
     if share:
         text = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for "
-        text += (
-            "interrupts, which moderation delays. The interrupt stage does not model that: such ping-pongs were off "
-        )
-        text += "by up to 60 %"
+        text += "interrupts, which moderation delays. The interrupt stage does not model that: such ping-pongs were "
+        text += "off by up to 60 %"
         yield Doubt(text, "measure the setting itself at these sizes", share)
 
 
@@ -140,10 +138,8 @@ def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, t
     if not chosen.any():
         return
     share, size = float(counts[chosen].sum()) / total, int(nearest[chosen][counts[chosen].argmax()])
-    text = (
-        f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a launch "
-    )
-    text += f"or more: of {format_size(size)}, {names[size]}"
+    text = f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a "
+    text += f"launch or more: of {format_size(size)}, {names[size]}"
     yield Doubt(text, "measure the path so that no timer decides it: a processor of its own for each rank", share)
 
 

@@ -49,21 +49,6 @@ class ModelFile:
         """Return the errors of the 99th percentile of a launch's iterations by class; none where it has others."""
         return self.validated_p99 if self.version == MODEL_VERSION else {}
 
-    def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
-        """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
-        found = [
-            one
-            for one in self.machines
-            if one.path == path and setting in {None, one.setting} and progress in {None, one.progress}
-        ]
-        if len(found) != 1:
-            known = ", ".join(sorted({f"{m.path}/{m.setting}/{m.progress}" for m in self.machines}))
-            raise BadInputError(
-                f"the model has {len(found)} machines for path {path!r}",
-                hint=f"it knows path/setting/progress: {known}",
-            )
-        return found[0]
-
 
 def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file; it appears whole or not at all."""

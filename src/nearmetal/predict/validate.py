@@ -193,9 +193,8 @@ def doubts_of_launches(
         text = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
         yield Doubt(text, "name the launched program with --workload, or trace that", 1.0)
     if launches.wall:
-        text = (
-            "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does not"
-        )
+        text = "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does "
+        text += "not"
         yield Doubt(text, "let the study read the seconds that the program prints: figure = 'regex'", 1.0)
 
 

@@ -364,10 +364,7 @@ def pace_of(host: HostSpec) -> Pace:
     """Return what trials cost in the lab of a study."""
     machine = machine_of(host.options)
     machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
-    launches, unseen = (
-        whole_number(host.options, "launches", 1),
-        int(is_on(host.options, "warm_machines", default=False)),
-    )
+    launches, unseen = whole_number(host.options, "launches", 1), is_on(host.options, "warm_machines", default=False)
     shared = _MACHINES_SHARE / launches + (1 - _MACHINES_SHARE) * (1 + unseen / launches)
     return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
 
