@@ -21,7 +21,7 @@ from nearmetal.tune.method import Grid, OneAtATime, Sampler
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import Objective
 from nearmetal.tune.race import CONTENDERS, RACE_BLOCKS, TOLERANCE, Race, screen_blocks, survivors
-from nearmetal.tune.search import Confirmation, Laboratory, confirm, search
+from nearmetal.tune.search import Confirmation, Laboratory, SearchStep, confirm, search, step_line
 from nearmetal.tune.space import AS_FOUND, Axis, Space
 
 if TYPE_CHECKING:
@@ -257,6 +257,49 @@ class TestRace:
         found = search(laboratory, OneAtATime(SPACE, blocks=3, seed=1), max_trials=500)
         assert SPACE.setting(found.winner) == SPACE.setting(BEST)
 
+    @pytest.mark.parametrize("lost", [(2,), (2, 3)], ids=["once", "twice in a row"])
+    def test_a_block_whose_present_setting_failed_twice_is_measured_again(self, lost: tuple[int, ...]) -> None:
+        """It ended a search of hours, and again at each `--resume`, which recalls the launches that failed."""
+        laboratory = _laboratory()
+        inner = laboratory.measure
+
+        def shaky(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if not setting and block in lost:
+                raise TrialError("the launch did not end:\nlast words")
+            yield from inner(setting, block)
+
+        laboratory.measure = shaky
+        steps: list[SearchStep] = []
+        method = OneAtATime(SPACE, blocks=3, seed=1)
+        if len(lost) > 1:
+            with pytest.raises(TrialError, match="failed twice in block 4: the launch did not end"):
+                search(laboratory, method, max_trials=500, watch=steps.append)
+            return
+        found = search(laboratory, method, max_trials=500, watch=steps.append)
+        assert SPACE.setting(found.winner) == SPACE.setting(BEST)
+        assert [step.blocks for step in steps if not step.notes] == [3]
+        assert step_line(SPACE, steps[2]).endswith(
+            "measured again, because the present setting failed twice in block 3: the launch did not end"
+        )
+        whole = search(_laboratory(), OneAtATime(SPACE, blocks=3, seed=1), max_trials=500)
+        assert len(found.notes) == len(whole.notes)
+
+    def test_a_block_of_the_proof_without_a_present_setting_is_left_out_and_told(self) -> None:
+        laboratory = _laboratory(0.001)
+        inner = laboratory.measure
+
+        def shaky(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if not setting and block == 101:
+                raise TrialError("the launch did not end")
+            yield from inner(setting, block)
+
+        laboratory.measure = shaky
+        made = confirm(laboratory, BEST, first_block=100)
+        assert made.recommended
+        assert made.reason.endswith(
+            "; another block is left out: the present setting failed twice in block 102: the launch did not end"
+        )
+
     def test_a_present_setting_that_always_fails_ends_the_search(self) -> None:
         def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
             raise TrialError("no MPI")
@@ -451,8 +494,9 @@ class TestConfirmation:
         made = confirm(laboratory, BEST, first_block=0)
         assert "the winner failed: it gave no figure that the objective weighs" in made.reason
         laboratory.measure = lambda _setting, block: iter([("ping/8/mean", 100.0 + block)])
-        with pytest.raises(TrialError, match="present setting failed twice in block 2: it gave no figure that the"):
-            laboratory.block(1, (BEST,))
+        assert laboratory.block(1, (BEST,)) == []
+        with pytest.raises(TrialError, match="present setting failed twice in block 3: it gave no figure that the"):
+            laboratory.block(2, (BEST,))
 
     def test_a_tail_that_gets_worse_for_a_better_mean_is_named_without_a_limit(self) -> None:
         def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:

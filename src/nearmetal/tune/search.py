@@ -56,13 +56,17 @@ class TrialNote:
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """A search after a block: how many blocks and launches it took, the block's notes, who leads, who is still in."""
+    """A search after a block: how many blocks and launches it took, the block's notes, who leads, who is still in.
+
+    `lost` says why the block compared nothing and is measured again, where that is so.
+    """
 
     blocks: int
     trials: int
     notes: tuple[TrialNote, ...]
     leader: Point
     standing: frozenset[Point]
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class Confirmation:
 class Laboratory:
     """Measures blocks and keeps what it learnt about the cells.
 
-    `native(block)`, where given, yields the figures of the baseline for the blocks of the proof.
+    `native(block)`, where given, yields the figures of the baseline for the blocks of the proof. `lost` says why the
+    last block compared nothing, where that is so.
     """
 
     space: Space
@@ -131,13 +136,18 @@ class Laboratory:
     seed: int
     native: Callable[[int], Iterable[tuple[str, float]]] | None = None
     trials: int = 0
+    lost: str = ""
     _reference: dict[str, float] = field(default_factory=dict)
     _least: dict[str, float] = field(default_factory=dict)
 
     def block(
         self, number: int, asked: tuple[Point, ...], hopeless_above: float = float("inf"), *, with_native: bool = False
     ) -> list[TrialNote]:
-        """Measure the settings and the present one in random order, and return the notes of the settings."""
+        """Measure the settings and the present one in random order, and return the notes of the settings.
+
+        None if the block is `lost`, because the present setting failed twice in it. Raise TrialError if the block
+        before was so, too, or if there was none.
+        """
         order = [self.space.present, *(point for point in asked if point != self.space.present)]
         chance = random.Random(f"{self.seed}/{number}")
         chance.shuffle(order)
@@ -150,8 +160,13 @@ class Laboratory:
             tried = self._trial(number, self.space.present, hopeless_above)
         present = dict(tried.figures)
         if not self._weighs(present):
-            text = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
-            raise TrialError(text, hint="nothing can be compared without it; run the study without tuning first")
+            again = bool(self.lost) or not self._reference
+            self.lost = f"the present setting failed twice in block {number + 1}: {tried.failure or _NO_WEIGHT}"
+            if again:
+                hint = "nothing can be compared without it; run the study without tuning first"
+                raise TrialError(self.lost, hint=hint)
+            return []
+        self.lost = ""
         self._reference = present
         known = {cell: value for cell, value in native.figures.items() if cell in present}
         distance = self.objective.log_costs(present, known)
@@ -214,13 +229,16 @@ def search(
     """
     notes: list[TrialNote] = []
     blocks = 0
-    while laboratory.trials < max_trials and (asked := method.ask()):
+    asked: tuple[Point, ...] = ()
+    while laboratory.trials < max_trials and (asked := asked if laboratory.lost else method.ask()):
         told = laboratory.block(blocks, asked, method.hopeless_above())
         blocks += 1
         notes += told
-        method.tell({note.point: note.cost for note in told})
+        if not laboratory.lost:
+            method.tell({note.point: note.cost for note in told})
         if watch:
-            watch(SearchStep(blocks, laboratory.trials, tuple(told), method.recommend(), method.standing()))
+            leader, standing = method.recommend(), method.standing()
+            watch(SearchStep(blocks, laboratory.trials, tuple(told), leader, standing, laboratory.lost))
     found = SearchResult(method.recommend(), tuple(notes), laboratory.trials, blocks)
     if notes and found.failures == len(notes):
         text = f"every setting that was tried failed, so none was compared with the present one: {notes[-1].reason}"
@@ -235,6 +253,8 @@ def first_line(reason: str) -> str:
 
 def step_line(space: Space, step: SearchStep) -> str:
     """Return a block as a line for people."""
+    if step.lost:
+        return f"block {step.blocks}, {counted(step.trials, 'trial')}: measured again, because {first_line(step.lost)}"
     setting = ", ".join(f"{knob}={value}" for knob, value in space.setting(step.leader).items())
     failed = [first_line(note.reason) for note in step.notes if note.cost is None]
     after = f"; failed: {'; '.join(dict.fromkeys(failed))}" if failed else ""
@@ -246,16 +266,21 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
 
     The search picked the winner because its figures were good, so those figures flatter it; none of them is used here.
     Stops by the sequential rule of `nearmetal.stats.stopping`, whose intervals stay true under repeated looks. One
-    block in which the winner failed is left out, and said to be; a second failure ends the proof.
+    block in which the winner failed is left out, and said to be, as those that were lost; a second failure of the
+    winner ends the proof.
     """
     if winner == laboratory.space.present:
         return Confirmation(recommended=False, reason="no setting seems better than the present one")
     plan = StoppingPlan(max_blocks=_CONFIRM_BLOCKS, margin=CONFIRM_MARGIN)
     before = laboratory.trials
     notes: list[TrialNote] = []
-    failed = ""
+    failed = lost = ""
     for block in range(_CONFIRM_BLOCKS):
-        (note,) = laboratory.block(first_block + block, (winner,), with_native=True)
+        told = laboratory.block(first_block + block, (winner,), with_native=True)
+        if laboratory.lost:
+            lost = f"; another block is left out: {first_line(laboratory.lost)}"
+            continue
+        (note,) = told
         shared = _in_all([*(one.log_costs for one in notes), note.log_costs])
         if note.cost is None or not any(map(laboratory.objective.weight, shared)):
             reason = f"the winner failed: {first_line(note.reason or _NO_WEIGHT)}"
@@ -278,7 +303,8 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
         + _worse_figures(seen, cells)
         + _without(lacking)
         + _idle(objective.idle(objective.weights, known))
-        + failed,
+        + failed
+        + lost,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
