@@ -138,6 +138,22 @@ def test_a_value_that_cannot_be_restored_ends_the_run_and_prints_the_undo(
     assert captured.out.startswith("#!/bin/sh")
 
 
+def test_a_journal_that_cannot_be_written_ends_the_search_and_costs_no_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full disk every setting failed and left the search, also when the search was resumed later."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("nearmetal.knobs.session.new_journal", lambda folder: folder / "no disk" / "x.journal")
+    monkeypatch.chdir(tmp_path)
+    study = tmp_path / "mtu.toml"
+    study.write_text(STUDY.replace("16 KiB", "1 KiB"))
+    assert run(["tune", str(study), "--run", "search"]) == 1
+    said = capsys.readouterr().err
+    assert "x.journal: No such file or directory; no setting was changed" in said
+    assert "hint: free some space, or name another place for journals with XDG_STATE_HOME" in said
+    assert not [trial for trial in SearchDir.open(Path("search")).trials() if trial.order.knobs]
+
+
 def test_an_unwritable_destination_is_refused_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,20 @@ def test_each_step_is_marked_before_it_is_taken(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("marker", "verb"), [("run.json", "run"), ("search.json", "tune")])
+def test_a_full_disk_names_the_command_that_continues(tmp_path: Path, marker: str, verb: str) -> None:
+    """A search was to be repeated by a command that refuses its directory."""
+
+    def refuse(_part: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / marker).touch()
+    (tmp_path / "samples").mkdir()
+    with pytest.raises(StoreError) as raised:
+        Disk().put(tmp_path / "samples" / "x", refuse)
+    assert raised.value.hint == f"free some space and continue: nearmetal {verb} --resume {tmp_path}"
+
+
 @pytest.mark.parametrize(
     ("code", "message", "hint"),
     [

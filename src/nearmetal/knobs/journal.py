@@ -45,6 +45,7 @@ from nearmetal.reading import parse_json
 
 JOURNAL_FORMAT = 2
 _FIRST_FORMAT = 1
+_ROOM = "free some space, or name another place for journals with XDG_STATE_HOME"
 NEW_SUFFIX = ".new"
 """Of a file that does not have its name yet."""
 
@@ -189,7 +190,7 @@ class Journal:
                 os.ftruncate(self._descriptor, self._whole_bytes)
             if not isinstance(error, OSError):
                 raise
-            raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}") from error
+            raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}", hint=_ROOM) from error
         self._sequence, self._chain = self._sequence + 1, chain
         self._whole_bytes += len(line)
         _replay(self.state, record)
@@ -228,7 +229,7 @@ def put_durably(path: Path, content: bytes) -> int:
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror}; no setting was changed",
-            hint="free some space or choose another directory for journals",
+            hint=_ROOM,
         ) from error
     return descriptor
 

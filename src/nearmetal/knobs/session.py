@@ -302,7 +302,14 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     if not is_far(shell) or is_disposable(shell):
         return str(path.with_name(f"{name}.watchdog"))
     place = f"{shell.site.state}/journal"
-    shell.run(["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"], node=node, stdin=script.encode())
+    argv = ["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"]
+    finished = shell.run(argv, node=node, stdin=script.encode(), check=False)
+    if not finished.ok:
+        where = shell.machine_name(node)
+        raise StoreError(
+            f"cannot write {place}/{name}.undo.sh on {where}: {finished.complaint()}; no setting was changed",
+            hint=f"free some space on {where}",
+        )
     return f"{place}/{name}.watchdog"
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from nearmetal.errors import QuarantinedError
+from nearmetal.errors import QuarantinedError, StoreError
 from nearmetal.hosts.host import Shell
 from nearmetal.hosts.lab import kvm
 from nearmetal.hosts.lab.frames import NodeId
@@ -40,7 +40,7 @@ def carry_out_here(orders: Sequence[Order], node_id: NodeId, begin: Callable[[Or
             for order in orders[1:]:
                 begin(order)
                 yield carry_out(shell, order, standing)
-    except QuarantinedError as error:
+    except (QuarantinedError, StoreError) as error:
         yield Outcome(TrialStatus.FAILED, reason=error.message)
 
 

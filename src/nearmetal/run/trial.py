@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from nearmetal.errors import NearmetalError, QuarantinedError, TimedOutError, TrialError
+from nearmetal.errors import NearmetalError, QuarantinedError, StoreError, TimedOutError, TrialError
 from nearmetal.facts import counters, inventory, proof, tenants, tracing
 from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.hosts.machine import MachineShell
@@ -55,15 +55,16 @@ class StandingPath:
 def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) -> Outcome:
     """Run one trial on a shell; whatever a person can act on becomes a failed outcome with its reason.
 
-    A path that is `standing` is reused; all launches on it must be of the same path. Only a knob that could not be put
-    back is raised, as QuarantinedError: no further trial may run on that machine.
+    A path that is `standing` is reused; all launches on it must be of the same path. What keeps further trials from
+    being run is raised: QuarantinedError for a knob that could not be put back, and StoreError for an undo journal that
+    cannot be written.
     """
     known = Outcome(TrialStatus.FAILED)
     stages = _stages(shell, order, standing or StandingPath(1))
     try:
         while (stage := next(stages, None)) is not None:
             known = stage
-    except QuarantinedError:
+    except (QuarantinedError, StoreError):
         raise
     except NearmetalError as error:
         late = isinstance(error, TimedOutError)
@@ -127,7 +128,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         _check_trial(workload, order, measured, outcome, endpoints)
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
-    # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
+    # What could not be put back was raised; nothing is ever confirmed in a trial.
     end = _DISCARDED if is_disposable(shell) and not standing.left else str(EndState.RESTORED)
     yield replace(outcome, facts=outcome.facts | ({KNOB_END: end} if held.facts else {}))
 

@@ -139,8 +139,9 @@ def _fsync(path: Path) -> None:
 def _explain(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message = f"no space left to write {path}"
-        root = next((one for one in path.parents if (one / "run.json").exists()), None)
-        again = f"continue the run: {resume_command(root)}" if root else "repeat the command"
+        of_trials = ("run.json", "search.json")
+        root = next((one for one in path.parents if any((one / name).exists() for name in of_trials)), None)
+        again = f"continue: {resume_command(root)}" if root else "repeat the command"
         return StoreError(message, hint=f"free some space and {again}")
     hint = "name a file in it" if error.errno == errno.EISDIR else "check the directory and its permissions"
     return StoreError(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, StoreError, UnavailableError
 from nearmetal.hosts.batch.scheduler import CHOICES, JobState, Request, Scheduler
 from nearmetal.hosts.far.host import BoundTrial, bind, check_options, refreshed
 from nearmetal.hosts.far.machine import FarMachine
@@ -117,10 +117,10 @@ class BatchHost:
         return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
 
     def _outcome_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
-        """Carry a trial out; what a person can act on is a failed outcome, a loss or a quarantine is raised."""
+        """Carry a trial out; what a person can act on is a failed outcome; what ends a run, and a loss, is raised."""
         try:
             return self._carry_out_in(allocation, order, body)
-        except (LostError, QuarantinedError):
+        except (LostError, QuarantinedError, StoreError):
             raise
         except NearmetalError as error:
             return Outcome.of_error(error)

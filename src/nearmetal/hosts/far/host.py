@@ -9,7 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, refuse_unknown
+from nearmetal.errors import (
+    BadInputError,
+    NearmetalError,
+    QuarantinedError,
+    StoreError,
+    UnavailableError,
+    refuse_unknown,
+)
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
@@ -149,7 +156,7 @@ class FarHost:
             bound = bind(order, {name: node.interface for name, node in self._nodes.items()})
             with self._shell(bound) as shell:
                 outcome = body(shell, bound.order)
-        except QuarantinedError:
+        except (QuarantinedError, StoreError):
             raise
         except NearmetalError as error:
             return Outcome.of_error(error, self.hint)
