@@ -111,7 +111,8 @@ class Access:
 
     `show` prints it. A change goes to `path` when there is one, as a single write; else `change` is run with the
     word `{}` replaced by the value, and may be `called` something shorter. `ceiling` and `floor` find limits in the
-    same output; `choices_path` is a file that lists the words that are allowed.
+    same output; `choices_path` is a file that lists the words that are allowed. Where a device follows its own default
+    until it is given a value, `default` finds a word in the output while it does, and `reset` makes it do so again.
     """
 
     node: str
@@ -123,6 +124,8 @@ class Access:
     ceiling: Pick | None = None
     floor: Pick | None = None
     choices_path: str = ""
+    default: Pick | None = None
+    reset: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -149,6 +152,11 @@ class Access:
         # `change` holds the value as a separate word.
         return " ".join(quoted if word == "{}" else shlex.quote(word) for word in self.change)
 
+    def script_puts_back(self, quoted: str, is_default: str) -> str:
+        """Return what sets a value, or resets it where a condition of the shell's holds."""
+        sets = self.script_sets(quoted)
+        return f"if {is_default}; then {shlex.join(self.reset)}; else {sets}; fi" if self.reset else sets
+
 
 def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path: str = "") -> Access:
     """Return the access to a file of sysfs or procfs whose first line is the value."""
@@ -157,13 +165,17 @@ def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read: a value, or None with the reason. Limits are None where the machine reports none."""
+    """What was read: a value, or None with the reason. Limits are None where the machine reports none.
+
+    `default` says that the device follows its own default.
+    """
 
     value: str | None
     reason: str = ""
     lowest: int | None = None
     highest: int | None = None
     choices: tuple[str, ...] = ()
+    default: bool = False
 
 
 def read_all(shell: Shell, accesses: Iterable[Access]) -> list[Reading]:
@@ -184,7 +196,16 @@ def write_one(shell: Shell, access: Access, value: str) -> None:
         except NearmetalError as error:
             raise refusal(access, value, error.message) from error
         return
-    finished = run_c(shell, access.change_argv(value), access.node)
+    _run_change(shell, access, access.change_argv(value), value)
+
+
+def reset_one(shell: Shell, access: Access) -> None:
+    """Let a device follow its own default again; raise KnobError when it does not accept that."""
+    _run_change(shell, access, access.reset, "default")
+
+
+def _run_change(shell: Shell, access: Access, argv: tuple[str, ...], value: str) -> None:
+    finished = run_c(shell, argv, access.node)
     if not finished.ok:
         raise refusal(access, value, finished.complaint())
 
@@ -258,7 +279,8 @@ def _reading(printed: CommandOutputs, access: Access) -> Reading:
         reason = access.pick.why_not(text) or complaint or "it is not in the output of " + shlex.join(access.show)
         return Reading(None, reason)
     choices = printed.of(access.node, ("cat", "--", access.choices_path))[0].split() if access.choices_path else []
-    return Reading(value, "", _limit(access.floor, text), _limit(access.ceiling, text), tuple(choices))
+    default = access.default is not None and access.default.find(text) is not None
+    return Reading(value, "", _limit(access.floor, text), _limit(access.ceiling, text), tuple(choices), default)
 
 
 def _limit(pick: Pick | None, text: str) -> int | None:

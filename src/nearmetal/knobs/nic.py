@@ -148,23 +148,27 @@ def _mtu(_shell: Shell, target: Target) -> tuple[Access, ...]:
 
 
 # The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
-# but a table of any other kind, as igb's own in blocks, could not be put back as it was. The device is a positional
-# parameter.
+# but a table of any other kind, as igb's own in blocks, could not be put back as it was. A table that is the kernel's
+# default follows a change of queues, one that was set forbids fewer. The device is a positional parameter.
 _RSS_SCRIPT = r"""ethtool -x "$1" | awk '
+/ RX ring/ { for (i = 2; i <= NF; i++) if ($i == "RX") rings = $(i - 1) + 0 }
 /^[ \t]*[0-9]+:/ { for (i = 2; i <= NF; i++) { entry[n++] = $i; if ($i + 0 > last) last = $i + 0 } }
 END {
     for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) {
         print "queues: n/a, its table is in an order of its own, which ethtool could not restore"; exit
     }
-    if (n) print "queues: " last + 1
+    if (n) print "queues: " last + 1 (last + 1 == (n < rings ? n : rings) ? " by default" : "")
 }'
 """
 
 
 def _rss(_shell: Shell, target: Target) -> tuple[Access, ...]:
     show = ("sh", "-c", _RSS_SCRIPT, "rss", target.interface)
-    pick = Pick("queues: ([0-9]+)", label="queues:")
-    return (Access(target.node, show, pick, change=("ethtool", "-X", target.interface, "equal", "{}")),)
+    pick = Pick("queues: ([0-9]+)( by default)?", label="queues:")
+    set_table = ("ethtool", "-X", target.interface)
+    default = Pick("queues: [0-9]+ (by default)")
+    change, reset = (*set_table, "equal", "{}"), (*set_table, "default")
+    return (Access(target.node, show, pick, change=change, default=default, reset=reset),)
 
 
 RINGS = (

@@ -203,7 +203,8 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
                 causes.setdefault(_id(access), set()).update(writes)
                 if reading.value is not None and _id(access) not in cells:
                     at = (knob.name, str(target), access.node, access.key)
-                    cells[_id(access)] = SavedValue(len(cells), *at, reading.value, way=access)
+                    saved = SavedValue(len(cells), *at, reading.value, default=reading.default, way=access)
+                    cells[_id(access)] = saved
     return [replace(cell, disturbed_by=tuple(sorted(causes.get(key, ())))) for key, cell in cells.items()]
 
 
@@ -231,4 +232,5 @@ def planned_cell(driver: str, one: Placed, step: Step, reading: Reading, number:
     if isinstance(one.knob.kind, CpuMask):
         accept = tuple(as_wide(mask, old) for mask in accept)
     at = (*one.at, step.access.node, step.access.key)
-    return SavedValue(number, *at, old, step.value, tuple(dict.fromkeys(accept)), way=step.access)
+    accepted = tuple(dict.fromkeys(accept))
+    return SavedValue(number, *at, old, step.value, accepted, default=reading.default, way=step.access)

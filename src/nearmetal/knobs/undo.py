@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import KnobError, Reading, read_all, write_one
+from nearmetal.knobs.access import KnobError, Reading, read_all, reset_one, write_one
 from nearmetal.knobs.nic import known_as
 from nearmetal.units import by_key
 
@@ -152,10 +152,15 @@ def _restore(
     """Write what is not as its goal says: backward first, then forward; return failures and last readings."""
     failures: dict[int, str] = {}
     for direction in (reversed, list, list):
-        pending = [cell for cell in direction(cells) if present[cell.cell].value != goals[cell.cell]]
+        first = direction is reversed
+        pending = [
+            cell
+            for cell in direction(cells)
+            if present[cell.cell].value != goals[cell.cell] or (first and _reset_first(cell, goals[cell.cell]))
+        ]
         for cell in pending:
             try:
-                write_one(shell, cell.access, goals[cell.cell])
+                _write_back(shell, cell, goals[cell.cell])
                 failures.pop(cell.cell, None)
             except KnobError as error:
                 failures[cell.cell] = f": {error.message}"
@@ -163,6 +168,18 @@ def _restore(
             break
         present = _present(shell, cells)
     return failures, present
+
+
+def _reset_first(cell: SavedValue, goal: str) -> bool:
+    """Return whether a default was overwritten that follows what else was written: a look at it does not tell."""
+    return cell.default and bool(cell.access.reset and cell.new and cell.disturbed_by) and goal == cell.old
+
+
+def _write_back(shell: Shell, cell: SavedValue, goal: str) -> None:
+    if cell.default and cell.access.reset and goal == cell.old:
+        reset_one(shell, cell.access)
+    else:
+        write_one(shell, cell.access, goal)
 
 
 def scripts_of(cells: Iterable[SavedValue]) -> dict[str, str]:
@@ -175,7 +192,8 @@ def script(cells: Iterable[SavedValue]) -> str:
     ordered = list(cells)
     functions = [f"{name}_{cell.cell}() {{\n{body(cell)}\n}}" for cell in ordered for name, body in _BODIES.items()]
     judge = [f"judge_{cell.cell}" for cell in ordered]
-    put_back = [f"put_back_{cell.cell}" for cell in [*reversed(ordered), *ordered]]
+    backward = [f"put_back_{cell.cell}" + " first" * _reset_first(cell, cell.old) for cell in reversed(ordered)]
+    put_back = [*backward, *(f"put_back_{cell.cell}" for cell in ordered)]
     # What was gone may have come back with what was put back, as `twice_if_gone`.
     again = [f'[ "$goal_{cell.cell}" ] || {{ judge_{cell.cell}; put_back_{cell.cell}; }}' for cell in ordered]
     check = [f"check_{cell.cell}" for cell in ordered]
@@ -200,9 +218,12 @@ def _judge(cell: SavedValue) -> str:
 
 def _put_back(cell: SavedValue) -> str:
     goal = f'"$goal_{cell.cell}"'
+    is_old = f"[ {goal} = {shlex.quote(cell.old)} ]"
+    sets = cell.access.script_puts_back(goal, is_old) if cell.default else cell.access.script_sets(goal)
+    always = f'[ "$1" = first ] && {is_old} || ' if _reset_first(cell, cell.old) else ""
     return f"""    [ {goal} ] || return 0
-    [ "$({cell.access.script_reads()})" = {goal} ] && return 0
-    {cell.access.script_sets(goal)} && say {shlex.quote(f"put back: {name_of(cell)} to ")}{goal} """
+    {always}[ "$({cell.access.script_reads()})" != {goal} ] || return 0
+    {sets} && say {shlex.quote(f"put back: {name_of(cell)} to ")}{goal} """
 
 
 def _check(cell: SavedValue) -> str:

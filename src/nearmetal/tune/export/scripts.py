@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 
 from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.knob import Step
@@ -36,6 +37,11 @@ def slurm(profile: Profile) -> Exported:
     # What the writes change besides is saved and put back, too, after what changes it.
     numbered = list(enumerate([*found, *((access.key, "", Step(access, "")) for access in disturbed(profile))]))
     save = "".join(f'{step.access.script_reads()} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
+    save += "".join(
+        f'{replace(step.access, pick=step.access.default).script_reads()} > "$kept.new/{i}.default"\n'
+        for i, (_, _, step) in numbered
+        if step.access.default
+    )
     change = "".join(
         f"{step.access.script_sets(shlex.quote(step.value))} || say 'could not set {name}'\n" for name, _, step in found
     )
@@ -107,7 +113,8 @@ say() { logger -t nearmetal -- "$1" 2>/dev/null || echo "print $1"; }
 
 
 def _from_file(number: int, step: Step) -> str:
-    put_back = f'case $old in "" | {NOT_LISTED}) ;; *) {step.access.script_sets(_OLD)} ;; esac'
+    sets = step.access.script_puts_back(_OLD, f'[ -s "$kept/{number}.default" ]')
+    put_back = f'case $old in "" | {NOT_LISTED}) ;; *) {sets} ;; esac'
     return f'{{ old=$(cat "$kept/{number}"); {put_back}; }}'
 
 

@@ -1,0 +1,117 @@
+"""A table of flows that follows the NIC's queues by itself does so again after a roll-back.
+
+`ethtool` is a program of this test: no device of a test machine has such a table. It behaves like the kernel: a table
+that was set stays, and forbids fewer queues than it leads to.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs import rollback, session
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
+from nearmetal.tune.export.scripts import slurm
+from nearmetal.tune.profile import Profile
+
+if TYPE_CHECKING:
+    from nearmetal.study.order import Scalar
+
+LO = Target("", "lo")
+RINGS, ENTRIES = 8, 48
+ETHTOOL = r"""#!/bin/sh
+cd "${0%/*}" || exit 1
+rings=$(cat rings) set=$(cat set)
+no() { echo "netlink error: Invalid argument" >&2; exit 1; }
+case $1 in
+-i) echo "driver: made-up" ;;
+-l) printf 'Pre-set maximums:\nCombined: 64\nCurrent hardware settings:\nCombined: %s\n' "$rings" ;;
+-x)
+    echo "RX flow hash indirection table for $2 with $rings RX ring(s):"
+    entry=0
+    while [ $entry -lt ENTRIES ]; do
+        printf '%5d:' $entry
+        for _ in 1 2 3 4 5 6 7 8; do
+            printf ' %5d' $((entry % ${set:-$rings}))
+            entry=$((entry + 1))
+        done
+        echo
+    done ;;
+-X)
+    case $3 in
+    default) : > set ;;
+    *) [ "$4" -le "$rings" ] || no; echo "$4" > set ;;
+    esac ;;
+-L) [ "${set:-0}" -le "$4" ] || no; echo "$4" > rings ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "nic"
+    place.mkdir()
+    tool = place / "ethtool"
+    tool.write_text(ETHTOOL.replace("ENTRIES", str(ENTRIES)))
+    tool.chmod(0o755)
+    (place / "rings").write_text(f"{RINGS}\n")
+    (place / "set").write_text("")
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin:/usr/sbin:/sbin")
+    return place
+
+
+def _table(nic: Path) -> list[str]:
+    return [(nic / name).read_text().strip() for name in ("rings", "set")]
+
+
+SETTINGS: list[dict[str, Scalar]] = [
+    {"nic.rss-equal": 2},
+    {"nic.channels-combined": 4},
+    {"nic.channels-combined": 16},
+    {"nic.channels-combined": 4, "nic.rss-equal": 2},
+    {"nic.channels-combined": 16, "nic.rss-equal": 12},
+    {"nic.channels-combined": 16, "nic.rss-equal": 8},
+]
+
+
+@pytest.mark.parametrize("found", ["", "2", "3"], ids=["default", "two queues", "three queues"])
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_table_is_the_default_again_where_it_was(
+    nic: Path, tmp_path: Path, setting: dict[str, Scalar], by: str, found: str
+) -> None:
+    """It was set to all queues, and forbade fewer of them from then on."""
+    (nic / "set").write_text(found)
+    before = _table(nic)
+    folder = tmp_path / "journals"
+    folder.mkdir(mode=0o700)
+    with MachineShell() as shell:
+        begun = session.begin(shell, plan(shell, setting, [LO]), folder)
+        begun.apply()
+        assert all(f"knob.{name}" in begun.facts() for name in setting)
+        if by == "script":
+            finished = subprocess.run(["sh", "-c", begun.undo_script], check=False)
+            assert (finished.returncode, _table(nic)) == (0, before)
+        if by == "another process":
+            begun.journal.close()
+            assert not rollback.roll_back(shell, begun.journal.path).unproven
+        else:
+            assert not begun.restore()[0].unproven
+    assert _table(nic) == before
+
+
+@pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)
+def test_an_epilog_of_slurm_restores_the_default(nic: Path, tmp_path: Path, setting: dict[str, Scalar]) -> None:
+    profile = Profile("p", "c", ("lo",), {name: str(value) for name, value in setting.items()})
+    before = _table(nic)
+    for name, text in slurm(profile).files.items():
+        script = tmp_path / name
+        script.write_text(text.replace("/run/nearmetal", str(tmp_path / "kept")))
+        subprocess.run(["sh", str(script)], check=True, env={"SLURM_JOB_ID": "1", "PATH": f"{nic}:/usr/bin:/bin"})
+        assert (_table(nic) == before) == name.startswith("epilog")
