@@ -54,16 +54,13 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
     Raise BadInputError when they have different numbers of nodes or measured different messages or windows.
     """
     check_nodes(len(ours.names), base)
-    if ours.message_bytes != base.message_bytes:
-        raise BadInputError(
-            f"one fabric was measured with messages of {ours.message_bytes} bytes, the other with {base.message_bytes}",
-            hint="measure both with the same workload",
-        )
-    if ours.window != base.window:
-        raise BadInputError(
-            f"one fabric was measured with windows of {ours.window} messages, the other with {base.window}",
-            hint="measure both with the same workload",
-        )
+    for asked, what, other in (
+        (ours.message_bytes, "messages of {} bytes", base.message_bytes),
+        (ours.window, "windows of {} messages", base.window),
+    ):
+        if asked != other:
+            message = f"one fabric was measured with {what.format(asked)}, the other with {other}"
+            raise BadInputError(message, hint="measure both with the same workload")
     places = _places(ours, base)
     compared = []
     for metric in METRICS:

@@ -85,21 +85,21 @@ class Machine:
 class Program:
     code: list[int]
     gaps: list[int]
-    slot_sets: list[list[int]]
-    size_lists: list[list[int]]
-    dims: list[int]
-    periods: list[int]
+    slot_sets: Sequence[Sequence[int]]
+    size_lists: Sequence[Sequence[int]]
+    dims: Sequence[int]
+    periods: Sequence[int]
     slots: int
     def __init__(self) -> None: ...
     def add_comm(
         self,
         context: int,
-        members: list[int],
+        members: Sequence[int],
         my_rank: int,
         stride: int,
         size: int,
-        dims: list[int],
-        periods: list[int],
+        dims: Sequence[int],
+        periods: Sequence[int],
     ) -> int: ...
     def add_op(
         self,

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.typed import adapter
 from nearmetal.units import by_key
 
 if TYPE_CHECKING:
@@ -104,14 +105,7 @@ class Errors:
 def validated_cases() -> tuple[ValidatedCase, ...]:
     """Return the cases that ship with this version."""
     text = files("nearmetal.predict").joinpath(_FILE).read_text()
-    return tuple(_case(row) for row in csv.DictReader(text.splitlines()))
-
-
-def _case(row: dict[str, str]) -> ValidatedCase:
-    counts = {name: int(row[name]) for name in ("ranks", "launches")}
-    times = {name: float(value) for name, value in row.items() if name.endswith("_ms")}
-    words = {name: row[name] for name in ("case_class", "application", "letter", "placement", "path")}
-    return ValidatedCase(**words, **counts, **times)  # type: ignore[arg-type]
+    return tuple(map(adapter(ValidatedCase).validate_strings, csv.DictReader(text.splitlines())))
 
 
 def run_errors() -> dict[str, tuple[float, ...]]:

@@ -234,22 +234,12 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
 def _program(program: Program, tables: list[int]) -> _sim.Program:
     native = _sim.Program()
     for comm in program.comms:
-        native.add_comm(
-            comm.context,
-            list(comm.members),
-            comm.my_rank,
-            comm.stride,
-            comm.size,
-            list(comm.dims),
-            list(comm.periods),
-        )
+        native.add_comm(comm.context, comm.members, comm.my_rank, comm.stride, comm.size, comm.dims, comm.periods)
     for op in program.ops:
         _op(native, op)
     native.gaps = [tables[gap] for gap in program.gaps]
-    native.slot_sets = [list(slots) for slots in program.slot_sets]
-    native.size_lists = [list(sizes) for sizes in program.size_lists]
-    native.dims, native.periods = list(program.dims), list(program.periods)
-    native.slots = program.slots
+    native.slot_sets, native.size_lists = program.slot_sets, program.size_lists
+    native.dims, native.periods, native.slots = program.dims, program.periods, program.slots
     native.code = encode_steps(program.steps)
     return native
 

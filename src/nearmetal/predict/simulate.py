@@ -131,7 +131,7 @@ def simulate_launches(
             hint="several traces are launches of the same program with the same number of ranks",
         )
     pairs = _pairs(schedules, machines)[:replicas]
-    results: list[_sim.Result | None] = [None] * replicas
+    results: dict[int, _sim.Result] = {}
     for index, (schedule, machine) in enumerate(pairs):
         own = range(index, replicas, len(pairs))
         job = native_job(schedule, machine, placement)
@@ -151,8 +151,7 @@ def simulate_launches(
             if result.outcome != _FINISHED:
                 _explain(schedule, result)
             results[at] = result
-    found_all = [result for result in results if result is not None]
-    return _prediction(found_all, schedules[0].ranks, keep_marks=keep_marks)
+    return _prediction([results[at] for at in range(replicas)], schedules[0].ranks, keep_marks=keep_marks)
 
 
 def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[tuple[Schedule, Machine]]:
