@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from nearmetal.predict.model_file import ModelFile
+    from nearmetal.predict.models import NamedMachine
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.order import Scalar
 
@@ -45,6 +47,11 @@ workload = [
 ]
 trials = { min_blocks = 3, max_blocks = 3 }
 """
+
+
+def of_veth(model: ModelFile) -> NamedMachine:
+    (found,) = (one for one in model.machines if one.path == "veth")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +109,7 @@ def test_nodes_that_share_processors_are_known_from_facts(
         for one in measured.trials()
         if one.order.path.label == "veth"
     ]
-    assert fit_records(measured, records).find("veth").machine.cores == cores
+    assert of_veth(fit_records(measured, records)).machine.cores == cores
 
 
 def test_namespaces_share_the_processors_of_this_machine() -> None:
@@ -155,7 +162,7 @@ def test_a_list_of_processors_is_counted(listed: str, count: int) -> None:
 def test_a_ping_pong_that_shows_a_timer_is_reported(tmp_path: Path) -> None:
     """The report called the figure a scheduler tick, but a prediction used it without a warning."""
     facts = {"timer.latency.1024": "1 tick of the scheduler (4 ms)"}
-    veth = fit_run(RunDir.open(make_run(tmp_path / "run", STUDY, facts=facts))).find("veth")
+    veth = of_veth(fit_run(RunDir.open(make_run(tmp_path / "run", STUDY, facts=facts))))
     for size, reported in ((1024, True), (700, True), (8, False)):
         doubts = [one.said for one in find_doubts([ping(size)], veth, Placement.block(2, 1))]
         assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is reported
@@ -169,7 +176,7 @@ def test_a_path_measured_on_a_busy_machine_is_reported(measured: RunDir) -> None
             replace(one, outcome=replace(one.outcome, counters={"cpu.user": 1000, "others.make": 400 * (at < busy)}))
             for at, one in enumerate(one for one in measured.trials() if one.order.path.kind == "veth")
         ]
-        named = fit_records(measured, records).find("veth")
+        named = of_veth(fit_records(measured, records))
         return [one.said for one in find_doubts([ping(8)], named, Placement.block(2, 1)) if "busy" in one.said]
 
     assert doubts_of(12) == [
@@ -195,7 +202,7 @@ def test_paths_whose_trials_failed_are_reported(tmp_path: Path) -> None:
 
 
 def test_collectives_are_taken_from_the_run_as_measured(measured: RunDir) -> None:
-    named = fit_run(measured).find("veth")
+    named = of_veth(fit_run(measured))
     (found,) = named.machine.measured
     assert (found.collective, found.nodes) == ("allreduce", (0, 1))
     assert [size for size, _ in found.times_ps] == [1, 8, 1024]  # up to 64 B a message is one packet
@@ -228,8 +235,8 @@ def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, c
     records = [one for one in measured.trials() if one.order.path.label.startswith("veth")]
     options = relabelled(measured).order.workload.options
     other = relabelled(measured, **(changed if "placement" in changed else {"options": options | changed}))
-    expected = fit_records(measured, records).find("veth").machine
-    assert fit_records(measured, [*records, other]).find("veth").machine == expected
+    expected = of_veth(fit_records(measured, records)).machine
+    assert of_veth(fit_records(measured, [*records, other])).machine == expected
 
 
 def test_exchanges_give_the_cost_of_crossing_where_the_wire_is_known(tmp_path: Path) -> None:
@@ -244,7 +251,7 @@ def test_exchanges_give_the_cost_of_crossing_where_the_wire_is_known(tmp_path: P
             for one in run.trials()
             if one.order.path.kind == "veth"
         ]
-        named = fit_records(run, records).find("veth")
+        named = of_veth(fit_records(run, records))
         return [tuple(size for size, _ in one.inter.crossing_ps) for one in (named.machine, *named.launches)]
 
     wire = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}
@@ -266,7 +273,7 @@ def test_trials_of_a_changed_machine_are_reported(measured: RunDir) -> None:
                 else one
                 for one in records
             ]
-        named = fit_records(measured, records).find("veth")
+        named = of_veth(fit_records(measured, records))
         doubts = find_doubts([ping(8)], named, Placement.block(2, 1))
         return [one.said for one in doubts if "their times are mixed" in one.said]
 
@@ -287,9 +294,9 @@ def test_a_launch_without_the_exchanges_of_the_others_gets_no_model_of_its_own(t
     assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
     run = RunDir.open(tmp_path / "run")
     records = [one for one in run.trials() if one.order.path.kind == "veth"]
-    assert len(fit_records(run, records).find("veth").launches) == 6
+    assert len(of_veth(fit_records(run, records)).launches) == 6
     failed = next(one for one in records if one.order.workload.number("compute_us"))
-    left = fit_records(run, [one for one in records if one is not failed]).find("veth")
+    left = of_veth(fit_records(run, [one for one in records if one is not failed]))
     assert len(left.launches) == 5
 
 
@@ -297,7 +304,7 @@ def test_a_launch_without_the_exchanges_of_the_others_gets_no_model_of_its_own(t
 def test_a_given_eager_limit_applies_between_nodes(measured: RunDir, mpi: str, inside: int) -> None:
     """It was also applied inside a node, where the limit differs."""
     records = [replace(one, order=replace(one.order, mpi=mpi)) for one in measured.trials()]
-    machine = fit_records(measured, records, eager_up_to_bytes=512).find("veth").machine
+    machine = of_veth(fit_records(measured, records, eager_up_to_bytes=512)).machine
     assert machine.intra is not None
     assert (machine.inter.eager_up_to_bytes, machine.intra.eager_up_to_bytes) == (512, inside)
 
@@ -318,7 +325,7 @@ def test_streams_of_pairs_inside_a_node_do_not_count_for_the_wire(measured: RunD
     def port(*placement: int) -> int:
         ping = relabelled(measured, label="rate", placement=placement)
         rate = replace(ping, cells=tuple(replace(cell, operation="message_rate", ranks=4) for cell in ping.cells))
-        return fit_records(measured, [*records, rate]).find("veth").machine.port_fs_per_byte
+        return of_veth(fit_records(measured, [*records, rate])).machine.port_fs_per_byte
 
     assert port(0, 1, 0, 1) == 0
     assert port(0, 0, 1, 1) > 0
