@@ -18,7 +18,8 @@ A knob of an **interface** is set on the interface of every endpoint, a knob of 
 namespace, and a knob of the **machine** once. The knobs that a knob *disturbs* are part of its snapshot and are
 restored with it. What stands for several features of the kernel, such as `nic.tso`, is restored feature by feature.
 `nic.rx-usecs.queue3` (likewise for `tx-usecs`, `rx-frames`, `tx-frames`, `adaptive-rx`,
-`adaptive-tx`) is the knob of one queue.
+`adaptive-tx`) is the knob of one queue. Where queues have values of their own, `nic.rx-usecs` sets all of them, and
+each is restored.
 
 NICs are accessed only through the programs `ethtool` and `ip` and through files of sysfs and procfs. This works the
 same way in a namespace, in the lab's guest and on a remote host, and can be turned into a shell script for the

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import BLANKS, Access, Pick
+from nearmetal.knobs.access import BLANKS, Access, CommandOutputs, Pick
 from nearmetal.knobs.knob import SWITCH, Knob, Stage, Target, WholeNumber
 from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
 
@@ -86,13 +87,17 @@ def adapts(name: str, present: Mapping[str, str]) -> bool:
 _QUEUE_NAME = re.compile(rf"nic\.({'|'.join(OF_A_QUEUE)})\.queue(\d{{1,4}})")
 
 
+def _whole(parameter: str) -> Knob:
+    return next(knob for knob in KNOBS if knob.name == f"nic.{parameter}")
+
+
 def queue_knob(name: str) -> Knob | None:
     """Return the knob of one queue, such as `nic.rx-usecs.queue3`, or None for any other name."""
     found = _QUEUE_NAME.fullmatch(name)
     if not found:
         return None
     parameter, queue = found[1], int(found[2])
-    whole = next(knob for knob in KNOBS if knob.name == f"nic.{parameter}")
+    whole = _whole(parameter)
 
     def locate(shell: Shell, target: Target) -> tuple[Access, ...]:
         (device_wide,) = whole.accesses(shell, target)
@@ -110,3 +115,42 @@ def queue_knob(name: str) -> Knob | None:
         locate,
         disturbs=disturbs,
     )
+
+
+# ---- queues that have values of their own: what is written for the whole device overwrites them
+
+_LINE = re.compile(r"^([a-z-]+):[ \t]*(\S+)", re.MULTILINE)
+_QUEUE_HEAD = re.compile(r"^Queue: (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnValues:
+    """In what the queues of a device differ from the whole.
+
+    `knobs` are those of all its queues for each parameter in which one differs, `others` are parameters in which queues
+    differ and that have no such knob.
+    """
+
+    knobs: tuple[Knob, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def own_values(shell: Shell, outputs: CommandOutputs, target: Target) -> OwnValues:
+    """Return in what the queues of a device differ from it; nothing where its driver has no values of queues.
+
+    Usecs and frames of a queue that adapts are the driver's.
+    """
+    shown, _ = outputs.of(target.node, ("ethtool", "-Q", target.interface, "--show-coalesce"))
+    _, *parts = _QUEUE_HEAD.split(shown)
+    queues = dict(zip(parts[::2], parts[1::2], strict=True))
+    knobs: list[Knob] = []
+    for parameter in OF_A_QUEUE if queues else ():
+        (access,) = _whole(parameter).accesses(shell, target)
+        (mode,) = _whole(f"adaptive-{'rx' if 'rx' in parameter else 'tx'}").accesses(shell, target)
+        (whole,) = outputs.read_all((access,))
+        set_ones = [text for text in queues.values() if mode == access or mode.pick.find(text) != "on"]
+        if {access.pick.find(text) for text in set_ones} - {whole.value, None}:
+            knobs += filter(None, (queue_knob(f"nic.{parameter}.queue{number}") for number in queues))
+    lines = [set(_LINE.findall(text)) for text in queues.values()] or [set()]
+    differing = {name for name, _ in set.union(*lines) - set.intersection(*lines)}
+    return OwnValues(tuple(knobs), tuple(sorted(differing - {*OF_A_QUEUE})))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell, is_disposable
-from nearmetal.knobs import drivers
+from nearmetal.knobs import coalesce, drivers
 from nearmetal.knobs.access import Access, CommandOutputs, KnobError, Reading
-from nearmetal.knobs.coalesce import OF_A_QUEUE
+from nearmetal.knobs.coalesce import OF_A_QUEUE, OwnValues, own_values
 from nearmetal.knobs.guards import RivalProgram, above, identify, refuse_loss_of_addresses, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
@@ -69,10 +69,12 @@ def plan(
         if shared and target.interface and not allow_management:
             refuse_management(shell, target)
     snapshot = _Snapshot(shell, devices)
+    placed += _of_queues(snapshot, placed)
     placed += _kept(snapshot, placed)
     for target in touched:
         _check_device(snapshot, target, [one for one in placed if one.target == target])
-    ordered = sorted(placed, key=lambda one: (snapshot.stage(one), str(one.target)))
+    # What is said of one queue comes after what is said of all.
+    ordered = sorted(placed, key=lambda one: (snapshot.stage(one), drivers.queue_of(one.knob.name), str(one.target)))
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
     nodes = dict.fromkeys(target.node for target in touched) if shared else ()
     found = [rival for node in nodes for rival in rivals(shell, node, wanted)]
@@ -88,6 +90,7 @@ class _Snapshot:
         self.shell = shell
         self.devices = devices
         self._outputs = CommandOutputs(shell)
+        self._own: dict[Target, OwnValues] = {}
         self._steps: dict[tuple[str, Target, str], tuple[tuple[Step, Reading], ...]] = {}
 
     def read_all(self, accesses: Iterable[Access]) -> list[Reading]:
@@ -102,6 +105,18 @@ class _Snapshot:
             readings = self.read_all(step.access for step in steps)
             self._steps[key] = tuple(zip(steps, readings, strict=True))
         return self._steps[key]
+
+    def own_values(self, knob: Knob, target: Target) -> OwnValues:
+        """Return in what queues differ from their device, where writing a knob may overwrite that.
+
+        A driver makes its queues anew for most of what ethtool and ip set.
+        """
+        accesses = knob.accesses(self.shell, target) if target.interface else ()
+        if is_disposable(self.shell) or drivers.queue_of(knob.name) or not any(one.change for one in accesses):
+            return OwnValues()
+        if target not in self._own:
+            self._own[target] = own_values(self.shell, self._outputs, target)
+        return self._own[target]
 
     def driver(self, target: Target) -> str:
         """Return the driver of a target."""
@@ -133,6 +148,26 @@ def _kept(snapshot: _Snapshot, placed: Sequence[Placed]) -> list[Placed]:
             if (name, one.target) not in named and adaptive != "on":
                 kept.append(Placed(find(name), one.target, value))
     return kept
+
+
+def _of_queues(snapshot: _Snapshot, placed: Sequence[Placed]) -> list[Placed]:
+    """Return what the setting says of the whole device as what it says of the queues that have values of their own.
+
+    Raise KnobError where they have some that could not be put back.
+    """
+    named = {(one.knob.name, one.target) for one in placed}
+    found = []
+    for one in placed:
+        own = snapshot.own_values(one.knob, one.target)
+        if own.others and one.knob in coalesce.KNOBS:
+            raise KnobError(
+                f"the queues of {one.target} differ in {', '.join(own.others)}, which {one.knob.name} would overwrite "
+                "for good",
+                hint=f"set them alike first: `ethtool -C {one.target.interface} {own.others[0]} VALUE`",
+            )
+        of_this = [knob for knob in own.knobs if knob.name.startswith(f"{one.knob.name}.")]
+        found += [Placed(knob, one.target, one.value) for knob in of_this if (knob.name, one.target) not in named]
+    return found
 
 
 RULED = tuple(
@@ -215,6 +250,8 @@ def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]
     """
     for name in one.knob.disturbs:
         yield find(name), one.target
+    for knob in snapshot.own_values(one.knob, one.target).knobs:
+        yield knob, one.target
     if one.knob.name == MTU:
         for interface in above(snapshot.shell, one.target):
             yield one.knob, Target(one.target.node, interface)

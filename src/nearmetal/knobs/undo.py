@@ -125,7 +125,7 @@ def is_gone(reading: Reading) -> bool:
     return reading.reason.endswith(_GONE)
 
 
-_GONE = ("No such file or directory", "No such device")
+_GONE = ("No such file or directory", "No such device", "per queue parameters: Invalid argument")
 
 
 def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> bool:

@@ -1,0 +1,169 @@
+"""Interrupt moderation that was set for single queues is there again after a roll-back.
+
+`ethtool` is a program of this test: no device of a test machine has such queues. It behaves like ice (the device's
+values are those of queue 0) or like mlx5 (they are separate): what is new for the device becomes that of all queues,
+and new queues have the device's values.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs import rollback, session
+from nearmetal.knobs.access import KnobError
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.study.order import Scalar
+
+LO = Target("", "lo")
+FOUND = {"adaptive-rx": "off", "adaptive-tx": "off", "rx-usecs": "16", "rx-frames": "32", "tx-usecs": "16"}
+FOUND |= {"tx-frames": "32", "rx-usecs-high": "0"}
+ETHTOOL = r"""#!/bin/sh
+cd "${0%/*}" || exit 1
+of() { cat "$1/$2"; }
+show() {
+    echo "Adaptive RX: $(of $1 adaptive-rx)  TX: $(of $1 adaptive-tx)"
+    echo "stats-block-usecs: 0"
+    for name in rx-usecs rx-frames tx-usecs tx-frames rx-usecs-high; do echo "$name: $(of $1 $name)"; done
+}
+count=$(ls -d queue* | wc -l) driver=$(cat driver)
+whole=device
+[ "$driver" != ice ] || whole=queue0
+case "$1 $3" in
+"-i ") echo "driver: $driver" ;;
+"-l ") printf 'Pre-set maximums:\nCombined: 8\nCurrent hardware settings:\nCombined: %s\n' "$count" ;;
+"-c ") echo "Coalesce parameters for $2:"; show $whole ;;
+"-C "*)
+    [ "$(of $whole "$3")" != "$4" ] || exit 0
+    echo "$4" > "$whole/$3"
+    for queue in queue*; do [ $queue = $whole ] || cp $whole/* $queue; done ;;
+"-L "*)
+    cp -r $whole new
+    rm -r queue*
+    number=0
+    while [ $number -lt "$4" ]; do cp -r new queue$number; number=$((number + 1)); done
+    rm -r new ;;
+"-Q --show-coalesce")
+    echo "The sub commands will be applied to all $count queues"
+    number=0
+    while [ $number -lt "$count" ]; do echo "Queue: $number"; show queue$number; echo; number=$((number + 1)); done ;;
+"-Q queue_mask")
+    number=0 mask=$(($4))
+    while [ $mask -gt 1 ]; do mask=$((mask / 2)); number=$((number + 1)); done
+    [ -d queue$number ] || { echo "Cannot get device per queue parameters: Invalid argument" >&2; exit 1; }
+    case $5 in
+    --coalesce) echo "$7" > "queue$number/$6" ;;
+    *) echo "Queue: $number"; show queue$number ;;
+    esac ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture(params=["ice", "mlx5_core"])
+def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """Make a NIC with four queues, of which the third was told other values."""
+    place = tmp_path / "nic"
+    place.mkdir()
+    (place / "driver").write_text(request.param)
+    for name in ("device", *(f"queue{number}" for number in range(4))):
+        (place / name).mkdir()
+        for parameter, value in FOUND.items():
+            (place / name / parameter).write_text(f"{value}\n")
+    (place / "queue2" / "rx-usecs").write_text("50\n")
+    (place / "queue2" / "tx-frames").write_text("8\n")
+    tool = place / "ethtool"
+    tool.write_text(ETHTOOL)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin:/usr/sbin:/sbin")
+    return place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "journals"
+    place.mkdir(mode=0o700)
+    return place
+
+
+@pytest.fixture
+def shell() -> Iterator[MachineShell]:
+    with MachineShell() as machine:
+        yield machine
+
+
+def _of_queues(nic: Path, parameter: str) -> list[str]:
+    return [path.read_text().strip() for path in sorted(nic.glob(f"queue*/{parameter}"))]
+
+
+def _state(nic: Path) -> dict[str, str]:
+    places = (path for path in sorted(nic.glob("*/*")) if path.parent.name != "device" or "mlx5" in _driver(nic))
+    return {str(path.relative_to(nic)): path.read_text() for path in places}
+
+
+def _driver(nic: Path) -> str:
+    return (nic / "driver").read_text()
+
+
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"nic.rx-usecs": 8},
+        {"nic.rx-usecs": 16},
+        {"nic.rx-frames": 1},
+        {"nic.adaptive-rx": "on"},
+        {"nic.rx-usecs": 8, "nic.rx-usecs.queue1": 4},
+        {"nic.channels-combined": 2},
+        {"nic.channels-combined": 6, "nic.rx-usecs": 8},
+    ],
+    ids=str,
+)
+def test_values_of_single_queues_are_restored(
+    nic: Path, shell: MachineShell, folder: Path, setting: dict[str, Scalar], by: str
+) -> None:
+    """Those of queue 0 came back for all, and the session ended as if everything were as before."""
+    before = _state(nic)
+    begun = session.begin(shell, plan(shell, setting, [LO]), folder)
+    begun.apply()
+    if "nic.rx-usecs" in setting:
+        of_one = str(setting.get("nic.rx-usecs.queue1", setting["nic.rx-usecs"]))
+        held = _of_queues(nic, "rx-usecs")
+        assert held[:4] == [str(setting["nic.rx-usecs"]), of_one, *[str(setting["nic.rx-usecs"])] * 2]
+    if by == "script":
+        finished = subprocess.run(["sh", "-c", begun.undo_script], check=False, capture_output=True, text=True)
+        assert (finished.returncode, _state(nic)) == (0, before), finished.stdout
+    if by == "another process":
+        begun.journal.close()
+        assert not rollback.roll_back(shell, begun.journal.path).unproven
+    else:
+        assert not begun.restore()[0].unproven
+    assert _state(nic) == before
+
+
+def test_other_values_of_queues_are_not_overwritten(nic: Path, shell: MachineShell) -> None:
+    (nic / "queue2" / "rx-usecs-high").write_text("40\n")
+    with pytest.raises(KnobError, match="queues of lo differ in rx-usecs-high"):
+        plan(shell, {"nic.rx-usecs": 8}, [LO])
+
+
+def test_queues_that_are_alike_need_no_care(nic: Path, shell: MachineShell) -> None:
+    for parameter, value in FOUND.items():
+        (nic / "queue2" / parameter).write_text(f"{value}\n")
+    assert [cell.knob for cell in plan(shell, {"nic.rx-usecs": 8}, [LO]).cells] == ["nic.rx-usecs"]
+
+
+def test_what_a_queue_adapts_by_itself_is_no_value_of_its_own(nic: Path, shell: MachineShell) -> None:
+    for name in ("device", *(f"queue{number}" for number in range(4))):
+        (nic / name / "adaptive-rx").write_text("on\n")
+    (nic / "queue2" / "tx-frames").write_text(f"{FOUND['tx-frames']}\n")
+    assert [cell.knob for cell in plan(shell, {"nic.tx-usecs": 8}, [LO]).cells] == ["nic.tx-usecs"]
