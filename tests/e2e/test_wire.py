@@ -33,7 +33,7 @@ def emulator() -> str:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    return wire.build()
+    return native.build(wire.RECIPE)
 
 
 @pytest.fixture

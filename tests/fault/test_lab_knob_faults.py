@@ -19,6 +19,7 @@ import pytest
 import knob_campaign
 import knob_lab
 import labs
+from nearmetal.hosts.lab import image
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _modules(release: str) -> list[str]:
     ("path", "device"), [("native", "eth0"), ("vf", "eth0"), ("native", "netdevsim")], ids=["igb", "igbvf", "netdevsim"]
 )
 def test_kill_at_every_record_and_write_on_a_real_driver(lab: LabHost, path: str, device: str) -> None:
-    modules = _modules(lab.kernel_release) if device == "netdevsim" else []
+    modules = _modules(image.current(print).manifest.facts["kernel"]) if device == "netdevsim" else []
     options: dict[str, Scalar | list[Scalar]] = {
         "argv": ["python3", "{scratch}/lab_victim.py", device, json.dumps(SETTINGS[device])],
         "files": [f"lab_victim.py={VICTIM.read_text()}", *modules],

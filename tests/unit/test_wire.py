@@ -13,7 +13,7 @@ from nearmetal.hosts.lab import wire
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    return wire.build()
+    return native.build(wire.RECIPE)
 
 
 def test_it_builds_without_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,11 +186,6 @@ class LabHost:
         ]
         return numbered[len(ahead) :] or numbered
 
-    @property
-    def kernel_release(self) -> str:
-        """The release of the kernel in the image."""
-        return image.current(self._say).manifest.facts["kernel"]
-
     def prepare(self, orders: Iterable[Order] = ()) -> None:
         """Verify the image, and boot the snapshots that orders need and that are not there, one a core at once.
 

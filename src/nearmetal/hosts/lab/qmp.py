@@ -11,7 +11,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError
@@ -26,14 +25,6 @@ class EmulatorGoneError(NearmetalError):
     """The emulator ended or stopped answering."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that the emulator reports by itself, such as `SHUTDOWN`."""
-
-    name: str
-    data: dict[str, Json]
-
-
 class Qmp:
     """One connection; not safe for use by two threads."""
 
@@ -41,7 +32,7 @@ class Qmp:
         """Take over a connected socket and shake hands; raise EmulatorGoneError when the other side is not QEMU."""
         self._socket = connection
         self._buffer = b""
-        self._events: deque[Event] = deque()
+        self._events: deque[str] = deque()
         greeting = self._message(time.monotonic() + _COMMAND_TIMEOUT_S)
         if greeting is None or "QMP" not in greeting:
             raise EmulatorGoneError("the emulator did not greet on its control socket")
@@ -78,8 +69,8 @@ class Qmp:
             self._keep_event(message)
         raise EmulatorGoneError(f"the emulator did not answer {command!r} within {_COMMAND_TIMEOUT_S:.0f} s")
 
-    def wait_event(self, deadline_s: float) -> Event | None:
-        """Return the next event, or None when the monotonic clock passes `deadline_s` first.
+    def wait_event(self, deadline_s: float) -> str | None:
+        """Return the name of the next event (`SHUTDOWN`), or None when the monotonic clock passes `deadline_s` first.
 
         Raises EmulatorGoneError when the emulator ends without another event.
         """
@@ -97,9 +88,9 @@ class Qmp:
         self._socket.close()
 
     def _keep_event(self, message: dict[str, Json]) -> None:
-        name, data = message.get("event"), message.get("data")
+        name = message.get("event")
         if isinstance(name, str):
-            self._events.append(Event(name, data if isinstance(data, dict) else {}))
+            self._events.append(name)
 
     def _message(self, deadline_s: float) -> dict[str, Json] | None:
         """Return the next message, or None at the deadline."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.lab import wire
-from nearmetal.hosts.lab.qmp import EmulatorGoneError, Event
+from nearmetal.hosts.lab.qmp import EmulatorGoneError
 
 if TYPE_CHECKING:
     from nearmetal.hosts.lab.vm import Vm
@@ -42,8 +42,8 @@ def carry_out(vms: Sequence[Vm], *, timeout_s: float) -> Iterator[dict[str, byte
     yield from stopped.answers()
 
 
-def first_stop(vms: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Event]:
-    """Let the machines run until one stops, and return it with the event that says why.
+def first_stop(vms: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, str]:
+    """Let the machines run until one stops, and return it with the name of the event that says why.
 
     Raises TrialError with a console's tail when they exceed `timeout_s` of processor time each, or `PATIENCE` times
     that of wall time, and when an emulator ends. A guest never idles on the wall's clock, so a machine that is busy
@@ -65,7 +65,7 @@ def first_stop(vms: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Even
             raise _late(vms, what, f"{limit_s:.0f} s of processor time")
 
 
-def _look(vms: Sequence[Vm], deadline_s: float) -> tuple[Vm, Event] | None:
+def _look(vms: Sequence[Vm], deadline_s: float) -> tuple[Vm, str] | None:
     """Return a machine that stops before `deadline_s`; raise TrialError when an emulator ended."""
     waits = not any(vm.control.has_more for vm in vms)
     ready, _, _ = select.select([vm.control for vm in vms], (), (), deadline_s - time.monotonic() if waits else 0)
@@ -73,7 +73,7 @@ def _look(vms: Sequence[Vm], deadline_s: float) -> tuple[Vm, Event] | None:
         if vm.control in ready or vm.control.has_more:
             try:
                 while event := vm.control.wait_event(time.monotonic() + _WHOLE_LINE_S):
-                    if event.name in _STOPS:
+                    if event in _STOPS:
                         return vm, event
             except EmulatorGoneError as error:
                 raise _gone(vms, vm, error) from error

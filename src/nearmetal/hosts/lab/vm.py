@@ -119,7 +119,7 @@ class Vm(Closing):
 
         Raises NearmetalError when it does not come that far within `timeout_s` of processor time.
         """
-        if running.first_stop([self], "the lab's boot", timeout_s)[1].name == "SHUTDOWN":
+        if running.first_stop([self], "the lab's boot", timeout_s)[1] == "SHUTDOWN":
             raise NearmetalError(self.told("the lab's guest stopped while booting"))
         self._migrate("migrate", target, "max-bandwidth", 1 << 40)
 

@@ -101,11 +101,6 @@ def _escaped(path: Path | str) -> str:
     return str(path).replace(",", ",,")  # QEMU's own way (qemu-options)
 
 
-def build() -> Path:
-    """Return the shared object, compiled at first use; raise as `native.build` does."""
-    return native.build(RECIPE)
-
-
 @contextlib.contextmanager
 def shared_memory() -> Iterator[str]:
     """Give the path of memory for one cluster; it has no name in any file system, so nothing can be left behind."""

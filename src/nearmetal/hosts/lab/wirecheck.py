@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nearmetal import native, process, scratch
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.lab.wire import Link, WirePlace, build, check, plugin_argument, shared_memory
+from nearmetal.hosts.lab.wire import RECIPE, Link, WirePlace, check, plugin_argument, shared_memory
 
 GUEST = native.Recipe(
     name="wire-guest",
@@ -48,7 +48,7 @@ def fitting_wire(emulator: str, version: str) -> Path:
 
     Raises UnavailableError where it does not.
     """
-    library = build()
+    library = native.build(RECIPE)
     check(Path(emulator), version, library)
     digest = hashlib.sha256(Path(emulator).read_bytes() + library.name.encode()).hexdigest()[:16]
     shown = native.cache_dir() / "wire" / f"fits-{digest}"
