@@ -133,7 +133,7 @@ class Twin:
         self.now = 0
         self.messages: list[Message | None] = []
         self.free: list[int] = []
-        hosts = placement.hosts
+        hosts = int(placement.host_of.max()) + 1
         self.tx_free, self.rx_free = [0] * hosts, [0] * hosts
         self.meetings: dict[tuple[int, int, Collective], list[int]] = {}
         self.tables: dict[Distribution, tuple[list[int], list[int]]] = {}

@@ -200,7 +200,7 @@ def test_a_sockperf_log_has_complete_round_trips() -> None:
     first = data("sockperf-3.7-full-log-first-200.csv").decode().split("latency(usec)\n")[1].splitlines()[0].split(", ")
     assert packets.ns[0] == pytest.approx(2000 * float(first[3]), abs=2)
     assert summary.dropped == summary.duplicated == summary.out_of_order == 0
-    assert summary.sent > summary.observations > len(packets.ns)
+    assert summary.sent > len(packets.ns)
 
 
 def test_a_truncated_sockperf_log_is_refused() -> None:

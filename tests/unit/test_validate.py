@@ -374,8 +374,8 @@ def test_a_rate_cannot_be_compared_with_predicted_times(truth: Path, monkeypatch
 
 def test_a_path_inside_a_node_is_compared_with_ranks_of_one_node() -> None:
     inside = MeasuredLaunches("shm", "as-found", "polling", (0, 1), False, np.array([1.0]))
-    assert inside.placed(replace(machine("shm", 1), kind="shm")).hosts == 1
-    assert inside.placed(machine("veth", 1)).hosts == 2
+    assert inside.placed(replace(machine("shm", 1), kind="shm")).host_of.max() == 0
+    assert inside.placed(machine("veth", 1)).host_of.max() == 1
 
 
 def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: Path) -> None:

@@ -81,11 +81,6 @@ class Placement:
         host = np.ascontiguousarray(host_of, np.uint32)
         return cls(host, host)
 
-    @property
-    def hosts(self) -> int:
-        """Return how many hosts are in use, counting holes below the last."""
-        return int(self.host_of.max()) + 1
-
 
 def native_moderation(setting: ModerationSetting) -> _sim.ModerationSetting:
     """Return the rule for the simulator."""

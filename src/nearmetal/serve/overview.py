@@ -14,7 +14,7 @@ from nearmetal.report.charts import path_class
 from nearmetal.report.markup import Markup, PageFrame, element, listed, page, scrolling, together
 from nearmetal.results.records import View
 from nearmetal.serve.catalogue import Entry, SavedResult
-from nearmetal.serve.pages import PLAIN, beside_path, run_path
+from nearmetal.serve.pages import PLAIN, beside_path, readable, run_path
 from nearmetal.stats.equivalence import Verdict
 
 COLUMNS: dict[str, Callable[[Entry], str | int]] = {
@@ -184,7 +184,7 @@ def _row(one: Entry, good: Sequence[Entry], glances: Mapping[str, Markup | None]
         *cells,
         element("td", one.info.study_name, class_="words"),
         element("td", one.info.host_kind, class_="words"),
-        element("td", _readable(one.info.created_utc), class_="words"),
+        element("td", readable(one.info.created_utc), class_="words"),
         element("td", str(one.trials)),
         element("td", _utc(one.changed_ns), class_="words"),
         fabric if one.of_fabric else glances.get(one.name) or unknown,
@@ -202,12 +202,7 @@ def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
 
 
 def _utc(ns: int) -> str:
-    return _readable(dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat())
-
-
-def _readable(utc: str) -> str:
-    """Return a time in UTC for people; the column says that it is UTC."""
-    return utc.removesuffix("+00:00").replace("T", " ")
+    return readable(dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat())
 
 
 # ---- what a run found

@@ -30,6 +30,11 @@ EVERY_MS = 2_000
 """How often a page that follows a run asks for news."""
 
 
+def readable(utc: str) -> str:
+    """Return a time in UTC for people; the column says that it is UTC."""
+    return utc.removesuffix("+00:00").replace("T", " ")
+
+
 def run_path(name: str, rest: str = "") -> str:
     """Return the path of a run's page."""
     return f"/runs/{quote(name, safe='')}{rest}"
@@ -317,7 +322,7 @@ def _standings_table(gates: Sequence[Gate]) -> Markup:
         element(
             "tr",
             element("th", _pair_link(gate), scope="row"),
-            element("td", gate.run.created_utc.removesuffix("+00:00").replace("T", " "), class_="words"),
+            element("td", readable(gate.run.created_utc), class_="words"),
             element("td", element("span", gate.verdict, class_=f"verdict {_COLOURS[gate.verdict]}"), class_="words"),
             *(element("td", one.text, title=one.tip, class_=one.standing and _COLOURS[one.standing]) for one in row),
         )

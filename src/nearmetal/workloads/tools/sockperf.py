@@ -41,13 +41,9 @@ _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
 @dataclass(frozen=True, slots=True)
 class SockperfSummary:
-    """What sockperf says at its end: the mean half round trip, how many there were, what went astray.
-
-    `observations` leave the warm-up out, `sent` counts every message.
-    """
+    """What sockperf says at its end: the mean half round trip, how many messages it sent in all, what went astray."""
 
     mean_half_round_trip_us: float
-    observations: int
     sent: int
     dropped: int
     duplicated: int
@@ -63,7 +59,6 @@ def parse_summary(data: bytes) -> SockperfSummary:
     halves = 1.0 if latency["kind"] == "Latency" else 0.5
     return SockperfSummary(
         positive(latency["us"], PROGRAM, "the latency", "its latency is 0") * halves,
-        whole(observed[1], PROGRAM, "the count of observations"),
         whole(sent[1], PROGRAM, "the count of messages"),
         *(whole(count, PROGRAM, "a count of lost messages") for count in lost.groups()),
     )
