@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from nearmetal.errors import BadInputError, ForeignFileError, named
 from nearmetal.units import to_whole
 
-Durations = NDArray[np.float64]
-
 Kind = Literal["round_trip", "window", "collective", "exchange"]
 
 
@@ -32,15 +30,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. `max_ranks` 0: no limit. `unit` is that of the shown figure.
+    """One operation. `max_ranks` 0: no limit. `unit` is that of the shown figure, `factor` the figure of one ns.
 
-    `larger_is_better` says which way the shown figure points; stored durations always point the other way.
+    Figures are in proportion to the duration, or to its inverse where `larger_is_better`.
     """
 
     name: str
     kind: Kind
     unit: str
-    figure: Callable[[Durations, Shape], Durations]
+    factor: Callable[[Shape], float]
     min_ranks: int = 2
     max_ranks: int = 0
     even_ranks: bool = False
@@ -49,16 +47,14 @@ class Operation:
 
     def shown(self, ns: NDArray[np.int64] | NDArray[np.float64], shape: Shape) -> NDArray[np.float64]:
         """Return the shown figure of each duration, in `unit`."""
-        return self.figure(ns.astype(np.float64), shape)
+        factor, durations = self.factor(shape), ns.astype(np.float64)
+        return factor / durations if self.larger_is_better else factor * durations
 
     def duration_ns(self, figure: float, shape: Shape) -> int:
-        """Return the duration that is shown as `figure`, at least 1 ns: figures are in proportion to it or inverse.
-
-        Raise ForeignFileError when there is none.
-        """
-        of_one_ns = float(self.shown(np.ones(1), shape)[0])
+        """Return the duration that is shown as `figure`, at least 1 ns; raise ForeignFileError when there is none."""
+        factor = self.factor(shape)
         try:
-            return max(1, to_whole(of_one_ns / figure if self.larger_is_better else figure / of_one_ns))
+            return max(1, to_whole(factor / figure if self.larger_is_better else figure / factor))
         except (ValueError, ZeroDivisionError) as error:
             raise ForeignFileError(f"{figure} {self.unit} of {self.name} is out of range") from error
 
@@ -70,31 +66,29 @@ class Operation:
             raise BadInputError(f"{self.name} takes {limit} ranks{even}, not {ranks}")
 
 
-def half_round_trip_us(ns: Durations, shape: Shape) -> Durations:
+def half_round_trip_us(_: Shape) -> float:
     """Return half the round trip in microseconds, as every latency table shows it."""
-    del shape
-    return ns / 2 / 1e3
+    return 1 / 2e3
 
 
-def duration_us(ns: Durations, shape: Shape) -> Durations:
+def duration_us(_: Shape) -> float:
     """Return the duration in microseconds."""
-    del shape
-    return ns / 1e3
+    return 1 / 1e3
 
 
-def megabytes_per_s(ns: Durations, shape: Shape) -> Durations:
+def megabytes_per_s(shape: Shape) -> float:
     """Return 10^6 bytes a second in one direction: a window of messages over its time, acknowledgement included."""
-    return shape.message_bytes * shape.window_messages * 1e3 / ns
+    return shape.message_bytes * shape.window_messages * 1e3
 
 
-def both_ways_megabytes_per_s(ns: Durations, shape: Shape) -> Durations:
+def both_ways_megabytes_per_s(shape: Shape) -> float:
     """Return 10^6 bytes a second, both directions added."""
-    return 2 * megabytes_per_s(ns, shape)
+    return 2 * megabytes_per_s(shape)
 
 
-def messages_per_s(ns: Durations, shape: Shape) -> Durations:
+def messages_per_s(shape: Shape) -> float:
     """Return messages a second of all pairs together; an iteration ends with its slowest pair."""
-    return shape.window_messages * shape.pairs * 1e9 / ns
+    return shape.window_messages * shape.pairs * 1e9
 
 
 _ROWS = (
