@@ -265,6 +265,35 @@ def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own
         shell.run(["ip", "link", "del", name], node=NODE)
 
 
+def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
+    shell: NamespaceShell, tmp_path: Path
+) -> None:
+    """The kernel lowered them with the port's, and they stayed so; the session ended as if everything were back."""
+    port = shell.run(["cat", "/sys/class/net/v0/ifindex"], node=NODE).text.strip()
+    for node in ("n8", "n9"):
+        shell.add_node(node)
+    # In n8 a port has the number of v0, and a macvlan in n9 as well.
+    shell.run(["ip", "link", "add", "p8", "index", port, "type", "veth", "peer", "name", "q8"], node="n8")
+    for node, below, name in (("n8", "p8", "m8"), (NODE, "v0", "m9")):
+        link = ["ip", "link", "add", "link", below, "name", name, "mtu", "1450", "type", "macvlan"]
+        made = shell.run(link, node=node, check=False)
+        if not made.ok:
+            pytest.skip(made.complaint())
+    elsewhere = shell.run(["readlink", "/proc/self/ns/net"], node="n9").text.strip()
+    find_n9 = f"for f in /proc/[0-9]*; do [ $(readlink $f/ns/net) = {elsewhere} ] && echo ${{f##*/}} && break; done"
+    process = shell.run(["sh", "-c", find_n9]).text.strip()
+    shell.run(["ip", "link", "set", "m8", "netns", process], node="n8")
+    assert plan(shell, {"nic.mtu": 1400}, [V0]).cells
+    shell.run(["ip", "link", "set", "m9", "netns", process], node=NODE)
+    with pytest.raises(KnobError, match=r"nic\.mtu 1400 on n0/v0 would lower .* restore: m9 \(1450\) in /") as refused:
+        plan(shell, {"nic.mtu": 1400}, [V0])
+    assert "ip link set m9 mtu 1400" in refused.value.hint
+    for harmless in (1450, 1600):
+        assert plan(shell, {"nic.mtu": harmless}, [V0]).cells
+    for name in ("m8", "m9"):
+        shell.run(["ip", "link", "del", name], node="n9")
+
+
 @pytest.fixture
 def queues(shell: NamespaceShell) -> Iterator[list[str]]:
     """Make q0 with two of its four receive queues, steered to processor 0; yield their files."""

@@ -44,6 +44,28 @@ for one in $switch; do
 done
 """
 
+# Prints what is built on interface $1 in other network namespaces, those of processes and those with a name: where,
+# name and largest frame. sysfs shows only what is in its own. An interface's index belongs to a namespace; lsns tells
+# by which number the other one knows this.
+_ELSEWHERE_SCRIPT = r"""
+index=$(ip -o link show dev "$1" | sed 's/:.*//')
+own=$(stat -L -c %i /proc/self/ns/net)
+stat -L -c '%i %n' /run/netns/* /run/docker/netns/* /proc/[0-9]*/ns/net 2> /dev/null |
+    awk -v own="$own" '$1 != own && !seen[$1]++ { print $2 }' |
+    while read -r place; do
+        there() { nsenter --net="$place" "$@" 2> /dev/null; }
+        there ip -d -o link show | awk -v at="@if$index:" '
+            index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {
+                for (i = 3; i < NF; i++) { if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }
+                print substr($2, 1, index($2, "@") - 1), mtu, id
+            }' |
+            while read -r name mtu id; do
+                known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own { print $2 }')
+                [ "${known:-$id}" != "$id" ] || echo "$place $name $mtu"
+            done
+    done
+"""
+
 # One shell for all processes: a `cat` each would take longer than everything else together.
 _NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$name"; done 2>/dev/null'
 
@@ -121,6 +143,23 @@ def refuse_loss_of_addresses(shell: Shell, target: Target, mtu: int) -> None:
             f"nic.mtu {mtu} would remove {addresses} from {target}, which no roll-back could restore: "
             f"IPv6 needs frames of {LEAST_IPV6_MTU} bytes",
             hint="remove the addresses first if they are not needed",
+        )
+
+
+def refuse_lowering_elsewhere(shell: Shell, target: Target, mtu: int) -> None:
+    """Raise KnobError for frames smaller than those of what is built on the interface in other network namespaces.
+
+    The kernel lowers theirs with the interface's and does not raise them again, and a namespace may be gone by then.
+    """
+    found = run_c(shell, ("sh", "-c", _ELSEWHERE_SCRIPT, "elsewhere", target.interface), target.node).text
+    lines = [line.split() for line in found.splitlines()]
+    if larger := [line for line in lines if int(line[2]) > mtu]:
+        place, name, _ = larger[0]
+        raise KnobError(
+            f"nic.mtu {mtu} on {target} would lower that of interfaces in other network namespaces, "
+            f"which no roll-back could restore: {', '.join(f'{name} ({of}) in {at}' for at, name, of in larger)}",
+            hint=f"lower those first, such as with `nsenter --net={place} ip link set {name} mtu {mtu}`, "
+            "or stop what uses them",
         )
 
 

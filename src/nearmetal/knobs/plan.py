@@ -9,7 +9,15 @@ from nearmetal.hosts.host import Shell, is_disposable
 from nearmetal.knobs import coalesce, drivers
 from nearmetal.knobs.access import Access, CommandOutputs, KnobError, Reading
 from nearmetal.knobs.coalesce import OF_A_QUEUE, OwnValues, own_values
-from nearmetal.knobs.guards import RivalProgram, above, identify, refuse_loss_of_addresses, refuse_management, rivals
+from nearmetal.knobs.guards import (
+    RivalProgram,
+    above,
+    identify,
+    refuse_loss_of_addresses,
+    refuse_lowering_elsewhere,
+    refuse_management,
+    rivals,
+)
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.napi import CpuMask, as_wide
@@ -199,6 +207,9 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
             check_limits(one.knob, one.value, reading, target)
         if one.knob.name == MTU:
             refuse_loss_of_addresses(snapshot.shell, target, int(one.value))
+            lower = any(int(one.value) < int(reading.value or 0) for _, reading in steps)
+            if lower and not is_disposable(snapshot.shell):
+                refuse_lowering_elsewhere(snapshot.shell, target, int(one.value))
 
 
 def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
