@@ -23,6 +23,7 @@ from nearmetal.run.between import LinkRequest, MachinePair, Proposal, check_look
 from nearmetal.run.check import check_study
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.facts import COMPUTERS
 from nearmetal.study.spec import NodeSpec, parse_study
 from tests.unit.report.synthetic_run import Recipe, make_run
 
@@ -251,12 +252,14 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     said = " ".join(captured.out.split())
     assert f"kernel.release is {os.uname().release} on m2-m3; 6.1.n0 (n0); 6.1.n1 (n1) on m0-m1: a ratio of" in said
     assert "CAUTION: the nodes of m0-m1 differ in kernel.release." in said
+    assert re.search("CAUTION: nodes of (m0-m1, m2-m3|m2-m3, m0-m1) share a computer: its processors serve", said)
     more = "next: more launches: nearmetal between m0 m1 --against m2 m3 --minutes 0.4"
     assert (
         more if verdict[1] == Verdict.UNDECIDED else "next: what could close the gap: nearmetal advise run"
     ) in captured.out
     assert "will measure MPI ping-pong latency: 64 B" in captured.err
-    assert len(RunDir.open(tmp_path / "run").trials()) == 9
+    trials = RunDir.open(tmp_path / "run").trials()
+    assert [one.outcome.facts[COMPUTERS] for one in trials] == [1] * 9
     assert refused == 3
     assert "cannot log in to" in capsys.readouterr().err
 

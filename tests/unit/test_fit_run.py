@@ -127,29 +127,46 @@ class Machines:
 
     site = None
 
-    def __init__(self, *names: tuple[str, str]) -> None:
+    def __init__(self, *names: tuple[str, str], faults: Sequence[int] = ()) -> None:
         self.names = names
+        self.faults = list(faults)
 
     @property
     def machines(self) -> tuple[str, ...]:
         return tuple(f"n{index}" for index in range(len(self.names)))
 
     def read_all(self, paths: Sequence[str], *, node: str) -> dict[str, bytes]:
+        if paths == ["/proc/vmstat"]:
+            return {paths[0]: self.events(int(node[1:]))} if self.faults else {}
         boot, name = self.names[int(node[1:])]
         values = {"boot_id": boot, "hostname": name, "status": "Name:\tcat\nCpus_allowed_list:\t0-3\n", "online": "0-7"}
         return {path: values[path.rpartition("/")[2]].encode() for path in paths}
 
+    def machine_name(self, node: str) -> str:
+        return node
+
+    def events(self, index: int) -> bytes:
+        kernel = index % len(self.faults)
+        self.faults[kernel] += 5
+        return b"pgscan_kswapd 7\npgfault %d\npgmajfault 1\n" % self.faults[kernel]
+
 
 @pytest.mark.parametrize(
-    ("names", "computers"),
+    ("names", "faults", "computers"),
     [
-        ((("a", "x"), ("b", "y")), 2),
-        ((("a", "x"), ("a", "x")), 1),  # one machine under two names
-        ((("a", "n0"), ("a", "n1")), 2),  # two machines restored from one snapshot
+        ((("a", "x"), ("b", "y")), (), 2),
+        ((("a", "x"), ("a", "x")), (), 1),  # one machine under two names
+        ((("a", "n0"), ("a", "n1")), (1000, 8000), 2),  # two machines restored from one snapshot
+        ((("a", "n0"), ("a", "n1")), (8000, 1000), 2),
+        ((("a", "n0"), ("a", "n1")), (1000,), 1),  # two containers of one kernel
+        ((("a", "n0"), ("a", "n1"), ("b", "n2"), ("a", "n3")), (1000,), 2),
+        ((("a", "n0"), ("a", "n1")), (), "not offered"),
     ],
 )
-def test_machines_are_distinguished_by_their_kernels(names: tuple[tuple[str, str], ...], computers: int) -> None:
-    shell = Machines(*names)
+def test_machines_are_distinguished_by_their_kernels(
+    names: tuple[tuple[str, str], ...], faults: tuple[int, ...], computers: int | str
+) -> None:
+    shell = Machines(*names, faults=faults)
     found = sharing_facts(shell, shell.machines)  # type: ignore[arg-type]
     assert found == {"nodes.computers": computers, "nodes.processors": 4}
 

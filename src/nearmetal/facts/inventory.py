@@ -22,6 +22,7 @@ _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
 _BOOT, _NAME = "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"
 _STATUS, _ONLINE = "/proc/self/status", f"{_CPU_DIR}/online"
+_EVENTS = "/proc/vmstat"
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
     "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
@@ -58,12 +59,13 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
 def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
     """Return how nodes share processors: on how many computers they run, and how many processors each may use there.
 
-    A computer is a running kernel, told by its boot id and its name (machines restored from one snapshot may have one
-    boot id); namespaces and guests run on the one that holds them. The smallest number of processors counts. Virtual
-    machines that are nodes by themselves cannot see what they share.
+    A computer is a running kernel, told by its boot id; namespaces and guests run on the one that holds them. Machines
+    restored from one snapshot may have one boot id, but have other names. So have containers of one kernel, which share
+    its page faults (`_kernels`). The smallest number of processors counts. Virtual machines that are nodes by
+    themselves cannot see what they share.
     """
     held = machines_of(shell) == (HYPERVISOR,)
-    boots: set[tuple[bytes, bytes]] = set()
+    boots: dict[bytes, dict[bytes, str]] = {}
     counts: list[int] = []
     for node in [HYPERVISOR] if held else nodes:
         files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE], node=node)
@@ -71,9 +73,36 @@ def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
         listed = allowed or files.get(_ONLINE, b"").decode(errors="replace").strip()
         if _BOOT not in files or not listed:
             return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
-        boots.add((files[_BOOT].strip(), files.get(_NAME, b"").strip()))
+        boots.setdefault(files[_BOOT].strip(), {}).setdefault(files.get(_NAME, b"").strip(), node)
         counts.append(count_processors(listed))
-    return {COMPUTERS: len(boots), PROCESSORS: min(counts)}
+    kernels = [_kernels(shell, list(named.values())) for named in boots.values()]
+    return {COMPUTERS: sum(kernels) if all(kernels) else "not offered", PROCESSORS: min(counts)}
+
+
+def _kernels(shell: Shell, nodes: Sequence[str]) -> int:
+    """Return how many kernels nodes of one boot id but different names have; 0 where a kernel does not tell.
+
+    Containers of one kernel share its count of page faults (fs/proc/vmstat.c), which grows with each reading: a second
+    round of readings encloses the first. Copies of a snapshot count apart, but the lab's by too little to show it, so
+    there names suffice.
+    """
+    if len(nodes) == 1 or not is_far(shell):
+        return len(nodes)
+    first, second = ([_page_faults(shell, node) for node in nodes] for _ in range(2))
+    if 0 in first:
+        return 0
+    kernels: list[int] = []
+    for at, faults in enumerate(first):
+        if not any(first[one] <= faults <= second[one] for one in kernels):
+            kernels.append(at)
+    return len(kernels)
+
+
+def _page_faults(shell: Shell, node: str) -> int:
+    """Return the page faults since a node's kernel booted, 0 where they are not counted."""
+    text = shell.read_all([_EVENTS], node=node).get(_EVENTS, b"")
+    found = re.search(rb"^pgfault (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def count_processors(listed: str) -> int:

@@ -12,7 +12,7 @@ from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
-from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
+from nearmetal.study.facts import COMPUTERS, OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_S, by_key, counted, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
@@ -46,7 +46,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     shared = () if host_kind in _APART else weakly_proven(records)
-    own = (*timers(records), *pairs_on_a_node(records), *unlike_machines(records), *shared)
+    own = (*timers(records), *pairs_on_a_node(records), *unlike_machines(records), *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
@@ -112,6 +112,21 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
 
 
 _TELLING = frozenset({"cpu.model", "kernel.release"})
+
+
+def one_computer(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for existing paths between machines that are fewer computers than they have names."""
+    paths = dict.fromkeys(one.order.path.label.removesuffix(AGAIN) for one in records if _share_a_computer(one))
+    shared = (
+        f"nodes of {', '.join(paths)} share a computer: its processors serve the ranks of both, and no cable is between"
+    )
+    return (shared,) if paths else ()
+
+
+def _share_a_computer(record: TrialRecord) -> bool:
+    facts = record.outcome.facts
+    computers, machines = facts.get(COMPUTERS), sum(name.startswith("machine.") for name in facts)
+    return record.order.path.kind == "declared" and isinstance(computers, int) and computers < machines
 
 
 def _on_paths(values: Mapping[str, Sequence[str]]) -> str:
