@@ -214,6 +214,24 @@ def _losses(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(seen.path.name, "longer receive rings", evidence, attempt)
 
 
+def _shaper(seen: PathEvidence) -> Iterator[Advice]:
+    """Find interfaces whose queueing discipline holds frames back, unless the path's own options shape its wire."""
+    asked = any(option.startswith("wire_") for option in seen.path.options)
+    held = [(k, str(v)) for k, v in seen.facts(".qdisc").items() if v in _SHAPERS and not (asked and v == "netem")]
+    for name, discipline in held:
+        node, interface = name.removesuffix(".qdisc").split(".", 1)
+        machine = next(iter(seen.facts(f"machine.{node.removeprefix('n')}").values()), node)
+        evidence = (
+            f"{interface} on {machine} has the queueing discipline {discipline}, which can limit rate or add delay"
+        )
+        attempt = f"`tc -s qdisc show dev {interface}` on {machine} prints its limits, and how many frames it dropped"
+        yield Advice(seen.path.name, "the interface without its traffic shaper", evidence, attempt)
+
+
+_SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "taprio", "cbs"})
+"""Queueing disciplines that may send later than the card could (tc(8)); fq, fq_codel and their like do not."""
+
+
 def _governor(seen: PathEvidence) -> Iterator[Advice]:
     """Find processors that change their clock."""
     slow = {str(v) for v in seen.facts("cpu.governor").values()} - {"performance", "not offered"}
@@ -231,6 +249,7 @@ RULES: tuple[Callable[[PathEvidence], Iterator[Advice]], ...] = (
     _pinning,
     _pages,
     _losses,
+    _shaper,
     _governor,
 )
 """Every rule: a new one is one function and one row."""

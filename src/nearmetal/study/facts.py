@@ -37,7 +37,7 @@ _MACHINE = ("cpu.model", "kernel.release", "kernel.version")
 _GUEST = "guest."
 _CODE = (".version", ".build", ".flavour")
 _INTERFACE = ("kind", "driver", "device", "firmware")
-_OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
+_OF_AN_INTERFACE = re.compile(r"n\d+\..+\.(?P<fact>[^.]+)")  # a VLAN's name has a dot of its own: eth0.100
 
 
 FactScope = Literal["machine", "guest", "interface", "code", "free"]

@@ -97,6 +97,7 @@ def test_a_run_without_evidence_gets_no_advice(run: RunDir) -> None:
         ({}, {"guest.vm1.hugepages": False}, {}, "huge pages"),
         ({"link.n0.eth0.rx_dropped": 7}, {}, {}, "longer receive rings"),
         ({}, {"cpu.governor": "powersave"}, {}, "a constant clock"),
+        ({}, {"n1.eth0.100.qdisc": "tbf", "n0.eth0.qdisc": "fq_codel"}, {}, "the interface without its traffic shaper"),
     ],
 )
 def test_each_remedy_follows_from_its_evidence(
@@ -117,12 +118,24 @@ def test_each_remedy_follows_from_its_evidence(
         ({"link.n0.eth0.rx_dropped": 1}, {}, {}),
         ({}, {"cpu.governor": "performance", "guest.vm1.hugepages": True, "guest.vm1.vcpus_pinned": 2}, {}),
         ({}, {}, {"kind": "e1000"}),
+        ({}, {"n0.eth0.qdisc": "mq", "n1.eth0.qdisc": "fq"}, {}),
     ],
 )
 def test_weak_evidence_gives_no_advice(
     run: RunDir, counters: dict[str, int], facts: dict[str, object], asked: dict[str, str]
 ) -> None:
     assert remedies(run, counters, facts, **asked) == []
+
+
+def test_a_traffic_shaper_is_named_with_its_machine_unless_the_study_asked_for_it(run: RunDir) -> None:
+    seen = [trial(run, {}, {"n1.eth0.100.qdisc": "netem", "machine.1": "vm7"})]
+    text = STUDY.replace("KIND", "veth").replace("HOST", "local").replace("PROGRESS", "polling")
+    (found,) = advise(parse_study(text, "s"), seen)
+    assert found.evidence.startswith("eth0.100 on vm7 has the queueing discipline netem")
+    assert found.attempt.startswith("`tc -s qdisc show dev eth0.100` on vm7 ")
+    shaped = text.replace('kind = "veth"', 'kind = "veth"\noptions = { wire_delay_us = 20 }')
+    assert shaped != text
+    assert advise(parse_study(shaped, "s"), seen) == []
 
 
 def test_a_path_without_a_nic_gets_no_advice_on_nics(run: RunDir) -> None:

@@ -20,6 +20,7 @@ from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
+from nearmetal.study.facts import of_any_interface
 from nearmetal.study.order import Order, Proof, WorkloadOrder
 from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
@@ -249,6 +250,11 @@ def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
     assert [row.name for row in view.facts] == ["interface.kind", "interface.qdisc"]
     switches = next(row for row in view.counters if row.name == "context switches")
     assert switches.values[0] == pytest.approx(14_500 / (3 * 1100))
+
+
+@pytest.mark.parametrize("interface", ["eth0", "eth0.100"])
+def test_facts_of_the_interfaces_of_both_nodes_stand_in_one_row(interface: str) -> None:
+    assert of_any_interface(f"n1.{interface}.mtu") == "interface.mtu"
 
 
 def test_the_cells_of_a_program_share_its_iterations(run: RunDir) -> None:
