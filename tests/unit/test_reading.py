@@ -274,7 +274,7 @@ def test_the_index_of_an_archive_and_each_of_its_files_is_timed(
 
     monkeypatch.setattr(reading, "_Watch", Watch)
     files = unarchive(tmp_path / "run.nmrun", tmp_path / "back")
-    assert len(made) == 1 + files
+    assert len(made) == 2 + files, "the directory of the file, its list, and each file"
 
 
 class _Asked:

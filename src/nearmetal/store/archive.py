@@ -88,8 +88,8 @@ def unarchive(file: Path, root: Path) -> int:
         file.open("rb").close()
     with _fresh(root) as fresh:
         try:
-            opened, listed = _opened(file)
-            with opened:
+            with timed(zipfile.ZipFile)(file) as opened:
+                listed = _listed(file, opened)
                 for name, about in listed.items():
                     _unpack(opened, name, about, fresh)
         except (*MALFORMED, LookupError, TypeError, AttributeError) as error:
@@ -124,16 +124,6 @@ def _names(run: RunDir) -> list[str]:
 
 
 @timed
-def _opened(file: Path) -> tuple[zipfile.ZipFile, dict[str, dict[str, Any]]]:
-    """Open an archive; return it and its list."""
-    opened = zipfile.ZipFile(file)
-    try:
-        return opened, _listed(file, opened)
-    except BaseException:
-        opened.close()
-        raise
-
-
 def _listed(file: Path, opened: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
     """Return the list of an archive, checked against what a run may hold and against the archive's own directory."""
     if len(opened.infolist()) > MAX_FILES or opened.getinfo(LIST).file_size > limits.TEXT.value():
