@@ -18,7 +18,6 @@ from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.figures import UNITS
 from nearmetal.workloads.table import WORKLOADS, find_workload
 from nearmetal.workloads.tools.table import TOOLS
-from nearmetal.workloads.workload import CheckedWorkload
 from tests.contract import test_host
 
 if TYPE_CHECKING:
@@ -60,9 +59,8 @@ def check_workload(workload: Workload) -> None:
         with pytest.raises(NearmetalError, match=r"failed|was not measured") as refused:
             workload.verify(order, Finished(("program",), status, b"", b"its last words", 1), {})
         assert "its last words" in refused.value.message
-    if isinstance(workload, CheckedWorkload):
-        with pytest.raises(BadInputError, match="no-such-option"):
-            workload.check(WorkloadOrder("w", kind, {"no-such-option": 1, "sizes": [8]}))
+    with pytest.raises(BadInputError, match="no-such-option"):
+        workload.check(WorkloadOrder("w", kind, {"no-such-option": 1, "sizes": [8]}))
 
 
 RUBBISH = (b"", b"rubbish\n", b"\0\xff" * 50, b"{}", b"[" * 2000)

@@ -34,7 +34,7 @@ from nearmetal.study.plan import block
 from nearmetal.study.spec import HostSpec, PathSpec, Study, TuneSpec
 from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
-from nearmetal.workloads.engine import Engine, engine_argv
+from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.figures import SUITES, WITH_OPERATIONS
 from nearmetal.workloads.mpi.far import own_processors
@@ -44,7 +44,6 @@ from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.pairs import check_halves
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import CheckedWorkload
 
 
 def check_study(study: Study) -> None:
@@ -113,9 +112,7 @@ def _check_host(host: HostSpec) -> None:
 
 
 def _check_workload(order: Order) -> None:
-    workload = find_workload(order.workload.kind)
-    if isinstance(workload, CheckedWorkload):
-        workload.check(order.workload)
+    find_workload(order.workload.kind).check(order.workload)
     if order.workload.kind in WITH_OPERATIONS:
         operation = operation_named(str(order.workload.options["operation"]))
         operation.check_ranks(len(order.workload.placement))
@@ -124,8 +121,6 @@ def _check_workload(order: Order) -> None:
             raise BadInputError(f"workload {order.workload.label!r}: {operation.name} {wants}")
         if order.workload.kind == Engine.kind and operation.even_ranks:
             check_halves(order.workload, operation.name)
-    if order.workload.kind == Engine.kind:
-        engine_argv(order)
 
 
 _OF_ONE_MACHINE = {path.kind for path in ROCE_PATHS}

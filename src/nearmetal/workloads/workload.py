@@ -34,6 +34,9 @@ class Workload(Protocol):
     def kind(self) -> str:
         """The word in the study file, and the key in the table of workloads."""
 
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that it does not have or that contradict each other: nothing has started."""
+
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build or find the program and say how to launch it; start servers that it needs."""
 
@@ -42,14 +45,6 @@ class Workload(Protocol):
 
     def least_packets(self, order: Order) -> int:
         """Return how many packets each end of a network path must have carried, at the very least."""
-
-
-@runtime_checkable
-class CheckedWorkload(Protocol):
-    """A workload that can check, before anything starts, that a study's options cannot work."""
-
-    def check(self, workload: WorkloadOrder) -> None:
-        """Raise BadInputError for options that it does not have or that contradict each other."""
 
 
 @runtime_checkable
