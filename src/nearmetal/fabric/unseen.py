@@ -62,4 +62,4 @@ def _excess(fit: Fit, role: Role) -> FloatArray:
 
 def _untested(of: Survey) -> Iterator[str]:
     if of.screened.dropped:
-        yield f"{counted(of.screened.dropped, 'more link')} stood out and were not measured again: too many did."
+        yield f"{counted(of.screened.dropped, 'more link')} stood out but got no re-test: too many did."
