@@ -205,6 +205,8 @@ def test_a_rate_of_zero_is_not_a_figure() -> None:
         ("Mop/s", (0.01, 1e7)),
         ("Gup/s", (1e-4, 1e3)),
         ("ns/day", (0.05, 2e4)),
+        ("1/s", (110.0, 1e12)),
+        ("1/min", (0.01, 7e3)),
     ],
 )
 def test_what_programs_report_in_a_unit_comes_back(unit: str, figures: tuple[float, ...]) -> None:
@@ -217,6 +219,19 @@ def test_what_programs_report_in_a_unit_comes_back(unit: str, figures: tuple[flo
     scale = shown_for(order, "loop", 0)
     assert (scale.unit, scale.better, scale.amount) == ("ns/day", Better.LARGER, "1 simulated ns")
     assert scale.value(UNITS["ns/day"].to_ns(12.5)) == pytest.approx(12.5)
+    slow = shown_for(WorkloadOrder("steps", "command", {"unit": "1/min"}, (0, 1)), "steps", 0)
+    assert (slow.unit, slow.amount) == ("1/min", "10^6 of what is counted")
+
+
+def test_a_rate_too_slow_for_its_unit_is_refused_with_one_that_it_has() -> None:
+    """Fifty steps a second, as the time of 10^12, are beyond 63 bits of nanoseconds."""
+    with pytest.raises(ForeignFileError, match="50 1/s is out of range") as caught:
+        UNITS["1/s"].to_ns(50)
+    assert caught.value.hint == "unit = '1/min' is for fewer than 109 a second"
+    assert UNITS["1/min"].scale / UNITS["1/min"].to_ns(50 * 60) == pytest.approx(3000)
+    with pytest.raises(ForeignFileError) as other:
+        UNITS["s"].to_ns(1e300)
+    assert other.value.hint == ""
 
 
 @pytest.mark.parametrize(

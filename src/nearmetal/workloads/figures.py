@@ -1,8 +1,9 @@
 """Figures of programs as durations, the one form in which the store keeps everything, and how each is shown.
 
 A time is itself. A rate is kept as the time that a fixed amount takes at it: 1 GiB for bytes, 1 ns for simulated time,
-10^12 for counted things, so that smaller is better for every stored sample and the rate comes back to nine digits. The
-file of each program says which figure a stored duration stands for. Standard library only.
+10^12 for things counted by the second and 10^6 for those by the minute, so that smaller is better for every stored
+sample and the rate comes back to nine digits. The file of each program says which figure a stored duration stands for.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import dataclass, replace
 
 from nearmetal.errors import ForeignFileError, named
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.units import DURATION_NS, NS_PER_S, to_whole
+from nearmetal.units import DURATION_NS, MOST, NS_PER_S, to_whole
 
 VOLUME_BYTES = 1 << 30
 """The amount whose duration stands for a rate in bytes or bits."""
 COUNTED = 10**12
-"""The amount whose duration stands for a rate of anything else."""
+"""The amount whose duration stands for a rate of anything else; at less than 109 a second that is beyond 63 bits."""
+COUNTED_BY_THE_MINUTE = 10**6
+"""The same for slow things: from 0.4 an hour on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Unit:
         try:
             return max(1, to_whole(self.scale / figure if self.rate else self.scale * figure))
         except (ValueError, ZeroDivisionError) as error:
-            raise ForeignFileError(f"{figure} {self.name} is out of range") from error
+            slow = self.name in _COUNTED_PER_S and figure * _COUNTED_PER_S[self.name] < _LEAST_PER_S
+            hint = f"unit = {_BY_THE_MINUTE!r} is for fewer than {math.ceil(_LEAST_PER_S)} a second" if slow else ""
+            raise ForeignFileError(f"{figure:g} {self.name} is out of range", hint=hint) from error
 
 
 _BYTES_PER_S = {"B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9}
@@ -45,10 +50,13 @@ _BYTES_PER_S |= {"bit/s": 1 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
 _COUNTED_PER_S = {"1/s": 1.0, "Mop/s": 1e6, "Gup/s": 1e9}
 _COUNTED_PER_S |= {"Mflop/s": 1e6, "Gflop/s": 1e9, "Tflop/s": 1e12}
 _SIMULATED = "ns/day"
+_BY_THE_MINUTE = "1/min"
+_LEAST_PER_S = COUNTED * NS_PER_S / MOST
 UNITS: dict[str, Unit] = {
     **{name: Unit(name, rate=False, scale=ns) for name, ns in DURATION_NS.items()},
     **{name: Unit(name, rate=True, scale=VOLUME_BYTES * NS_PER_S / per_s) for name, per_s in _BYTES_PER_S.items()},
     **{name: Unit(name, rate=True, scale=COUNTED * NS_PER_S / per_s) for name, per_s in _COUNTED_PER_S.items()},
+    _BY_THE_MINUTE: Unit(_BY_THE_MINUTE, rate=True, scale=COUNTED_BY_THE_MINUTE * 60.0 * NS_PER_S),
     _SIMULATED: Unit(_SIMULATED, rate=True, scale=86400 * NS_PER_S),
 }
 
@@ -66,7 +74,8 @@ class Figure:
         """Return what a stored duration of a rate is the time of."""
         if self.unit.name in _BYTES_PER_S:
             return "1 GiB"
-        return "1 simulated ns" if self.unit.name == _SIMULATED else "10^12 of what is counted"
+        fixed = {_SIMULATED: "1 simulated ns", _BY_THE_MINUTE: "10^6 of what is counted"}
+        return fixed.get(self.unit.name, "10^12 of what is counted")
 
     @property
     def factor(self) -> float:
