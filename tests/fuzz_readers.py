@@ -288,7 +288,7 @@ def _machine(path: Path) -> object:
 
 
 def _hosts(path: Path) -> object:
-    from nearmetal.study.spec import read_nodes
+    from nearmetal.study.shipped import read_nodes
 
     return read_nodes(path)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fake_runs import STUDY, make_run
+from fake_runs import STUDY, Silent, make_run
+from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.ssh import machines_named
+from nearmetal.results.between import Question, judge, read_pair
+from nearmetal.run.begin import begin
+from nearmetal.run.schedule import run_study
+from nearmetal.store import sums
 from nearmetal.store.record import record_paths
 from nearmetal.store.rundir import RunDir, RunInfo, is_of_fabric
 from nearmetal.store.searchdir import SearchDir, open_either
@@ -117,3 +125,82 @@ def test_files_that_unpack_to_too_much_are_refused_unread(kept: Path, folder: st
         archive.filelist[0].file_size = most_bytes + 1  # what its directory says
     with pytest.raises(ForeignFileError, match=f"unpacks to more than {most_bytes} bytes"):
         run.files(folder, record)
+
+
+HOSTS_STUDY = """
+name = "far"
+baseline = "a"
+path = [{ name = "a", kind = "declared", options = { nodes = "m1 m2" } }]
+host = { kind = "ssh", node = [{ name = "m1" }], hosts_file = "hosts.toml" }
+workload = [{ name = "latency", sizes = [8], iterations = 20 }]
+trials = { min_blocks = 3, max_blocks = 3 }
+"""
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Measure a study with a hosts file, which is then edited; return the run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("nearmetal.run.guests.table.open_host", lambda _: FakeHost({}))
+    Path("far.toml").write_text(HOSTS_STUDY)
+    return measured("run", '[[node]]\nname = "m2"\naddress = "10.0.0.2"\n')
+
+
+def measured(name: str, hosts: str) -> Path:
+    Path("hosts.toml").write_text(hosts)
+    with begin(Path("far.toml"), Path(name), anyway=True) as (spec, run, host):
+        Path("hosts.toml").write_text('[[node]]\nname = "m9"\n')
+        run_study(spec, host, run, Silent())
+        assert [node.name for node in machines_named(spec.host)] == ["m1", "m2"]
+        return run.root
+
+
+def test_a_run_keeps_its_hosts_file(far: Path) -> None:
+    """It was read again whenever the run was continued, from wherever that was, as it was by then."""
+    study = RunDir.open(far).study()
+    assert [(node.name, node.address) for node in machines_named(study.host)] == [("m1", ""), ("m2", "10.0.0.2")]
+    assert (far / "hosts.toml").read_text() == '[[node]]\nname = "m2"\naddress = "10.0.0.2"\n'
+    assert json.loads((far / "run.json").read_text())["run_format"] == 5
+    assert "hosts_file" in RunDir.open(far).study_text(), "the study is as it was given"
+    assert nearmetal(["report", str(far), "--out", "page.html"]) == 0
+    assert "10.0.0.2" in Path("page.html").read_text()
+
+
+def test_a_hosts_file_goes_into_the_archive(far: Path) -> None:
+    assert nearmetal(["archive", str(far), "far.nmrun"]) == 0
+    assert nearmetal(["unarchive", "far.nmrun", "back"]) == 0
+    assert nearmetal(["verify", "back"]) == 0
+    assert (Path("back") / "hosts.toml").read_bytes() == (far / "hosts.toml").read_bytes()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_an_edited_hosts_file_is_refused(far: Path, capsys: pytest.CaptureFixture[str], gone: bool) -> None:
+    if gone:
+        (far / "hosts.toml").unlink()
+    else:
+        (far / "hosts.toml").write_text('[[node]]\nname = "m3"\n')
+    said = "cannot be read" if gone else "is no longer the hosts file of this run"
+    with pytest.raises(ForeignFileError, match=said) as raised:
+        RunDir.open(far).study()
+    assert raised.value.hint == f"restore it from a backup; field `hosts` of {far}/run.json has it"
+    assert nearmetal(["verify", str(far)]) == 1
+    assert f"{far}/hosts.toml" in capsys.readouterr().out
+    assert nearmetal(["compare", str(far)]) == 2
+
+
+def test_a_gate_names_what_differs_in_two_hosts_files(far: Path) -> None:
+    other = measured("other", '[[node]]\nname = "m2"\naddress = "10.0.0.3"\n')
+    found = judge(read_pair(RunDir.open(other), RunDir.open(far), Question(0.05)))
+    changes = [str(change) for change in found.changes]
+    assert 'hosts file node[m2].address: "10.0.0.2" -> "10.0.0.3"' in changes
+
+
+@pytest.mark.parametrize(("version", "hosts"), [(4, "x"), (5, None), (6, "x")])
+def test_a_hosts_file_belongs_to_its_format_alone(kept: Path, tmp_path: Path, version: int, hosts: str | None) -> None:
+    raw = json.loads((kept / "run.json").read_text())
+    del raw["sha256"]
+    path = tmp_path / "run.json"
+    path.write_bytes(sums.sealed(raw | {"run_format": version} | ({} if hosts is None else {"hosts": hosts})))
+    with pytest.raises(ForeignFileError, match="lacks or misnames a field" if version < 6 else "it knows 1 to 5"):
+        RunDir.open(tmp_path)

@@ -9,7 +9,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.study import plan, spec
 from nearmetal.study.order import Order
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import AGAIN, parse_study
+from nearmetal.study.spec import AGAIN, parse_nodes, parse_study
 from nearmetal.workloads.engine import engine_argv
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -208,3 +208,11 @@ def test_a_wrong_placement_is_one_error(placement: str, complaint: str) -> None:
     text = errors_of(f"{GOOD}placement = {placement}\n")
     assert "t.toml has 1 error" in text
     assert complaint in text
+
+
+def test_an_unknown_key_of_a_hosts_file_is_told_that_files_keys() -> None:
+    with pytest.raises(BadInputError, match="nod: unknown key; did you mean 'node'") as caught:
+        parse_nodes('[[nod]]\nname = "a"\n', "hosts.toml")
+    assert "node: missing" in caught.value.message
+    with pytest.raises(BadInputError, match=r"node\[0\]\.adress: unknown key; did you mean 'address'"):
+        parse_nodes('[[node]]\nname = "a"\nadress = "b"\n', "hosts.toml")

@@ -23,7 +23,7 @@ from nearmetal.run.begin import begin
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import read_nodes
+from nearmetal.study.shipped import read_nodes
 
 _SIZES = "8,64K"
 

@@ -20,7 +20,7 @@ from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.shipped import read_study
+from nearmetal.study.shipped import read_study, with_hosts_file
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
@@ -82,6 +82,7 @@ def _measured(
 ) -> Path:
     """Measure the fabric of a study; return its run directory. `earlier` is what it will be compared with."""
     spec, text = read_study(study)
+    spec, hosts = with_hosts_file(spec)
     order = whole_order(spec, path_name, nodes, bisection=bisection)
     if earlier:
         check_nodes(len(order.workload.placement), earlier)
@@ -89,6 +90,6 @@ def _measured(
     RunDir.refuse_used(root := out or default_root(f"{spec.name}-fabric"))
     with contextlib.closing(open_host(spec, warn)) as host, measuring(spec):
         rehearse(spec.name, [order], host, warn)
-        with RunDir.create(root, info_of(spec, text, host), text, of_fabric=True) as run:
+        with RunDir.create(root, info_of(spec, text, host), text, hosts_text=hosts, of_fabric=True) as run:
             measure(order, spec.margin, host, run, lambda message: click.echo(message, err=True))
     return root

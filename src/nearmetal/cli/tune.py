@@ -27,7 +27,7 @@ from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.order import Scalar
-from nearmetal.study.shipped import read_study
+from nearmetal.study.shipped import read_study, with_hosts_file
 from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
@@ -78,8 +78,9 @@ def _started(
     tune = _checked(spec, str(study))
     place = _place(tune, out)
     SearchDir.refuse_used(root := root or default_root(f"{spec.name}-tune"))
+    spec, hosts = with_hosts_file(spec)
     host = _opened_host(spec, opened)
-    kept = opened.enter_context(SearchDir.create(root, info_of(spec, text, host), text))
+    kept = opened.enter_context(SearchDir.create(root, info_of(spec, text, host), text, hosts_text=hosts))
     kept.keep_out(place)
     return spec, tune, host, kept
 

@@ -41,7 +41,7 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
             )
         return fresh
     made = RunInfo.now(info.study_name, info.study_sha256, info.host_kind, info.host_label)
-    return RunDir.create(root, made, series.run.study_text())
+    return RunDir.create(root, made, series.run.study_text(), hosts_text=series.run.hosts_text())
 
 
 def first_block(series: RunSeries) -> int:

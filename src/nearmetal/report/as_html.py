@@ -357,6 +357,7 @@ def _repeat(view: View) -> Markup:
             element("dd", view.nearmetal_version),
         ),
         fold("The study", element("pre", view.repeat.study_text, tabindex=0)),
+        *([fold("Its hosts file", element("pre", hosts, tabindex=0))] if (hosts := view.repeat.hosts_text) else []),
         fold("Launch lines", element("pre", "\n".join(lines), tabindex=0)),
         id="repeat",
     )

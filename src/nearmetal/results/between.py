@@ -341,6 +341,9 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
             yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
     for place, old, new in differing_fields(pair.base.run.study_text(), pair.run.run.study_text()):
         yield ConditionChange(f"study {place}", "", old, new)
+    files = [side.run.hosts_text() or "" for side in (pair.base, pair.run)]
+    for place, old, new in differing_fields(*files):
+        yield ConditionChange(f"hosts file {place}", "", old, new)
     old, new = pair.base.run.info.nearmetal_version, pair.run.run.info.nearmetal_version
     if old != new:
         yield ConditionChange("nearmetal version", "", old, new)

@@ -92,8 +92,13 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         failures=evidence.failures(records),
         unfinished=unfinished(run, records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
-        repeat=HowToRepeat(run.study_text(), run.info.study_sha256, study.seed, evidence.launches(good)),
+        repeat=_how_to_repeat(run, study, good),
     )
+
+
+def _how_to_repeat(run: RunDir, study: Study, good: Sequence[TrialRecord]) -> HowToRepeat:
+    hosts = run.hosts_text() or ""
+    return HowToRepeat(run.study_text(), hosts, run.info.study_sha256, study.seed, evidence.launches(good))
 
 
 def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputError:

@@ -190,9 +190,13 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class HowToRepeat:
-    """How to do it again: the study to the byte, its digest and seed, and one launch line a combination."""
+    """How to do it again: the study to the byte, its digest and seed, and one launch line a combination.
+
+    `hosts_text` is the study's hosts file, empty where it has none.
+    """
 
     study_text: str
+    hosts_text: str
     study_sha256: str
     seed: int
     launches: tuple[tuple[str, tuple[str, ...]], ...]

@@ -13,7 +13,7 @@ from nearmetal.run.check import check_study
 from nearmetal.run.guests import measuring, open_host, refuse
 from nearmetal.run.preflight import preflight
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.shipped import read_study
+from nearmetal.study.shipped import read_study, with_hosts_file
 from nearmetal.study.spec import Study, digest
 
 
@@ -35,6 +35,7 @@ def begin(
     spec, text = read_study(study)
     check_study(spec)
     RunDir.refuse_used(root := out or default_root(spec.name))
+    spec, hosts = with_hosts_file(spec)
     with contextlib.closing(open_host(spec, warn, settle)) as host, measuring(spec):
         try:
             preflight(spec, host, warn)
@@ -42,7 +43,7 @@ def begin(
             if not anyway:
                 raise
             warn(error.message)
-        with RunDir.create(root, info_of(spec, text, host), text) as run:
+        with RunDir.create(root, info_of(spec, text, host), text, hosts_text=hosts) as run:
             yield spec, run, host
 
 

@@ -24,7 +24,7 @@ from nearmetal.reading import read_text
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.disk import is_being_written
 from nearmetal.store.listing import LIST
-from nearmetal.store.rundir import RunDir, RunInfo, is_of_fabric
+from nearmetal.store.rundir import HOSTS, RunDir, RunInfo, is_of_fabric
 from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.spec import parse_toml
 
@@ -189,7 +189,7 @@ def state(root: Path, marker: str = RunDir.MARKER) -> str:
 
     Raise ForeignFileError for a run that holds anything but plain files where files belong.
     """
-    kept = [root / marker, root / "study.toml", *root.glob(LIST)]
+    kept = [root / marker, root / "study.toml", *root.glob(HOSTS), *root.glob(LIST)]
     lines = [_line(path, *_check_file(path)) for path in kept]
     for folder, suffix in _FOLDERS.items():
         for path in _files(root / folder, suffix):

@@ -22,7 +22,7 @@ from nearmetal.store.bundle import MALFORMED, NO_DATE
 from nearmetal.store.disk import Disk, is_being_written
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import HOSTS, RunDir
 from nearmetal.store.searchdir import open_either
 from nearmetal.store.sums import check_seal, file_sha256, resume_command, sealed
 from nearmetal.store.verify import refuse_damaged
@@ -31,7 +31,7 @@ LIST = "nearmetal-archive.json"
 ARCHIVE_FORMAT = 1
 MAX_FILES = 1_000_000
 _NAME = re.compile(
-    r"(?:run|search)\.json|study\.toml|profiles-go-to|records\.sums"
+    r"(?:run|search)\.json|(?:study|hosts)\.toml|profiles-go-to|records\.sums"
     r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|mpi|fabric)/\d{6,9}(?:\.\d)?\.zip"
 )
 _PIECE_BYTES = 1_048_576
@@ -116,7 +116,7 @@ def _fresh(root: Path) -> Iterator[Path]:
 
 def _names(run: RunDir) -> list[str]:
     """Return the places of all files of a run that are finished: no lock, and no report, which is drawn again."""
-    names = [one for one in (run.MARKER, "study.toml", "profiles-go-to", RECORDS) if (run.root / one).exists()]
+    names = [one for one in (run.MARKER, "study.toml", HOSTS, "profiles-go-to", RECORDS) if (run.root / one).exists()]
     for record in run.trials():
         kept = [place(record.name) for place in PLACES.values()] if record.sums is None else list(record.sums)
         names += [f"trials/{record.name}.json", *(one for one in kept if (run.root / one).exists())]

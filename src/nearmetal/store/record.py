@@ -1,13 +1,14 @@
 """The documents of a run, sealed JSON: what it is (`run.json`), and a record a finished trial with its files' SHA-256.
 
 Format 4 is sealed, has sums, also of what each cell's values are made of, and the summary of each cell; its run has a
-list of records. Older runs are read as they are: format 3 has no summaries, format 2 no list and no sums of cells
-either, format 1 no seal and no sums.
+list of records. Format 5 is that of a `run.json` which holds the study's hosts file, too. Older runs are read as they
+are: format 3 has no summaries, format 2 no list and no sums of cells either, format 1 no seal and no sums.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +25,9 @@ from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, resume_command,
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.typed import read_typed
 
-RUN_FORMAT = 4
+RUN_FORMAT, FORMAT_WITH_HOSTS = 4, 5
+"""Of today's documents, and of `run.json` where the study names a hosts file, which it holds."""
+STUDY, HOSTS = "study.toml", "hosts.toml"
 FORMAT_WITHOUT_SUMS, FORMAT_WITHOUT_LIST = 1, 2
 _OF_TODAY = f'\n "run_format": {RUN_FORMAT},\n'.encode()
 """Stands in a record of today's format alone: text in JSON has no bare line ends."""
@@ -66,13 +69,60 @@ class RunInfo:
         return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, utc_now())
 
 
-def encode_info(info: RunInfo, study_text: str) -> bytes:
+def encode_info(info: RunInfo, study_text: str, hosts_text: str | None = None) -> bytes:
     """Return the document of a run of today's format."""
-    return sealed({"run_format": RUN_FORMAT, **asdict(info), "study": study_text})
+    if hosts_text is None:
+        return sealed({"run_format": RUN_FORMAT, **asdict(info), "study": study_text})
+    return sealed({"run_format": FORMAT_WITH_HOSTS, **asdict(info), "study": study_text, "hosts": hosts_text})
 
 
-def read_info(path: Path, what: str, verb: str) -> tuple[RunInfo, str | None, int]:
-    """Return what a run is, its study as it was given (None in format 1), and its format.
+@dataclass(frozen=True, slots=True)
+class KeptTexts:
+    """What a run was given, to the byte: its study (None in format 1), and its hosts file (None where it has none)."""
+
+    study: str | None
+    hosts: str | None
+
+    def study_in(self, root: Path, marker: str, sha256: str, verb: str) -> str:
+        """Return the study; raise ForeignFileError when it is gone or was edited, and say where."""
+        path = root / STUDY
+        try:
+            data = read_bytes(path, limits.TEXT)
+            text = data.decode()
+        except OSError as error:
+            kept = "" if self.study is None else f"; field `study` of {root}/{marker} has it"
+            raise unread(path, error, HINT_RESTORE + kept) from error
+        except ValueError as error:
+            raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
+        if hashlib.sha256(data).hexdigest() != sha256:
+            lines = ["runs of format 1 do not keep the original"]
+            if self.study is not None:
+                from nearmetal.study.changes import changes  # noqa: PLC0415 (of an edited study alone)
+
+                lines = changes(self.study, text)
+            raise ForeignFileError(
+                f"{path} is no longer the study of this run:\n  " + "\n  ".join(lines),
+                hint=f"to measure the edited study: {verb} {path}; to use this one, put the study "
+                f"back{'' if self.study is None else f' (field `study` of {marker})'}",
+            )
+        return text
+
+    def hosts_in(self, root: Path, marker: str) -> str | None:
+        """Return the hosts file, None in a run without; raise ForeignFileError when it is gone or was edited."""
+        if self.hosts is None:
+            return None
+        path, hint = root / HOSTS, f"{HINT_RESTORE}; field `hosts` of {root}/{marker} has it"
+        try:
+            same = read_bytes(path, limits.TEXT) == self.hosts.encode()
+        except OSError as error:
+            raise unread(path, error, hint) from error
+        if not same:
+            raise ForeignFileError(f"{path} is no longer the hosts file of this run", hint=hint)
+        return self.hosts
+
+
+def read_info(path: Path, what: str, verb: str) -> tuple[RunInfo, KeptTexts, int]:
+    """Return what a run is, what it was given, and its format.
 
     Raise ForeignFileError when it is damaged, or the folder is not `what` the `verb` makes.
     """
@@ -89,14 +139,16 @@ def read_info(path: Path, what: str, verb: str) -> tuple[RunInfo, str | None, in
     if not isinstance(raw, dict):
         raise ForeignFileError(f"{path} is damaged: not a JSON object", hint=HINT_RESTORE)
     wanted = {field.name for field in fields(RunInfo)}
-    run_format = _take_format(raw, data, path)
+    run_format = _take_format(raw, data, path, FORMAT_WITH_HOSTS)
     if run_format > FORMAT_WITHOUT_SUMS:
         wanted.add("study")
+    if run_format == FORMAT_WITH_HOSTS:
+        wanted.add("hosts")
     if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
         raise ForeignFileError(f"{path} lacks or misnames a field", hint=HINT_RESTORE)
-    study = raw.pop("study", None)
+    kept = KeptTexts(raw.pop("study", None), raw.pop("hosts", None))
     raw["host_label"] = raw["host_label"].removeprefix(_OF_OLD_LABELS)
-    return RunInfo(**raw), study, run_format
+    return RunInfo(**raw), kept, run_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +273,11 @@ def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
     return {**raw, "outcome": upgraded_outcome(raw["outcome"]), SEAL: seal_of(data)}
 
 
-def _take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
+def _take_format(raw: dict[str, Any], data: bytes, path: Path, newest: int = RUN_FORMAT) -> int:
     """Take format and seal out of a run's document and return the format; raise ForeignFileError for a wrong one."""
     version = raw.pop("run_format", None)
-    if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= RUN_FORMAT:
-        raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 to {RUN_FORMAT})")
+    if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= newest:
+        raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 to {newest})")
     if check_seal(data, path) != (version > FORMAT_WITHOUT_SUMS):
         message = f"{path} has changed since it was written: its SHA-256 is not where it was"
         raise ForeignFileError(message, hint=HINT_RESTORE)

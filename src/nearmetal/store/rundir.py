@@ -2,6 +2,7 @@
 
     run.json            what this is: format, study and its digest, versions, host (written once, sealed)
     study.toml          the study as it was given, to the byte
+    hosts.toml          so is its hosts file, if it names one
     trials/000042.json  one record a finished trial, valid or failed (sealed), with the SHA-256 of its files below
     samples/000042.parquet
     traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
@@ -14,13 +15,12 @@ A trial's samples (and files) become permanent first, then its record. What is t
 finished: `open_for_writing` removes it. Records are only ever added.
 
 Nothing is used before it was seen to be as it was recorded: documents by their seal, files by the sums in the record
-(`sums.py`), the study by the digest in run.json, the records by their list (`listing.py`). Runs of format 1 have no
-sums, but the study's digest.
+(`sums.py`), the study by the digest in run.json, the hosts file by its copy there, the records by their list
+(`listing.py`). Runs of format 1 have no sums, but the study's digest.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -44,8 +44,10 @@ from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list,
 from nearmetal.store.record import (
     FORMAT_WITHOUT_LIST,
     FORMAT_WITHOUT_SUMS,
+    HOSTS,
     PLACES,
     RUN_FORMAT,
+    KeptTexts,
     RunInfo,
     TrialRecord,
     encode,
@@ -75,10 +77,10 @@ from nearmetal.store.sums import (
     unread,
 )
 from nearmetal.study.order import FABRIC_FOLDER, PROFILE_FOLDER, TRACE_FOLDER, Order, Outcome
-from nearmetal.study.spec import Study, parse_study
+from nearmetal.study.spec import Study, parse_study, with_machines
 
 # What was always found here.
-__all__ = ["RunDir", "RunInfo", "TrialRecord", "is_of_fabric"]
+__all__ = ["HOSTS", "RunDir", "RunInfo", "TrialRecord", "is_of_fabric"]
 
 _PREFIXES = {"traces": TRACE_FOLDER, "mpi": PROFILE_FOLDER, "fabric": FABRIC_FOLDER}
 """What the names of files in an outcome begin with, by the folder that keeps them."""
@@ -101,7 +103,7 @@ class RunDir(Closing):
         disk: Disk,
         lock: TextIOWrapper | None = None,
         *,
-        study: str | None = None,
+        kept: KeptTexts,
         run_format: int = RUN_FORMAT,
     ) -> None:
         self.root = root
@@ -111,14 +113,21 @@ class RunDir(Closing):
         """Names of finished trials whose records were gone when it was opened for writing."""
         self._disk = disk
         self._lock = lock
-        self._study = study
+        self._kept = kept
         self._last_line = ""
         self._summaries: dict[tuple[int, int, StoredCell], Summary] = {}
         self._held: list[TrialRecord] | None = None
 
     @classmethod
     def create(
-        cls, root: Path, info: RunInfo, study_text: str, disk: Disk | None = None, *, of_fabric: bool = False
+        cls,
+        root: Path,
+        info: RunInfo,
+        study_text: str,
+        disk: Disk | None = None,
+        *,
+        hosts_text: str | None = None,
+        of_fabric: bool = False,
     ) -> Self:
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
@@ -128,9 +137,11 @@ class RunDir(Closing):
                 disk.make_folder(root / folder)
         lock = take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
+        if hosts_text is not None:
+            disk.put_bytes(root / HOSTS, hosts_text.encode())
         disk.put_bytes(root / LIST, b"")
-        disk.put_bytes(root / cls.MARKER, encode_info(info, study_text))
-        return cls(root, info, disk, lock, study=study_text)
+        disk.put_bytes(root / cls.MARKER, encode_info(info, study_text, hosts_text))
+        return cls(root, info, disk, lock, kept=KeptTexts(study_text, hosts_text))
 
     @classmethod
     def refuse_used(cls, root: Path) -> None:
@@ -154,8 +165,8 @@ class RunDir(Closing):
     @classmethod
     def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
-        info, study, run_format = read_info(root / cls.MARKER, cls.WHAT, cls.VERB)
-        return cls(root, info, Disk(), study=study, run_format=run_format)
+        info, kept, run_format = read_info(root / cls.MARKER, cls.WHAT, cls.VERB)
+        return cls(root, info, Disk(), kept=kept, run_format=run_format)
 
     @classmethod
     def open_for_writing(cls, root: Path, disk: Disk | None = None) -> Self:
@@ -225,32 +236,21 @@ class RunDir(Closing):
         return is_of_fabric(self.root)
 
     def study(self) -> Study:
-        """Return the study; raise BadInputError where this version cannot read it, and as `study_text` does."""
-        return parse_study(self.study_text(), f"{self.root}/study.toml", measured=True)
+        """Return the study, with the machines of its hosts file if the run keeps that.
+
+        Raise BadInputError where this version cannot read them, and as `study_text` does.
+        """
+        study = parse_study(self.study_text(), f"{self.root}/study.toml", measured=True)
+        hosts = self.hosts_text()
+        return study if hosts is None else with_machines(study, hosts, f"{self.root}/{HOSTS}")
+
+    def hosts_text(self) -> str | None:
+        """Return the hosts file as it was given, None in a run without; raise ForeignFileError as `study_text` does."""
+        return self._kept.hosts_in(self.root, self.MARKER)
 
     def study_text(self) -> str:
         """Return the study as it was given; raise ForeignFileError when it is gone or was edited, and say where."""
-        path = self.root / "study.toml"
-        try:
-            data = read_bytes(path, limits.TEXT)
-            text = data.decode()
-        except OSError as error:
-            kept = "" if self._study is None else f"; field `study` of {self.root}/{self.MARKER} has it"
-            raise unread(path, error, HINT_RESTORE + kept) from error
-        except ValueError as error:
-            raise ForeignFileError(f"{path}: {error}", hint=HINT_RESTORE) from error
-        if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
-            lines = ["runs of format 1 do not keep the original"]
-            if self._study is not None:
-                from nearmetal.study.changes import changes  # noqa: PLC0415 (of an edited study alone)
-
-                lines = changes(self._study, text)
-            raise ForeignFileError(
-                f"{path} is no longer the study of this run:\n  " + "\n  ".join(lines),
-                hint=f"to measure the edited study: {self.VERB} {path}; to use this one, put the study "
-                f"back{'' if self._study is None else f' (field `study` of {self.MARKER})'}",
-            )
-        return text
+        return self._kept.study_in(self.root, self.MARKER, self.info.study_sha256, self.VERB)
 
     def append(
         self, order: Order, outcome: Outcome, cells: Sequence[CellSamples], *, attempt: int, started_utc: str

@@ -13,7 +13,7 @@ import numpy as np
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
 from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, TrialRecord, read_record, record_paths
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import HOSTS, RunDir
 from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_READABLE, agrees, hint_damaged
 
@@ -42,11 +42,12 @@ def verify(run: RunDir) -> Verification:
     bare: list[Path] = [] if run.sealed else [run.root / run.MARKER]
     problems: list[str] = []
     records: list[TrialRecord] = []
-    try:
-        run.study_text()
-        good.append(run.root / "study.toml")
-    except ForeignFileError as error:
-        problems.append(error.message)
+    for read, name in ((run.study_text, "study.toml"), (run.hosts_text, HOSTS)):
+        try:
+            if read() is not None:
+                good.append(run.root / name)
+        except ForeignFileError as error:
+            problems.append(error.message)
     try:
         paths = record_paths(run.root)
     except ForeignFileError as error:

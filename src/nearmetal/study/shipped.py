@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.reading import read_text
-from nearmetal.study.spec import Study, parse_study
+from nearmetal.study.spec import NodeSpec, Study, parse_nodes, parse_study, with_machines
 
 _PLACES = (Path(__file__).parents[3] / "studies", Path(sys.prefix) / "share" / "nearmetal" / "studies")
 """Where they are: beside the sources, or where an installation puts data."""
@@ -48,6 +48,32 @@ def read_study(path: Path) -> tuple[Study, str]:
     except UnicodeDecodeError as error:
         raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
     return parse_study(text, str(path)), text
+
+
+def read_hosts_file(path: Path) -> str:
+    """Return the text of a hosts file; raise BadInputError where it cannot be read."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadInputError(f"{path} is not a hosts file: {why}", hint="it has [[node]] tables") from error
+
+
+def read_nodes(path: Path) -> list[NodeSpec]:
+    """Return the machines in a hosts file; raise BadInputError that lists every error."""
+    return parse_nodes(read_hosts_file(path), str(path))
+
+
+def with_hosts_file(study: Study) -> tuple[Study, str | None]:
+    """Return a study with the machines of its hosts file among its own, and that file's text, None where it names none.
+
+    A run keeps that text: what it measured does not depend on a file that may be edited, or be missing elsewhere.
+    """
+    if not study.host.hosts_file:
+        return study, None
+    path = Path(study.host.hosts_file).expanduser()
+    text = read_hosts_file(path)
+    return with_machines(study, text, str(path)), text
 
 
 def _meant(path: Path) -> str:

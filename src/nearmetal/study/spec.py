@@ -88,7 +88,7 @@ class HostSpec(_Model):
     node: NodeSpecs = Field(default_factory=list)
     """For `ssh` and `kubectl`: the machines or pods."""
     hosts_file: str = ""
-    """For `ssh`: a TOML file with further `[[node]]` tables."""
+    """For `ssh`: a TOML file with further `[[node]]` tables; the run keeps a copy."""
     libvirt: Texts = Field(default_factory=list)
     """URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: the guests'
     configuration is recorded with every trial, and confounders cause a warning before the first."""
@@ -344,14 +344,21 @@ class _HostsFile(_Model):
     node: NodeSpecs
 
 
-def read_nodes(path: Path) -> list[NodeSpec]:
-    """Read a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
-    raw = read_toml(path, "a hosts file", "it has [[node]] tables")
+def parse_nodes(text: str, source: str) -> list[NodeSpec]:
+    """Read the text of a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
     try:
-        return _HostsFile.model_validate(raw, context={"left": MOST}).node
+        return _HostsFile.model_validate(parse_toml(text), context={"left": MOST}).node
     except ValidationError as error:
         wrong = said(error, lambda table: _keys(table) if table else _HostsFile.model_fields, "the file")
-        raise BadInputError(f"the hosts file {path} is wrong:\n  {wrong}") from error
+        raise BadInputError(f"the hosts file {source} is wrong:\n  {wrong}") from error
+    except ValueError as error:
+        raise BadInputError(f"{source} is not a hosts file: {error}", hint="it has [[node]] tables") from error
+
+
+def with_machines(study: Study, text: str, source: str) -> Study:
+    """Return a study with the machines of its hosts file among its own; raises as `parse_nodes` does."""
+    host = {"node": [*study.host.node, *parse_nodes(text, source)], "hosts_file": ""}
+    return study.model_copy(update={"host": study.host.model_copy(update=host)})
 
 
 def read_toml(path: Path, what: str, hint: str) -> dict[str, Any]:

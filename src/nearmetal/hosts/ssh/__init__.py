@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
-from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
+from nearmetal.study.shipped import read_nodes
+from nearmetal.study.spec import HostSpec, NodeSpec
 
 OPTIONS = {
     "identity": "file of the private key (ssh's own and the agent's)",
