@@ -313,7 +313,7 @@ def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
 
 
-@pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"]])
+@pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show", "--trial", "0", "--samples"]])
 def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -324,7 +324,7 @@ def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("verb", [["show"], ["--help"]])
+@pytest.mark.parametrize("verb", [["show"], ["--help"], ["show", "--trial", "0", "--samples"]])
 def test_a_full_disk_on_stdout_is_a_one_line_error(attack: Path, verb: list[str]) -> None:
     argv = verb if verb == ["--help"] else [verb[0], str(attack), *verb[1:]]
     with Path("/dev/full").open("w") as full:

@@ -198,9 +198,9 @@ def _usage(error: click.UsageError) -> str:
 
 
 class _GuardedStream:
-    """A text stream whose failures say what could not be written; `clean` makes control characters visible."""
+    """A stream whose failures say what could not be written; `clean` makes control characters of text visible."""
 
-    def __init__(self, stream: IO[str], name: str, *, clean: bool) -> None:
+    def __init__(self, stream: IO[Any], name: str, *, clean: bool) -> None:
         self._stream = stream
         self._name = name
         self._clean = clean
@@ -210,10 +210,16 @@ class _GuardedStream:
         """The stream that rich writes to: its own control codes have to pass."""
         return _GuardedStream(self._stream, self._name, clean=False)
 
-    def write(self, text: str) -> int:
-        """Write text; raise OutputError when that fails, ReaderGoneError when nobody reads."""
+    @property
+    def buffer(self) -> _GuardedStream:
+        """The stream of bytes below the text."""
+        binary: IO[bytes] = self.__getattr__("buffer")
+        return _GuardedStream(binary, self._name, clean=False)
+
+    def write(self, data: Any) -> int:
+        """Write text, or bytes of a `buffer`; raise OutputError when that fails, ReaderGoneError when nobody reads."""
         with self._saying():
-            return self._stream.write(visible(text) if self._clean else text)
+            return self._stream.write(visible(data) if self._clean else data)
 
     def flush(self) -> None:
         """Flush; raise as `write` does."""
