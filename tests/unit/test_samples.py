@@ -71,6 +71,15 @@ def test_each_rank_of_a_cell_is_a_row_group_of_its_own() -> None:
     assert [cell.summary for cell in described] == [cell.summary for cell in CELLS]
 
 
+def test_samples_may_lie_where_the_name_is_not_utf8(tmp_path: Path) -> None:
+    """A run in such a directory ended in a traceback."""
+    path = tmp_path / os.fsdecode(b"d\xfcr.parquet")
+    write_samples(path, CELLS)
+    assert part_sums(path, describe(CELLS))
+    assert [read_values(path, cell).tolist() for cell in describe(CELLS)] == VALUES
+    assert read_values(path, describe(CELLS)[0], sha256(path)).tolist() == VALUES[0]
+
+
 def test_a_summary_is_of_good_iterations_of_the_slowest_rank() -> None:
     assert LATENCY.summary is not None
     assert (LATENCY.summary.n, LATENCY.summary.mean_ns) == (3, 20.0)

@@ -107,13 +107,16 @@ def write_samples(path: Path, cells: Sequence[CellSamples]) -> None:
 
     Stamps and durations are delta-packed: about as small as zstd, and read several times as fast.
     """
-    with pq.ParquetWriter(
-        path,
-        SCHEMA,
-        use_dictionary=False,
-        compression={name: "none" if name in _PACKED else "zstd" for name in _COLUMNS},
-        column_encoding=dict.fromkeys(_PACKED, "DELTA_BINARY_PACKED"),
-    ) as writer:
+    with (
+        path.open("wb") as file,  # not by its name: pyarrow takes only names that are UTF-8
+        pq.ParquetWriter(
+            file,
+            SCHEMA,
+            use_dictionary=False,
+            compression={name: "none" if name in _PACKED else "zstd" for name in _COLUMNS},
+            column_encoding=dict.fromkeys(_PACKED, "DELTA_BINARY_PACKED"),
+        ) as writer,
+    ):
         for index, cell in enumerate(cells):
             for rank in range(cell.ns.shape[0]):
                 writer.write_table(_table(index, cell, rank), row_group_size=max(1, cell.ns.shape[1]))
@@ -148,7 +151,7 @@ def part_sums(path: Path, cells: Sequence[StoredCell]) -> tuple[str, ...]:
     """
     with _read(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(file)
         return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
 
 
@@ -200,10 +203,12 @@ def _read(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _opened(path: Path, sha256: str) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _opened(path: Path, sha256: str) -> Iterator[pq.ParquetFile]:
     """Open a file of samples that has this digest; '' is for one of which none was recorded."""
     data = read_verified(path, sha256) if sha256 else None
-    return pq.ParquetFile(path if data is None else pa.BufferReader(data))
+    with path.open("rb") if data is None else pa.BufferReader(data) as source:
+        yield pq.ParquetFile(source)
 
 
 def _opened_in_parts(path: Path, cell: StoredCell, directory_sum: str, cell_sum: str) -> pq.ParquetFile:
