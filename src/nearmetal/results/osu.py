@@ -135,7 +135,7 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
     values = np.concatenate([run.values(record, cell) for record, cell in cells])
     if not values.any():  # no iteration, or none that took time: there is no rate
         return [float("nan")] * len(_columns(row))
-    mean = float(row.shown(np.array([values.mean()]), shape)[0])
+    mean = row.shown(float(values.mean()), shape)
     if row.name == "message_rate":
         return [mean * shape.message_bytes / 1e6, mean]
     if row.kind == "window":
@@ -152,7 +152,7 @@ def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> fl
     if quantile_ranks(ordered.size, p) is None:
         return float("nan")
     at = int(np.ceil(p * ordered.size)) - 1
-    return float(row.shown(ordered[at : at + 1].astype(np.float64), shape)[0])
+    return row.shown(float(ordered[at]), shape)
 
 
 def rank_means(run: RunDir, record: TrialRecord, cell: StoredCell) -> list[float]:

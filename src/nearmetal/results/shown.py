@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.interval import Interval
 from nearmetal.study.order import WorkloadOrder
@@ -81,9 +79,7 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
         return DisplayScale("time", unit, Better.SMALLER, 1.0 / unit_ns)
     window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
-    # The figure of 1 ns is the factor: every figure of the table is proportional to the duration or to its inverse.
-    factor = float(row.shown(np.ones(1), shape)[0])
     name = "message rate" if operation == "message_rate" else _NAMES[row.kind]
     if workload.kind in (*SUITES, IMPORTED) and row.kind == "collective":
         name = "time, mean over ranks"  # what OMB and IMB print, where nearmetal's engine takes the slowest rank
-    return DisplayScale(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, factor)
+    return DisplayScale(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, row.factor(shape))

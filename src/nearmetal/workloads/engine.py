@@ -11,6 +11,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
+from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.parallel import check_ended, parallel_launch
 from nearmetal.workloads.workload import Launch
@@ -41,8 +42,6 @@ _NUMBERS = {
 }
 """Options that are numbers, which nmbench takes by the same names, with its least and its greatest (`options.c`)."""
 _WORDS = {"sync": ("none", "barrier", "window"), "buffers": ("single", "many")}
-WINDOWED = ("bw", "bibw", "message_rate")
-"""The operations that send windows of messages (`operations.py`, which needs numpy, that the lab does not have)."""
 _OF_LARGE = ("large_from", "iterations_large", "warmup_large")
 _OPTIONS = {*_NUMBERS, *_WORDS, "operation", "sizes", "check", TRACE_OPTION}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
@@ -117,8 +116,9 @@ class Engine:
 def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:
     """Yield each option that is given and not used, with the reason."""
     options = workload.options
-    if options["operation"] not in WINDOWED:
-        why = f"{options['operation']} sends no windows of messages; bw, bibw and message_rate do"
+    operation = operation_named(str(options["operation"]))
+    if operation.kind != "window":
+        why = f"{operation.name} sends no windows of messages; bw, bibw and message_rate do"
         yield from ((name, why) for name in ("window", "buffers") if name in options)
     if "sync_window_us" in options and options.get("sync") != "window":
         yield "sync_window_us", "it is the length of the windows of sync = 'window'"

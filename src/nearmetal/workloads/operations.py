@@ -2,6 +2,7 @@
 
 Stored is always what was stamped, in integer nanoseconds; halving a round trip or dividing bytes by it is display,
 done here and nowhere else. The table mirrors that of native/bench (`nmbench --list`); a test holds them together.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -9,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, ForeignFileError, named
 from nearmetal.units import to_whole
@@ -45,10 +43,10 @@ class Operation:
     has_size: bool = True
     larger_is_better: bool = False
 
-    def shown(self, ns: NDArray[np.int64] | NDArray[np.float64], shape: Shape) -> NDArray[np.float64]:
-        """Return the shown figure of each duration, in `unit`."""
-        factor, durations = self.factor(shape), ns.astype(np.float64)
-        return factor / durations if self.larger_is_better else factor * durations
+    def shown(self, ns: float, shape: Shape) -> float:
+        """Return the shown figure of a duration, in `unit`."""
+        factor = self.factor(shape)
+        return factor / ns if self.larger_is_better else factor * ns
 
     def duration_ns(self, figure: float, shape: Shape) -> int:
         """Return the duration that is shown as `figure`, at least 1 ns; raise ForeignFileError when there is none."""
