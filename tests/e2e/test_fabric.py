@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -232,6 +233,15 @@ def test_fabrics_that_cannot_be_paired_are_refused(workspace: Workspace) -> None
     code, _, err = workspace.fabric(workspace.study, "--nodes", "6", "--out", "third", "--against", "base")
     assert (code, (workspace.folder / "third").exists()) == (2, False), "reported before anything is measured"
     assert "one fabric has 6 nodes, the other 8" in err
+
+
+def test_a_fabric_is_not_compared_with_itself_or_a_copy(workspace: Workspace) -> None:
+    workspace.fabric(workspace.study, "--out", "base")
+    shutil.copytree(workspace.folder / "base", workspace.folder / "copy")
+    for base in ("base", "copy"):
+        code, out, err = workspace.fabric("base", "--against", base)
+        assert (code, out) == (2, "")
+        assert "compared with itself\nhint: measure the fabric again" in err
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])

@@ -9,7 +9,7 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, format_option
-from nearmetal.errors import BadInputError, ExitCode, StoreError
+from nearmetal.errors import BadInputError, ExitCode, StoreError, command_line
 from nearmetal.fabric.against import AGAINST_SEED, against, check_nodes
 from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
@@ -47,7 +47,8 @@ def command(
     if source.is_dir():
         if path_name or nodes or out or no_bisection:
             raise BadInputError(
-                f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study"
+                f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study",
+                hint=command_line("fabric", source),
             )
         root = source
     earlier = survey(RunDir.open(base)) if base else None

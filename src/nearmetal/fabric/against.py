@@ -51,7 +51,8 @@ class Against:
 def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
     """Compare every metric that both measured; `seed` drives the bootstrap.
 
-    Raise BadInputError when they have different numbers of nodes or measured different messages or windows.
+    Raise BadInputError when both are one run or copies of it, have different numbers of nodes, or measured different
+    messages or windows.
     """
     check_nodes(len(ours.names), base)
     for asked, what, other in (
@@ -61,6 +62,11 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
         if asked != other:
             message = f"one fabric was measured with {what.format(asked)}, the other with {other}"
             raise BadInputError(message, hint="measure both with the same workload")
+    if ours.info == base.info and np.array_equal(ours.latency_us, base.latency_us, equal_nan=True):
+        raise BadInputError(
+            "both fabrics are the same run: it would be compared with itself",
+            hint="measure the fabric again, and compare that run with this one",
+        )
     places = _places(ours, base)
     compared = []
     for metric in METRICS:
