@@ -195,9 +195,9 @@ def test_blocks_of_several_invocations_equal_those_of_one(tmp_path: Path, capsys
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "whole")]) == 0
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "parts"), "--blocks", "3"]) == 0
     stderr = capsys.readouterr().err.splitlines()
-    assert stderr[-2:] == ["3 of at most 9 blocks are done; to measure on:", f"nearmetal run --resume {tmp_path}/parts"]
+    assert stderr[-2:] == ["3 of at most 9 blocks are done; to continue:", f"nearmetal run --resume {tmp_path}/parts"]
     assert nearmetal(["run", "--resume", str(tmp_path / "parts")]) == 0
-    assert "to measure on" not in capsys.readouterr().err
+    assert "to continue" not in capsys.readouterr().err
     whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
     del whole["report.html"], parts["report.html"]
     assert whole == parts

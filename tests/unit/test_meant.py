@@ -28,7 +28,7 @@ from nearmetal.serve.pages import compare_page
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.searchdir import SearchDir
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import parse_study
+from nearmetal.study.spec import parse_nodes, parse_study
 from nearmetal.tune.profile import Profile
 from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
@@ -117,11 +117,22 @@ def test_a_used_directory_is_refused_before_anything_is_tried(
     assert f"error: {tmp_path}/old is not empty" in capsys.readouterr().err
 
 
-def test_a_study_with_resume_is_told_that_the_run_has_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", "s.toml", "--resume", "runs/a b"]) == 2
+@pytest.mark.parametrize("verb", ["run", "tune"])
+def test_a_study_with_resume_is_told_that_the_run_has_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "s.toml", "--resume", "runs/a b"]) == 2
     said = capsys.readouterr().err
     assert "--resume continues the study that runs/a b holds, so it takes none: s.toml" in said
-    assert "hint: nearmetal run --resume 'runs/a b'" in said
+    assert f"hint: nearmetal {verb} --resume 'runs/a b'" in said
+
+
+@pytest.mark.parametrize(("verb", "option"), [("run", "--out"), ("tune", "--run")])
+def test_a_place_is_not_given_to_what_is_resumed(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`run` ignored it."""
+    assert run([verb, "--resume", "runs/a b", option, "x"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: --resume continues in runs/a b, so {option} has no effect",
+        f"hint: nearmetal {verb} --resume 'runs/a b'",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -286,3 +297,16 @@ def test_one_cell_of_a_comparison_is_told_in_the_singular(tmp_path: Path) -> Non
     both = [make_run(tmp_path / name, Recipe(study=only, blocks=3)) for name in ("run", "base")]
     page = " ".join(re.sub("<[^>]+>", " ", compare_page(judge_runs(*both))).split())
     assert "of 1 cell by mean." in page
+
+
+def test_a_study_given_for_a_hosts_file_is_told_what_that_has() -> None:
+    with pytest.raises(BadInputError) as raised:
+        parse_nodes(STUDY + "[[node]]\nname = 'n0'\nadress = 'x'\n", "s.toml")
+    assert raised.value.message.splitlines()[1:] == [
+        "  node[0].adress: unknown key; did you mean 'address'?",
+        "  name: unknown key; known: node",
+        "  baseline: unknown key; known: node",
+        "  path: unknown key; known: node",
+        "  workload: unknown key; known: node",
+    ]
+    assert raised.value.hint == "a hosts file has [[node]] tables and nothing else"

@@ -11,8 +11,8 @@ import click
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import COUNT, PATH, format_option, refuse_other_version
-from nearmetal.errors import BadInputError, ExitCode, TrialError, command_line, listed
+from nearmetal.cli.values import COUNT, PATH, check_resume, format_option, refuse_other_version
+from nearmetal.errors import ExitCode, TrialError, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
@@ -64,12 +64,7 @@ def command(
     Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
     occasion says nothing about another hour or another boot; with --occasions 3 it covers another occasion.
     """
-    if study and resume:
-        text = f"--resume continues the study that {resume} holds, so it takes none: {study}"
-        raise BadInputError(text, hint=command_line("run", "--resume", resume))
-    if not study and not resume:
-        text = "name a study, or use --resume DIR to continue a run"
-        raise BadInputError(text, hint="nearmetal run paths; `nearmetal studies` lists more")
+    check_resume("run", study, resume, "nearmetal run paths; `nearmetal studies` lists more", out=out)
     offer_rollback()
     opened = (
         _continued(resume, allow_mixed=allow_mixed)
@@ -81,7 +76,7 @@ def command(
     if ending.cut:
         click.echo(
             f"{ending.blocks} of at most {spec.trials.max_blocks} blocks {'is' if ending.blocks == 1 else 'are'} done; "
-            "to measure on:\n"
+            "to continue:\n"
             + command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else [])),
             err=True,
         )

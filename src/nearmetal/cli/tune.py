@@ -14,7 +14,7 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import PATH, refuse_other_version
+from nearmetal.cli.values import PATH, check_resume, refuse_other_version
 from nearmetal.errors import BadInputError, ExitCode, command_line, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
@@ -53,9 +53,7 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
 
     Every launch is kept. Resume an interrupted search with --resume DIR; it ends as if it had not been interrupted.
     """
-    if (study is None) == (resume is None) or (root and resume):
-        text = "name a study, or use --resume DIR to continue a search"
-        raise BadInputError(text, hint="nearmetal tune studies/tune-namespaces.toml")
+    check_resume("tune", study, resume, "nearmetal tune tune-namespaces", run=root)
     offer_rollback()
     progress = Console(stderr=True)
     with ExitStack() as opened:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 import nearmetal
-from nearmetal.errors import BadInputError, StoreError, os_errors_as
+from nearmetal.errors import BadInputError, StoreError, command_line, os_errors_as
 from nearmetal.units import parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -31,6 +31,20 @@ def refuse_other_version(root: Path, begun_by: str, otherwise: str) -> None:
             "what it would measure now cannot be compared with what it has",
             hint=f"use nearmetal {begun_by} or {otherwise}",
         )
+
+
+def check_resume(verb: str, study: Path | None, resume: Path | None, hint: str, **places: Path | None) -> None:
+    """Raise BadInputError where there is neither a study nor --resume DIR, or next to it what DIR already decides."""
+    if not study and not resume:
+        raise BadInputError("name a study, or continue one with --resume DIR", hint=hint)
+    if not resume:
+        return
+    if study:
+        text = f"--resume continues the study that {resume} holds, so it takes none: {study}"
+        raise BadInputError(text, hint=command_line(verb, "--resume", resume))
+    for option in (name for name, place in places.items() if place):
+        text = f"--resume continues in {resume}, so --{option} has no effect"
+        raise BadInputError(text, hint=command_line(verb, "--resume", resume))
 
 
 def write_file(path: Path, text: str, *, parents: bool = False) -> None:

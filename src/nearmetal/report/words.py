@@ -301,9 +301,9 @@ def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
     if len(view.shown_paths) == 1 and not view.settings:
         return f"Figures are geometric means over blocks; there is no path but {view.baseline} to compare them with."
-    asked, by = view.criteria, _methods(view)
+    asked = view.criteria
     trimmed = "1 % trimmed at each end" + (" where the files hold samples" if view.host_kind == "import" else "")
-    over = f"geometric means over blocks, 95 % intervals by {by}"
+    over = f"geometric means over blocks, {_intervals(view)}"
     if view.occasions > 1:
         over = over.replace("blocks", "occasions")
     return (
@@ -316,15 +316,15 @@ def method_sentence(view: View) -> str:
     )
 
 
-def _methods(view: View) -> str:
-    """Return what the intervals of a run's comparisons are by, and that some have none."""
+def _intervals(view: View) -> str:
+    """Return how the intervals of a run's comparisons were made, and that some have none."""
     found = {one.headline.method for _, _, one in view.compared()}
     by = " and ".join(sorted(str(one) for one in found - {IntervalMethod.NONE}))
     if not found:
-        return "no method: nothing could be compared"
+        return "no intervals: nothing could be compared"
     if not by:
-        return "no method: too few blocks"
-    return f"{by}, none where there are too few blocks" if IntervalMethod.NONE in found else by
+        return "no intervals: too few blocks"
+    return f"95 % intervals by {by}" + (", none where there are too few blocks" if IntervalMethod.NONE in found else "")
 
 
 def alone(view: View) -> list[str]:

@@ -105,7 +105,7 @@ def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputErro
     """Return the error for a run without a valid trial: what became of it, and how to go on."""
     if not records:
         resume = command_line("run", "--resume", run.root)
-        return BadInputError(f"{run.root} holds no finished trial yet", hint=f"measure on: {resume}")
+        return BadInputError(f"{run.root} holds no finished trial yet", hint=f"continue: {resume}")
     none = f"none of the {len(records)} trials of {run.root} is valid"
     if len(records) == 1:
         none = f"the only trial of {run.root} is not valid"

@@ -31,7 +31,7 @@ def find_study(word: Path) -> Path:
     known = shipped()
     if word.name in known:
         return known[word.name]
-    hint = meant(word.name, known, "`nearmetal studies` lists those that come with it")
+    hint = meant(word.name, known, "`nearmetal studies` lists the shipped ones")
     raise BadInputError(f"there is no file and no shipped study {word.name!r}", hint=hint)
 
 
@@ -56,7 +56,9 @@ def read_hosts_file(path: Path) -> str:
         return read_text(path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise BadInputError(f"{path} is not a hosts file: {why}", hint="it has [[node]] tables") from error
+        raise BadInputError(
+            f"{path} is not a hosts file: {why}", hint="a hosts file has [[node]] tables and nothing else"
+        ) from error
 
 
 def read_nodes(path: Path) -> list[NodeSpec]:

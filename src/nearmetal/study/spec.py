@@ -346,13 +346,14 @@ class _HostsFile(_Model):
 
 def parse_nodes(text: str, source: str) -> list[NodeSpec]:
     """Read the text of a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
+    hint = "a hosts file has [[node]] tables and nothing else"
     try:
         return _HostsFile.model_validate(parse_toml(text), context={"left": MOST}).node
     except ValidationError as error:
         wrong = said(error, lambda table: _keys(table) if table else _HostsFile.model_fields, "the file")
-        raise BadInputError(f"the hosts file {source} is wrong:\n  {wrong}") from error
+        raise BadInputError(f"the hosts file {source} is wrong:\n  {wrong}", hint=hint) from error
     except ValueError as error:
-        raise BadInputError(f"{source} is not a hosts file: {error}", hint="it has [[node]] tables") from error
+        raise BadInputError(f"{source} is not a hosts file: {error}", hint=hint) from error
 
 
 def with_machines(study: Study, text: str, source: str) -> Study:

@@ -315,7 +315,7 @@ def test_intervals_that_are_none_are_not_called_by_a_method(view: View) -> None:
     mixed = replace(view, cells=(*cells, *view.cells[1:]))
     assert ", none where there are too few blocks. near-metal" in words.method_sentence(mixed)
     every = tuple(replace(cell, paths=tuple(map(_without_interval, cell.paths))) for cell in view.cells)
-    assert "intervals by no method: too few blocks." in words.method_sentence(replace(view, cells=every))
+    assert "blocks, no intervals: too few blocks." in words.method_sentence(replace(view, cells=every))
 
 
 def _without_interval(one: PathCell) -> PathCell:
