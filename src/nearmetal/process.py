@@ -48,12 +48,20 @@ class Finished:
         if self.timed_out:
             how = f"was stopped after {self.elapsed_ns / 1e9:.1f} s"
         elif self.exit_status < 0:
-            how = f"was ended by {signal.Signals(-self.exit_status).name}"
+            how = f"was ended by {_name_of(-self.exit_status)}"
         else:
             how = f"ended with status {self.exit_status}"
         printed = (self.stderr or self.stdout).decode(errors="backslashreplace").strip().splitlines()
         tail = "\n  ".join(printed[-_TAIL_LINES:])
         return f"{self.argv[0]} {how}" + (f":\n  {tail}" if tail else " and printed nothing")
+
+
+def _name_of(signum: int) -> str:
+    """Return a signal's name; real-time signals between the first and the last have none."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:

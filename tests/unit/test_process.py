@@ -43,6 +43,7 @@ def test_a_child_that_keeps_the_pipe_open_is_not_waited_for() -> None:
 
 def test_a_signal_is_named() -> None:
     assert "SIGKILL" in process.run(["sh", "-c", "kill -9 $$"], timeout_s=600).complaint()
+    assert "signal 40" in process.run(["sh", "-c", "kill -40 $$"], timeout_s=600).complaint()
 
 
 def test_processes_that_end_during_a_scan_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,10 +81,14 @@ def test_a_group_reports_the_first_failure(tmp_path: Path, capfd: pytest.Capture
     bad = program_group.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
     hangs = program_group.Command("", ("sleep", "1234"), "out")
     lacks = program_group.Command("", ("/no/such/program",), "out")
+    killed = program_group.Command("", ("sh", "-c", "kill -9 $$"), "out")
+    unnamed = program_group.Command("", ("sh", "-c", "kill -40 $$"), "out")  # only the kernel's own signals have names
     for command, message in (
         (bad, "broken"),
         (hangs, "did not end within 0.5 s"),
         (lacks, "No such file or directory"),
+        (killed, "on its node: sh was ended by SIGKILL:\n  it printed nothing"),
+        (unnamed, "sh was ended by signal 40"),
     ):
         late = command is hangs
         argv = ["no-agent", str(tmp_path), "0.5" if late else "600", command.to_json()]

@@ -77,10 +77,20 @@ def _run(
     if how or status not in command["accept"]:
         printed = (err + b"\n" + out[-_LAST_BYTES:]).decode(errors="replace").strip() or "it printed nothing"
         late = _LATE_WORDS in how
-        how = how or f"{program[0]} ended with status {status}"
+        how = how or f"{program[0]} {_how(status)}"
         return ran, f"on {node or 'its node'}: {how}:\n  {printed}", late
     sys.stdout.buffer.write(out[-_SHOWN_BYTES:])
     return ran, "", False
+
+
+def _how(status: int) -> str:
+    """Return how a program ended, as `Finished.complaint` does."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
 
 
 def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tuple[int, bytes, bytes, str]":
