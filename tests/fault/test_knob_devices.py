@@ -265,6 +265,55 @@ def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own
         shell.run(["ip", "link", "del", name], node=NODE)
 
 
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("mtu", [1400, 9000])
+def test_a_bridge_still_follows_the_frames_of_its_ports(
+    shell: NamespaceShell, tmp_path: Path, by: str, mtu: int
+) -> None:
+    """It was given the old largest frame as its own, and followed its ports no more."""
+
+    def largest(name: str) -> str | None:
+        return find("nic.mtu").read(shell, Target(NODE, name)).value
+
+    made = shell.run(["ip", "link", "add", "b0", "type", "bridge"], node=NODE, check=False)
+    if not made.ok:
+        pytest.skip(made.complaint())
+    shell.run(["ip", "link", "set", "v0", "master", "b0"], node=NODE)
+    begun = session.begin(shell, plan(shell, {"nic.mtu": mtu}, [V0]), tmp_path)
+    begun.apply()
+    assert largest("b0") == str(mtu)
+    _undone(shell, begun, by, lambda: str(largest("b0")), "1500")
+    shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
+    assert largest("b0") == "1300"
+    shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
+    shell.run(["ip", "link", "del", "b0"], node=NODE)
+
+
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("mtu", [1400, 9000])
+def test_a_largest_packet_of_ipv6_is_restored(shell: NamespaceShell, tmp_path: Path, by: str, mtu: int) -> None:
+    """The kernel sets it to the largest frame with each change of that, and it stayed so."""
+    built = shell.run(["ip", "link", "add", "link", "v0", "name", "m6", "type", "macvlan"], node=NODE, check=False).ok
+    files = [f"/proc/sys/net/ipv6/conf/{name}/mtu" for name in ("v0", *["m6"] * built)]
+
+    def packets() -> str:
+        return " ".join(shell.read(file, node=NODE).decode().strip() for file in files)
+
+    if built:
+        shell.run(["ip", "link", "set", "m6", "up"], node=NODE)
+    for number, file in enumerate(files):
+        shell.write(file, f"{1300 + number}\n".encode(), node=NODE)
+    before = packets()
+    begun = session.begin(shell, plan(shell, {"nic.mtu": mtu}, [V0]), tmp_path)
+    begun.apply()
+    assert packets().startswith(str(mtu))
+    _undone(shell, begun, by, packets, before)
+    shell.write(files[0], b"1500\n", node=NODE)
+    assert [cell.knob for cell in plan(shell, {"nic.mtu": mtu}, [V0]).cells].count("nic.ipv6-mtu") == built
+    if built:
+        shell.run(["ip", "link", "del", "m6"], node=NODE)
+
+
 def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
     shell: NamespaceShell, tmp_path: Path
 ) -> None:

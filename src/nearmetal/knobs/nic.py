@@ -70,6 +70,8 @@ def nic_knob(
     return Knob(f"nic.{name}", about, "interface", stage, kind, locate, disturbs)
 
 
+MTU, IPV6_MTU = "nic.mtu", "nic.ipv6-mtu"
+
 _NOW = "Current hardware settings"
 _BY_QUEUE = ("nic.rss-equal", "nic.irq-affinity", "nic.xps-cpus", "nic.rps-cpus")
 
@@ -145,6 +147,10 @@ def _mtu(_shell: Shell, target: Target) -> tuple[Access, ...]:
     show = ("ip", "-d", "-o", "link", "show", "dev", target.interface)
     change = ("ip", "link", "set", "dev", target.interface, "mtu", "{}")
     return (Access(target.node, show, _word("mtu"), change=change, ceiling=_word("maxmtu"), floor=_word("minmtu")),)
+
+
+def _ipv6_mtu(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    return (file_access(target.node, f"/proc/sys/net/ipv6/conf/{target.interface}/mtu"),)
 
 
 # The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
@@ -261,6 +267,13 @@ LINK = (
         Stage.SHAPE,
         WholeNumber(68, 65535, "bytes"),
         _mtu,
+    ),
+    nic_knob(
+        "ipv6-mtu",
+        "the largest packet of IPv6, at most nic.mtu; a change of that resets it",
+        Stage.STEERING,
+        WholeNumber(1280, 65535, "bytes"),
+        _ipv6_mtu,
     ),
     nic_knob(
         "txqueuelen",

@@ -21,10 +21,9 @@ from nearmetal.knobs.guards import (
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.napi import CpuMask, as_wide
+from nearmetal.knobs.nic import IPV6_MTU, MTU
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar
-
-MTU = "nic.mtu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +256,20 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
 def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]]:
     """Yield what writing a knob may change besides, and where.
 
-    With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again.
+    With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again. It sets
+    the largest packet of IPv6 to each, whatever that was.
     """
     for name in one.knob.disturbs:
         yield find(name), one.target
     for knob in snapshot.own_values(one.knob, one.target).knobs:
         yield knob, one.target
     if one.knob.name == MTU:
-        for interface in above(snapshot.shell, one.target):
-            yield one.knob, Target(one.target.node, interface)
+        for interface in ("", *above(snapshot.shell, one.target)):
+            target = Target(one.target.node, interface) if interface else one.target
+            if interface:
+                yield one.knob, target
+            if len(set(snapshot.present((MTU, IPV6_MTU), target).values())) > 1:
+                yield find(IPV6_MTU), target
 
 
 def _id(access: Access) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, Reading, read_all, reset_one, write_one
-from nearmetal.knobs.nic import known_as
+from nearmetal.knobs.nic import IPV6_MTU, MTU, known_as
 from nearmetal.units import by_key
 
 if TYPE_CHECKING:
@@ -152,11 +152,10 @@ def _restore(
     """Write what is not as its goal says: backward first, then forward; return failures and last readings."""
     failures: dict[int, str] = {}
     for direction in (reversed, list, list):
-        first = direction is reversed
         pending = [
             cell
             for cell in direction(cells)
-            if present[cell.cell].value != goals[cell.cell] or (first and _reset_first(cell, goals[cell.cell]))
+            if _is_due(cell, present[cell.cell].value, goals[cell.cell], first=direction is reversed)
         ]
         for cell in pending:
             try:
@@ -164,15 +163,27 @@ def _restore(
                 failures.pop(cell.cell, None)
             except KnobError as error:
                 failures[cell.cell] = f": {error.message}"
-        if not pending:
+        if pending:
+            present = _present(shell, cells)
+        elif direction is list:
             break
-        present = _present(shell, cells)
     return failures, present
 
 
-def _reset_first(cell: SavedValue, goal: str) -> bool:
+def _is_due(cell: SavedValue, value: str | None, goal: str, *, first: bool) -> bool:
+    if first and _follows(cell):
+        return False
+    return value != goal or (first and goal == cell.old and _reset_first(cell))
+
+
+def _follows(cell: SavedValue) -> bool:
+    """Return whether a value waits for its cause: a bridge that is given a largest frame follows its ports no more."""
+    return cell.new is None and cell.knob in {MTU, IPV6_MTU}
+
+
+def _reset_first(cell: SavedValue) -> bool:
     """Return whether a default was overwritten that follows what else was written: a look at it does not tell."""
-    return cell.default and bool(cell.access.reset and cell.new and cell.disturbed_by) and goal == cell.old
+    return cell.default and bool(cell.access.reset and cell.new and cell.disturbed_by)
 
 
 def _write_back(shell: Shell, cell: SavedValue, goal: str) -> None:
@@ -192,7 +203,9 @@ def script(cells: Iterable[SavedValue]) -> str:
     ordered = list(cells)
     functions = [f"{name}_{cell.cell}() {{\n{body(cell)}\n}}" for cell in ordered for name, body in _BODIES.items()]
     judge = [f"judge_{cell.cell}" for cell in ordered]
-    backward = [f"put_back_{cell.cell}" + " first" * _reset_first(cell, cell.old) for cell in reversed(ordered)]
+    backward = [
+        f"put_back_{cell.cell}" + " first" * _reset_first(cell) for cell in reversed(ordered) if not _follows(cell)
+    ]
     put_back = [*backward, *(f"put_back_{cell.cell}" for cell in ordered)]
     # What was gone may have come back with what was put back, as `twice_if_gone`.
     again = [f'[ "$goal_{cell.cell}" ] || {{ judge_{cell.cell}; put_back_{cell.cell}; }}' for cell in ordered]
@@ -220,7 +233,7 @@ def _put_back(cell: SavedValue) -> str:
     goal = f'"$goal_{cell.cell}"'
     is_old = f"[ {goal} = {shlex.quote(cell.old)} ]"
     sets = cell.access.script_puts_back(goal, is_old) if cell.default else cell.access.script_sets(goal)
-    always = f'[ "$1" = first ] && {is_old} || ' if _reset_first(cell, cell.old) else ""
+    always = f'[ "$1" = first ] && {is_old} || ' if _reset_first(cell) else ""
     return f"""    [ {goal} ] || return 0
     {always}[ "$({cell.access.script_reads()})" != {goal} ] || return 0
     {sets} && say {shlex.quote(f"put back: {name_of(cell)} to ")}{goal} """
