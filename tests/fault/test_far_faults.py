@@ -394,8 +394,11 @@ def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
     under = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
     assert "left settings changed" in under.reason
-    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1400"], node="n0")
     monkeypatch.setattr("nearmetal.hosts.table.open_host", lambda _: far.host)
+    monkeypatch.setattr(far.host, "close", lambda: None)
+    with pytest.raises(UnfinishedError, match="left settings changed"):  # not at each of its trials
+        open_host(parse_study(STUDY + '[[setting]]\nname = "small"\nknobs = { "nic.mtu" = 1400 }\n', "s"))
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1400"], node="n0")
     with pytest.raises(UnfinishedError, match="left settings changed"):
         open_host(parse_study(STUDY, "s"))
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
@@ -449,10 +452,10 @@ def test_on_a_terminal_rolling_back_far_machines_is_offered(
     leave_changed(far, state)
     monkeypatch.setattr("sys.stdin", TypedTerminal("n\ny\ny\n"))
     with pytest.raises(UnfinishedError):
-        settle_far(next(far.host.shells()))
+        settle_far(next(far.host.shells()), measuring=True)
     assert mtus(far) == ["1400", "1400"]
     for shell in far.host.shells():
-        settle_far(shell)
+        settle_far(shell, measuring=True)
     assert mtus(far) == ["1500", "1500"]
     captured = capsys.readouterr()
     assert captured.out.count("put back: nic.mtu of eth0") == 2

@@ -112,10 +112,10 @@ def offer_rollback() -> None:
                 settle(shell, places.LOCAL, folder, held)
 
 
-def settle_far(shell: FarShell) -> None:
+def settle_far(shell: FarShell, *, measuring: bool) -> None:
     """Refuse to measure on a far machine after an interrupted session; on a terminal, offer the roll-back first."""
     try:
-        places.refuse_unfinished_on(shell, measuring=True)
+        places.refuse_unfinished_on(shell, measuring=measuring)
     except UnfinishedError:
         name = shell.machine_name(HYPERVISOR)
         with places.host_locks(shell, name, places.folder_of(name)) as held:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.host import FarShell, Host
+from nearmetal.hosts.host import Host
 from nearmetal.run.check import check_study
-from nearmetal.run.guests import measuring, open_host, refuse
+from nearmetal.run.guests import Settle, measuring, open_host, refuse
 from nearmetal.run.preflight import preflight
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.shipped import read_study, with_hosts_file
@@ -22,7 +22,7 @@ def begin(
     study: Path,
     out: Path | None,
     warn: Callable[[str], object] = lambda _: None,
-    settle: Callable[[FarShell], None] = refuse,
+    settle: Settle = refuse,
     *,
     anyway: bool = False,
 ) -> Iterator[tuple[Study, RunDir, Host]]:

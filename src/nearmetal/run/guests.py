@@ -59,9 +59,16 @@ def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
         return HypervisorFacts(), [f"the host of {uri} was not inspected (MTUs, irqbalance, idle states): {error}"]
 
 
-def refuse(shell: FarShell) -> None:
-    """Refuse to measure on a far machine whose settings an earlier session left changed."""
-    places.refuse_unfinished_on(shell, measuring=True)
+class Settle(Protocol):
+    """Raises UnfinishedError for a far machine whose settings an earlier session left changed, or puts them back."""
+
+    def __call__(self, shell: FarShell, *, measuring: bool) -> None:
+        """Look at one machine; `measuring` is as for `knobs.rollback.refuse_unfinished`."""
+
+
+def refuse(shell: FarShell, *, measuring: bool) -> None:
+    """Refuse what an earlier session left changed."""
+    places.refuse_unfinished_on(shell, measuring=measuring)
 
 
 @runtime_checkable
@@ -72,9 +79,7 @@ class MarkingHost(Protocol):
         """Let `measuring` mark these machines, by name, for as long as the host has them; return why it cannot."""
 
 
-def open_host(
-    study: Study, warn: Callable[[str], object] = lambda _: None, settle: Callable[[FarShell], None] = refuse
-) -> Host:
+def open_host(study: Study, warn: Callable[[str], object] = lambda _: None, settle: Settle = refuse) -> Host:
     """Return the host of a study; its trials carry the facts of every far machine, and of the guests of its libvirts.
 
     `warn` is called with each known confounder, before anything is measured, and `settle` with each far machine that
@@ -95,13 +100,18 @@ def open_host(
     host = table.open_host(study)
     try:
         for shell in host.shells() if isinstance(host, FarHost) else ():
-            settle(shell)
+            settle(shell, measuring=not _sets_knobs(study))
         if isinstance(host, MarkingHost) and (unmarked := host.mark(places.measuring)):
             warn(unmarked)
     except BaseException:
         host.close()
         raise
     return _HostWithFacts(host, _facts(looks.items())) if looks or isinstance(host, FarHost | BatchHost) else host
+
+
+def _sets_knobs(study: Study) -> bool:
+    """Return whether trials of a study change settings: its sessions refuse every open journal, not only changes."""
+    return study.tune is not None or any(setting.knobs for setting in study.setting)
 
 
 def measuring(study: Study) -> AbstractContextManager[None]:
