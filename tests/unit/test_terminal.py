@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from rich.table import Table
 
+from nearmetal.cli.doctor import CheckLine, draw
 from nearmetal.cli.main import run
 from nearmetal.errors import NearmetalError, visible
 from nearmetal.report.as_csv import table
@@ -354,6 +355,18 @@ def test_every_console_is_made_by_our_own_function() -> None:
     assert len(others) > 10
     for path in others:
         assert "from rich.console import" not in path.read_text().split("if TYPE_CHECKING")[0], path
+
+
+@pytest.mark.parametrize("width", ["20", "40"])
+def test_a_narrow_terminal_cuts_nothing(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    draw([CheckLine("mpi openmpi", ok=True, detail=f"5.0.11 ({'/long' * 20}/bin/mpicc)")])
+    assert run(["studies"]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "/bin/mpicc)" in out.replace("\n", "").replace(" ", "")
 
 
 def test_plan_shows_iterations_only_for_workloads_that_take_them(capsys: pytest.CaptureFixture[str]) -> None:

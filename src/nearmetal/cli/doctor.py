@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import click
-from rich.table import Column, Table
 from rich.text import Text
 
 from nearmetal import native, process
@@ -26,7 +25,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.packages import fix_here
 from nearmetal.paths.table import PATHS
 from nearmetal.paths.tap import RELAY
-from nearmetal.report.terminal import Console
+from nearmetal.report.terminal import Console, plain_table
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
@@ -64,7 +63,7 @@ def command(form: str) -> int:
 
 def draw(findings: list[CheckLine]) -> None:
     """Print the lines as a table."""
-    table = Table("", Column("what", no_wrap=True), "found", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("", "what", "found")
     for finding in findings:
         mark = "ok" if finding.ok else Text("missing", "red") if finding.needed else Text("not here", "yellow")
         text = finding.detail if finding.ok or not finding.fix else f"{finding.detail}\nhint: {finding.fix}"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.report import words
-from nearmetal.report.terminal import Console
+from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
@@ -82,9 +82,8 @@ def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tupl
 
     `more` is the key of the study that asks for more blocks.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.percent(margin)}"):
-        table.add_column(column, justify="right")
+    heads = ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.percent(margin)}")
+    table = plain_table(*heads, right=heads)
     for sd, smallest, enough in found.differences:
         table.add_row(words.percent(sd), words.percent(smallest), str(enough or "over 1,000"))
     held = f"{words.percentile_name(found.percentile)} of a launch" if found.percentile else "no percentile of a launch"

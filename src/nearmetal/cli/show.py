@@ -11,14 +11,13 @@ from statistics import fmean
 
 import click
 import pyarrow.csv
-from rich.table import Column, Table
 
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, NearmetalError, command_line
 from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.schema import SummaryJson
-from nearmetal.report.terminal import Console
+from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.osu import rank_means
 from nearmetal.results.series import summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
@@ -78,9 +77,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
     console = Console()
     console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
     say_unfinished(_lacks(run, records), console)
-    figures = ("trial", "block", "took")
-    heads = (Column(name, justify="right" if name in figures else "left", overflow="fold") for name in _COLUMNS)
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    table = plain_table(*_COLUMNS, right=("trial", "block", "took"))
     for record in records:
         order = record.order
         status = "valid" if record.valid else f"failed: {record.outcome.reason.splitlines()[0]}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Column, Table
 
 from nearmetal.cli.values import format_option
 from nearmetal.errors import UnavailableError
-from nearmetal.report.terminal import Console
+from nearmetal.report.terminal import Console, plain_table
 from nearmetal.run.estimate import estimate
 from nearmetal.study.shipped import read_study, shipped
 from nearmetal.units import format_wait
@@ -32,9 +31,7 @@ def command(form: str) -> None:
         ]
         click.echo(json.dumps(rows, indent=1))
         return
-    whole = [Column(name, no_wrap=True) for name in ("name", "host")]
-    longest = Column("at most", justify="right", no_wrap=True)
-    table = Table(*whole, longest, "question", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("name", "host", "at most", "question", right={"at most"})
     for name, study in studies.items():
         table.add_row(name, study.host.kind, format_wait(estimate(study)[1]), study.title)
     Console().print(table)

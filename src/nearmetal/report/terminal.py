@@ -6,12 +6,13 @@ Neither square brackets (rich's markup) nor control characters do anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
 
 from nearmetal.errors import visible
 
@@ -27,6 +28,12 @@ class Console(rich.console.Console):
         return _unpadded(
             one if one.control else Segment(visible(one.text), one.style) for one in super().render(renderable, options)
         )
+
+
+def plain_table(*heads: str, right: Container[str] = ()) -> Table:
+    """Return a table without lines, with the columns `right` flush right; a narrow terminal breaks words, cuts none."""
+    columns = (Column(one, justify="right" if one in right else "left", overflow="fold") for one in heads)
+    return Table(*columns, box=None, pad_edge=False, header_style="bold")
 
 
 def _unpadded(segments: Iterable[Segment]) -> Iterator[Segment]:
