@@ -363,7 +363,10 @@ def test_each_invocation_carries_out_one_occasion_and_the_report_covers_all(
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(out), "--occasions", "3"]) == 0
     first = capsys.readouterr()
     assert "one occasion: the intervals say" in first.out
-    assert f"occasion 1 of 3 is done; at another hour, boot or allocation:\nnearmetal run --resume {out}" in first.err
+    assert (
+        f"occasion 1 of 3 is done; to continue at another hour, boot or allocation:\nnearmetal run --resume {out}"
+        in first.err
+    )
     trials, summaries = [len(RunDir.open(out).trials())], []
     cap = parse_study(STUDY, "t").trials.max_blocks
     for _ in range(3):  # the last one has nothing left to do

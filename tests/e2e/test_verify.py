@@ -187,7 +187,7 @@ def test_runs_of_format_1_are_read_continued_and_reported_to_lack_checksums(
     before = capsys.readouterr().out
     assert nearmetal(["verify", "r"]) == 4
     assert (
-        "r: 9 trials, 2 files (0.0 MB) match their checksums, no checksums recorded of 19\n" in capsys.readouterr().out
+        "r: 9 trials, 2 files (0.0 MB) match their checksums, 19 have no recorded checksum\n" in capsys.readouterr().out
     )
     (root / "trials" / "000008.json").unlink()
     assert nearmetal(["run", "--resume", "r"]) == 0, "a run of both formats"

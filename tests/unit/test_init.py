@@ -76,7 +76,7 @@ def test_missing_flags_are_asked_for(tmp_path: Path) -> None:
         ({"sizes": "8,many"}, "'many'"),
         ({"paths": "veth,veth"}, "two of them"),
         ({"machines": "hpc1,hpc2"}, "--machines is for --host ssh, not local"),
-        ({"host": "ssh", "machines": "hpc1"}, "one machine has no network to another"),
+        ({"host": "ssh", "machines": "hpc1"}, "one machine alone has no network to measure"),
         ({"host": "ssh", "machines": "hpc1.a,hpc1.b"}, "2 machines of the ssh host are called 'hpc1'"),
     ],
 )

@@ -157,7 +157,7 @@ def test_computing_that_waited_is_not_blamed_on_an_option_that_threads_exclude()
     for threads, remedy in (("single", "--processor-time leaves that out"), ("multiple", "it cannot be left out")):
         meta = {"gaps": "elapsed", "processors": "1", "threads": threads}
         ranks = (replace(one, meta=one.meta | meta) for one in ring().ranks)
-        assert f"compute contains waiting for one; {remedy}" in " ".join(
+        assert f"compute includes waiting for one; {remedy}" in " ".join(
             as_text(view_trace(Trace(tuple(ranks)))).replace("of ranks whose threads may all call MPI, ", "").split()
         )
 
@@ -177,7 +177,7 @@ def test_the_processors_of_a_trace_are_shown() -> None:
     about = {"processor": "AMD EPYC", "processors": "1", "gaps": "elapsed"}
     text = as_text(view_trace(Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))))
     assert "\nOn AMD EPYC\n" in text
-    assert "note: 2 ranks of a node had fewer processors" in text
+    assert "note: 2 ranks of a node shared fewer processors" in text
     assert "\nOn " not in as_text(view_trace(ring()))
 
 
@@ -242,6 +242,12 @@ def test_a_command_without_a_launcher_is_refused() -> None:
     assert "mpirun -n 1 ./program" in caught.value.hint
     with pytest.raises(BadInputError, match="nothing to trace"):
         understand([])
+
+
+def test_a_trace_given_for_a_command_is_to_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError) as caught:
+        understand([str(tmp_path)])
+    assert caught.value.hint == f"nearmetal trace show {tmp_path}"
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

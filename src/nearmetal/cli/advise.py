@@ -33,7 +33,7 @@ def command(run: Path, form: str) -> None:
     refuse_fabric(opened)
     if opened.info.host_kind == HOST_KIND:
         raise BadInputError(
-            f"{run} holds figures of other programs: without counters and facts there is nothing to advise from",
+            f"{run} holds figures of other programs: they come without the counters and facts that advice rests on",
             hint="measure these paths here: `nearmetal studies`, or `nearmetal between` for two pairs of machines",
         )
     study = opened.study()

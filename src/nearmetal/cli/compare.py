@@ -56,14 +56,14 @@ def command(
         raise BadInputError("--map has no effect without --published", hint="name the table: --published TABLE")
     if base is not None:
         if form != "table" or published or everything:
-            text = "--against prints one table"
+            text = "--against prints one table: it cannot be combined with --format, --all or --published"
             raise BadInputError(
                 text, hint=f"one run in full: {command_line('gate', runs[0], '--against', base)} --format json"
             )
         _with_base(runs, base, allow_mixed=allow_mixed)
         return
     if len(runs) > 1:
-        raise BadInputError(f"{len(runs)} runs, and no base", hint="name the run to compare them with: --against RUN")
+        raise BadInputError(f"{len(runs)} runs are given, but none to compare them with", hint="add --against RUN")
     run = runs[0]
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)

@@ -73,7 +73,9 @@ def _machines(text: str) -> tuple[NodeSpec, ...]:
     if nodes:
         check_names("ssh", nodes)
     if len(nodes) == 1:
-        raise BadInputError("one machine has no network to another", hint="name two or more: --machines hpc1,hpc2")
+        raise BadInputError(
+            "one machine alone has no network to measure", hint="name two or more: --machines hpc1,hpc2"
+        )
     return nodes
 
 

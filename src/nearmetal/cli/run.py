@@ -82,7 +82,7 @@ def command(
         )
     elif ending.occasion < occasions:
         click.echo(
-            f"occasion {ending.occasion} of {occasions} is done; at another hour, boot or allocation:\n"
+            f"occasion {ending.occasion} of {occasions} is done; to continue at another hour, boot or allocation:\n"
             + command_line("run", "--resume", run.root, "--occasions", occasions),
             err=True,
         )

@@ -45,7 +45,7 @@ def _summary(found: Verification) -> str:
     if found.gone:
         parts.append("1 trial is missing" if len(found.gone) == 1 else f"{len(found.gone)} trials are missing")
     if found.without_sums:
-        parts.append(f"no checksums recorded of {len(found.without_sums)}")
+        parts.append(f"{len(found.without_sums)} have no recorded checksum")
     if found.unfinished:
         parts.append(f"{len(found.unfinished)} from unfinished trials")
     return ", ".join(parts)

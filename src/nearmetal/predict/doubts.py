@@ -117,7 +117,8 @@ def _of_crowd(schedule: Schedule) -> Iterator[Doubt]:
 def _of_launches(named: NamedMachine) -> Iterator[Doubt]:
     launches = len(named.launches)
     if named.machine.inter.fit is not None and launches < ENOUGH_LAUNCHES:
-        text = f"launches that measured the whole path: {launches}. Launches differ by more than their iterations do"
+        text = f"only {launches} launch{'es' * (launches != 1)} measured the whole path; launches differ by more than "
+        text += "their iterations do"
         yield Doubt(text, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)
 
 

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal import process
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError, os_errors_as
+from nearmetal.errors import (
+    BadInputError,
+    ForeignFileError,
+    NearmetalError,
+    UnavailableError,
+    command_line,
+    os_errors_as,
+)
 from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import Trace
 from nearmetal.predict.trace_file import SUFFIX, read_trace
@@ -51,7 +58,7 @@ def understand(argv: Sequence[str]) -> LaunchLine:
     if name.split(".")[0] not in LAUNCHERS:
         raise BadInputError(
             f"the command starts with {argv[0]!r}, not with an MPI launcher ({', '.join(LAUNCHERS)})",
-            hint=f"nearmetal trace -- mpirun -n 1 {argv[0]}",
+            hint=command_line("trace", *(["show"] if Path(argv[0]).is_dir() else ["--", "mpirun", "-n", "1"]), argv[0]),
         )
     program, executable = _find_program(argv[1:])
     found = shutil.which(argv[0])

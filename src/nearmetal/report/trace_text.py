@@ -62,7 +62,7 @@ def warnings(view: TraceView) -> list[str]:
         sentences.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
     if view.crowd:
         sentences.append(
-            f"{view.crowd} ranks of a node had fewer processors: compute contains waiting for one; "
+            f"{view.crowd} ranks of a node shared fewer processors: compute includes waiting for one; "
             + (
                 "of ranks whose threads may all call MPI, it cannot be left out"
                 if view.threads == "multiple"
@@ -200,7 +200,7 @@ def _matrix(view: TraceView) -> str:
     side, ranks = cells.shape[0], len(view.ranks)
     grouped = "" if side == ranks else f", each character {ranks / side:.3g} ranks"
     title = f"Who sends to whom (rows to columns{grouped}; '{_SHADES[-1]}' is {rounded_size(most)}, '{_SHADES[1]}' "
-    title += f"at most {rounded_size(most / 10 ** (32 / 9))}, each character about 2.8 times the one before)"
+    title += f"at most {rounded_size(max(1.0, most / 10 ** (32 / 9)))}, each character about 2.8 times the one before)"
     wide = 2 if side <= MATRIX_CELLS // 2 else 1
     lines = [
         f"  {-(-row * ranks // side):>6} |"

@@ -209,7 +209,7 @@ def failure_sentences(view: View, run: str) -> list[str]:
 def _failed(path: str, workload: str, ones: list[Failure], run: str) -> str:
     count = f"{len(ones)} launch{'' if len(ones) == 1 else 'es'} of {workload} over {path} failed"
     lost = len({one.trial for one in ones if not one.mended})
-    what = f"{counted(lost, 'trial')} lost" if lost else "all repeated with success"
+    what = f"{counted(lost, 'trial')} lost" if lost else "all succeeded when repeated"
     why = ones[0].reason.partition("\n")[0].rstrip(": ").partition(";")[0]
     return f"{count}, {what}: {why} (nearmetal show {run} --trial {ones[0].trial})"
 

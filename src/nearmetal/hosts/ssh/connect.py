@@ -51,7 +51,8 @@ class SshAddress:
 
     def __str__(self) -> str:
         port = f" port {self.login.port}" if self.login.port else ""
-        return f"{self.name} ({self.login.address}{port})"
+        where = f"{self.login.address}{port}"
+        return self.name if where == self.name else f"{self.name} ({where})"
 
     @property
     def hops(self) -> list[Login]:
