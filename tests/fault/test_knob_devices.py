@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.errors import BadInputError, NearmetalError, TrialError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, TrialError
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import rollback, session
@@ -457,6 +457,91 @@ def test_undo_script_leaves_values_set_by_another_program(shell: NamespaceShell,
     assert _mtu(shell) == "1300"
     shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
     begun.restore()
+
+
+@pytest.fixture
+def renamed(shell: NamespaceShell) -> Iterator[Callable[[str], None]]:
+    """Make r0 and s0, and yield what happens to them; s0 has the largest frame that the session gives to r0."""
+
+    def script(text: str) -> None:
+        shell.run(["sh", "-c", text], node=NODE, check=False)
+
+    script("for d in r s; do ip link add ${d}0 type veth peer name ${d}1; done; ip link set s0 mtu 1400")
+    script("ip link add link r0 name m7 type macvlan")
+    yield script
+    script("for d in r1 s1 x0 m7; do ip link del $d; done")
+
+
+RENAMED = "that interface is now called x0"
+
+
+@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("ip link set r0 name x0", RENAMED),
+        ("ip link set r0 name x0; ip link set s0 name r0", RENAMED),
+        ("ip link del r1; ip link add r0 mtu 1400 type veth peer name r1", "nic.mtu of n0/r0, which was 1500"),
+        ("ip link del m7", "nic.mtu of n0/m7, which was 1500"),
+    ],
+    ids=["renamed", "names exchanged", "made anew", "macvlan gone"],
+)
+def test_a_device_that_has_the_name_now_is_left_alone(
+    shell: NamespaceShell, tmp_path: Path, renamed: Callable[[str], None], deed: str, told: str, by: str
+) -> None:
+    """The other one was given the old values, and the session ended as if everything were back."""
+    if not (shell.run(["ip", "link", "show", "m7"], node=NODE, check=False).ok or "m7" not in deed):
+        pytest.skip("no macvlan here")
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [Target(NODE, "r0")]), tmp_path)
+    begun.apply()
+    renamed(deed)
+    links = ["sh", "-c", "ip -o link | grep ' [rsx][01]@'"]
+    before = shell.run(links, node=NODE).text
+    if by == "script":
+        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
+        assert finished.exit_status == 4
+        assert f"gone: nic.mtu of n0/{'m7' if 'm7' in deed else 'r0'}" in finished.text
+    try:
+        if by == "another process":
+            begun.journal.close()
+            undone = rollback.roll_back(shell, begun.journal.path)
+        else:
+            undone, _ = begun.restore()
+    except QuarantinedError as error:
+        found = error.message
+    else:
+        found = "; ".join(undone.unproven)
+    assert told in found
+    if "m7" not in deed:
+        assert shell.run(links, node=NODE).text == before
+
+
+def _refusal_without_own_sysfs() -> str:
+    """Return why an interface of a new network namespace is refused below the old one's /sys."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if libc.unshare(_NEW_NETWORK) == 0:
+                with MachineShell() as shell:
+                    shell.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "v1"])
+                    plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")])
+        except NearmetalError as error:
+            os.write(theirs, error.message.encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as output:
+        said = output.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a network namespace needs root")
+def test_interfaces_of_another_namespace_below_sys_are_not_touched() -> None:
+    """Values below /sys were those of the other namespace's interface of that name, and were set there."""
+    assert "/sys shows the interfaces of another network namespace than that of eth0" in _refusal_without_own_sysfs()
 
 
 class TestWatchdog:

@@ -17,11 +17,12 @@ import pytest
 from knob_machine import KnobMachine
 from nearmetal.cli.rollback import put_everything_back
 from nearmetal.errors import ForeignFileError, StoreError
-from nearmetal.knobs import places, session
+from nearmetal.knobs import journal, places, session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
 from nearmetal.knobs.journal import (
+    JOURNAL_FORMAT,
     Device,
     EndState,
     Journal,
@@ -358,6 +359,20 @@ class TestDamage:
         assert not put_back(machine, folder)
         assert machine.nic("eth1")["mtu"] == "1500"
         assert "every setting is back to its old value, but Read-only file system" in capsys.readouterr().err
+
+
+def test_a_journal_of_a_newer_version_waits_for_that(
+    machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was set aside as damaged, so that the newer version found nothing to put back."""
+    path = folder / "1-1.journal"
+    first = {"kind": "session", "format": JOURNAL_FORMAT + 1, "news": True}
+    os.close(put_durably(path, journal._line(0, first, 0)[0]))
+    assert not put_back(machine, folder)
+    assert f"was written by a newer nearmetal: format {JOURNAL_FORMAT + 1}" in capsys.readouterr().err
+    assert path.exists()
+    with pytest.raises(UnfinishedError, match="newer nearmetal"):
+        refuse_unfinished(machine, folder)
 
 
 class TestTrust:

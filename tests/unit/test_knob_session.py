@@ -299,7 +299,7 @@ class TestCommands:
         begun.apply()
         programs.clear()
         begun.restore()
-        assert programs == ["ethtool -c", "ethtool -C", "ethtool -c"]
+        assert programs == ["ip", "ethtool -c", "ethtool -C", "ethtool -c"]
 
     @pytest.mark.parametrize(
         ("shell", "expected"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,8 +224,30 @@ def _identity(shell: Shell, target: Target, about: Mapping[str, str], driver: st
         raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
     namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
     index = link.text.partition(":")[0]
+    _refuse_other_sysfs(shell, target, index, link.text)
     words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
     return ", ".join(word for word in words if word)
+
+
+def _refuse_other_sysfs(shell: Shell, target: Target, index: str, link: str) -> None:
+    """Raise NearmetalError where sysfs is another network namespace's, whose interfaces may have the same names."""
+    folder = f"/sys/class/net/{target.interface}"
+    shown = run_c(shell, ("cat", "--", f"{folder}/ifindex", f"{folder}/address"), target.node).text.split()
+    address = re.search(r"link/\S+ ([0-9a-f:]{11,})", link)
+    if shown[:1] != [index] or (address and shown[1:] != [address[1]]):
+        raise NearmetalError(
+            f"/sys shows the interfaces of another network namespace than that of {target}, so nothing is touched",
+            hint="enter the namespace by `ip netns exec`, or mount its sysfs: `mount -t sysfs sysfs /sys`",
+        )
+
+
+def index_of(shell: Shell, node: str, interface: str) -> str:
+    """Return the index of an interface, empty where there is none of that name."""
+    try:
+        link = run_c(shell, ("ip", "-o", "link", "show", "dev", interface), node)
+    except NearmetalError:
+        return ""
+    return link.text.partition(":")[0] if link.ok else ""
 
 
 def _driver(shell: Shell, target: Target) -> dict[str, str]:

@@ -97,6 +97,12 @@ class Device:
     driver: str
     identity: str
 
+    @property
+    def index(self) -> str:
+        """Return the interface index in the identity; the kernel gives none twice in the life of a namespace."""
+        words = self.identity.split(", ")
+        return next((word.removeprefix("ifindex ") for word in words if word.startswith("ifindex ")), "")
+
 
 @dataclass(slots=True)
 class JournalState:
@@ -246,10 +252,16 @@ def cell_record(cell: SavedValue) -> dict[str, Any]:
 def read_state(path: Path) -> JournalState:
     """Read a journal.
 
-    Raises ForeignFileError for a file of another kind, another format, or with damage inside, and StoreError for one
-    that cannot be read or that others may have written.
+    Raises ForeignFileError for a file of another kind, or with damage inside, and StoreError for one that cannot be
+    read, that others may have written, or that a newer version wrote.
     """
     records, _, _ = _parse(path, trusted_bytes(path))
+    of = records[0].get("format")
+    if isinstance(of, int) and of > JOURNAL_FORMAT:
+        raise StoreError(
+            f"{path} was written by a newer nearmetal: format {of}, this one reads {_FIRST_FORMAT} to {JOURNAL_FORMAT}",
+            hint="roll back with that version; the undo scripts next to it can be read and run by hand",
+        )
     try:
         return _state_of(records)
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import undo
 from nearmetal.knobs.access import Access, run_c
 from nearmetal.knobs.folder import JournalFolder, forget_scripts, survey
-from nearmetal.knobs.guards import identify
+from nearmetal.knobs.guards import index_of
 from nearmetal.knobs.identity import Claim, Present, claim, present
 from nearmetal.knobs.journal import Device, EndState, Journal, JournalState, SavedValue, read_state
 from nearmetal.knobs.knob import Target
@@ -92,7 +92,7 @@ def roll_back(
     claims = _claims(shell, state, cells, force=force)
     mine = [cell for cell in cells if claims[cell.cell][0] == "mine"]
     undone = _with_claims(_put_back(shell, state, mine), cells, claims)
-    script = "\n".join(undo.scripts_of(_reached(shell, mine)[0]).values())
+    script = "\n".join(undo.scripts_of(_reached(shell, mine)[0], state.devices).values())
     tell(undone)
     if undone.elsewhere:
         _raise_stuck(undone, script, path)
@@ -243,9 +243,20 @@ def _with_claims(
 
 def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.RollbackResult:
     """Put this place's cells back, as far as their devices are here and the table of knobs knows them."""
+    return on_their_devices(
+        shell, state, cells, lambda here: undo.twice_if_gone(lambda: _put_back_here(shell, state, here))
+    )
+
+
+def on_their_devices(
+    shell: Shell,
+    state: JournalState,
+    cells: Sequence[SavedValue],
+    put_back: Callable[[list[SavedValue]], undo.RollbackResult],
+) -> undo.RollbackResult:
+    """Put the cells back whose devices still have their names, and tell of the others: a name may be another's now."""
     lost, renamed = _lost_targets(shell, state.devices, {cell.target for cell in cells})
-    here = [cell for cell in cells if cell.target not in {*lost, *renamed}]
-    undone = undo.twice_if_gone(lambda: _put_back_here(shell, state, here))
+    undone = put_back([cell for cell in cells if cell.target not in {*lost, *renamed}])
     return replace(
         undone,
         gone=(*undone.gone, *(_with_old_value(cell) for cell in cells if cell.target in lost)),
@@ -301,26 +312,17 @@ def _lost_targets(shell: Shell, devices: Iterable[Device], wanted: set[str]) -> 
         if not device.identity or device.target not in wanted:
             continue
         node, _, interface = device.target.rpartition("/")
-        try:
-            same = _index(identify(shell, Target(node, interface)).identity) == _index(device.identity)
-        except NearmetalError:
-            same = False
-        if same:
+        if index_of(shell, node, interface) == device.index:
             continue
-        if name := _now_called(shell, node, _index(device.identity)):
+        if name := _now_called(shell, node, device.index):
             renamed[device.target] = f"that interface is now called {name}"
         else:
             lost.add(device.target)
     return lost, renamed
 
 
-def _index(identity: str) -> str:
-    """Return the interface index in an identity; the kernel gives none twice in the life of a namespace."""
-    return next((word for word in identity.split(", ") if word.startswith("ifindex ")), "")
-
-
 def _now_called(shell: Shell, node: str, index: str) -> str:
-    lead = f"{index.removeprefix('ifindex ')}: "
+    lead = f"{index}: "
     lines = run_c(shell, ("ip", "-o", "link", "show"), node).text.splitlines()
     names = (line.removeprefix(lead).partition(":")[0].partition("@")[0] for line in lines if line.startswith(lead))
     return next(names, "")

@@ -24,7 +24,7 @@ from nearmetal.knobs.identity import UNKNOWN_PLACE, Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
 from nearmetal.knobs.nic import PARTS
 from nearmetal.knobs.plan import Plan, planned_cell
-from nearmetal.knobs.rollback import end, forget_far_scripts
+from nearmetal.knobs.rollback import end, forget_far_scripts, on_their_devices
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.study.order import Scalar
 from nearmetal.units import by_key
@@ -47,7 +47,7 @@ class Session:
     @property
     def undo_script(self) -> str:
         """Return the shell scripts that put everything back, one a node."""
-        return "\n".join(undo.scripts_of(self.plan.cells).values())
+        return "\n".join(undo.scripts_of(self.plan.cells, self.plan.devices).values())
 
     def apply(self) -> None:
         """Write one value at a time, each announced in the journal and read back; restore everything on an error.
@@ -138,7 +138,8 @@ class Session:
             with suppress(StoreError):
                 self.journal.append({"kind": "end", "state": EndState.QUARANTINED, "left": []})
         # Not from the disk: it may be what is broken.
-        undone = undo.undo(self.shell, self.journal.state, self.plan.cells)
+        state = self.journal.state
+        undone = on_their_devices(self.shell, state, self.plan.cells, lambda here: undo.undo(self.shell, state, here))
         report = self._disarm()
         tell(undone)
         end(self.journal, undone, self.undo_script)
@@ -263,7 +264,7 @@ def begin(
     ]
     session = Session(shell, intended, Journal.create(path, records))
     try:
-        for number, (node, script) in enumerate(undo.scripts_of(intended.cells).items()):
+        for number, (node, script) in enumerate(undo.scripts_of(intended.cells, intended.devices).items()):
             report = _leave_script(shell, node, path, number, script)
             if guard is not None:
                 links = tuple(dict.fromkeys((*guard.links, *_own_links(shell, intended, node, guard))))

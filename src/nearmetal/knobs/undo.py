@@ -17,7 +17,7 @@ from nearmetal.knobs.nic import IPV6_MTU, MTU, known_as
 from nearmetal.units import by_key
 
 if TYPE_CHECKING:
-    from nearmetal.knobs.journal import JournalState, SavedValue
+    from nearmetal.knobs.journal import Device, JournalState, SavedValue
 
 VALUE_OF_FUNCTION = r"""value_of() {
     pick=$1
@@ -125,7 +125,7 @@ def is_gone(reading: Reading) -> bool:
     return reading.reason.endswith(_GONE)
 
 
-_GONE = ("No such file or directory", "No such device", "per queue parameters: Invalid argument")
+_GONE = ("No such file or directory", "No such device", "does not exist.", "per queue parameters: Invalid argument")
 
 
 def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> bool:
@@ -193,15 +193,26 @@ def _write_back(shell: Shell, cell: SavedValue, goal: str) -> None:
         write_one(shell, cell.access, goal)
 
 
-def scripts_of(cells: Iterable[SavedValue]) -> dict[str, str]:
+def scripts_of(cells: Iterable[SavedValue], devices: Sequence[Device] = ()) -> dict[str, str]:
     """Return the undo script of each node."""
-    return {node: script(own) for node, own in by_key((cell.node, cell) for cell in cells).items()}
+    return {node: script(own, devices) for node, own in by_key((cell.node, cell) for cell in cells).items()}
 
 
-def script(cells: Iterable[SavedValue]) -> str:
-    """Return the shell script that does the same as `undo` for the cells of one node."""
+def script(cells: Iterable[SavedValue], devices: Sequence[Device] = ()) -> str:
+    """Return the shell script that does the same as `undo` for the cells of one node.
+
+    The values of a device are gone where its name is not that of the interface with its index: it may be another's.
+    """
     ordered = list(cells)
+    known = {device.target: f"here_{number}" for number, device in enumerate(devices) if device.index.isdecimal()}
+    here = [
+        f"{known[device.target]}=$(ip -o link show dev {shlex.quote(device.target.rpartition('/')[2])} 2> /dev/null | "
+        f"sed -n 's/^{int(device.index)}: .*/1/p')"
+        for device in devices
+        if device.target in known.keys() & {cell.target for cell in ordered}
+    ]
     functions = [f"{name}_{cell.cell}() {{\n{body(cell)}\n}}" for cell in ordered for name, body in _BODIES.items()]
+    functions += [f"judge_{cell.cell}() {{\n{_judge(cell, known.get(cell.target, ''))}\n}}" for cell in ordered]
     judge = [f"judge_{cell.cell}" for cell in ordered]
     backward = [
         f"put_back_{cell.cell}" + " first" * _reset_first(cell) for cell in reversed(ordered) if not _follows(cell)
@@ -212,15 +223,16 @@ def script(cells: Iterable[SavedValue]) -> str:
     check = [f"check_{cell.cell}" for cell in ordered]
     named = [f"{NAMED}{name_of(cell)} {cell.old}" for cell in ordered]
     deeds = [*judge, *put_back, *again, *check]
-    return "\n".join([_PREAMBLE, *named, VALUE_OF_FUNCTION, *functions, *deeds, "exit $status"]) + "\n"
+    return "\n".join([_PREAMBLE, *named, VALUE_OF_FUNCTION, *here, *functions, *deeds, "exit $status"]) + "\n"
 
 
-def _judge(cell: SavedValue) -> str:
+def _judge(cell: SavedValue, here: str) -> str:
     # What a disturbed value became cannot be known in advance: any value of it counts as caused by the session.
     known = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept))))
     ours = known if cell.new is not None and not cell.disturbed_by else "?*"
     foreign = shlex.quote(f"left, another program set it: {name_of(cell)}, now ")
-    return f"""    now=$({cell.access.script_reads()})
+    reads = f"$({cell.access.script_reads()})"
+    return f"""    now={f"${{{here}:+{reads}}}" if here else reads}
     goal_{cell.cell}={shlex.quote(cell.old)}
     case "$now" in
     '') goal_{cell.cell}= ;;
@@ -249,4 +261,4 @@ def _check(cell: SavedValue) -> str:
     say {stuck}"$now" """
 
 
-_BODIES = {"judge": _judge, "put_back": _put_back, "check": _check}
+_BODIES = {"put_back": _put_back, "check": _check}
