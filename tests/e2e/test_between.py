@@ -72,6 +72,14 @@ def test_the_script_gathers_facts_of_this_machine() -> None:
     assert look(run_process, "::1", "").address == "::1"
 
 
+def test_machines_behind_a_router_get_a_routed_path() -> None:
+    """Their subnets differ, and a path whose ends do is refused unless the study says that it is routed."""
+    plain, behind = facts_of_machines(), facts_of_machines(vm2=replace(LOOK, identity="vm2", gateway="10.0.1.254"))
+    assert "routed" not in propose(asked(), plain).text
+    assert 'options = { "nodes" = "vm1 vm2", "routed" = true }' in propose(asked(), behind).text
+    assert parse("address=10.2.0.1\ninterface=eth0\ngateway=10.1.0.254\n").gateway == "10.1.0.254"
+
+
 def test_facts_are_parsed() -> None:
     assert (LOOK.virtual, LOOK.mpi, LOOK.compiler, LOOK.adaptive) == ("QEMU", "openmpi", True, True)
     assert LOOK.tools == {"sockperf", "iperf3"}

@@ -91,6 +91,24 @@ def eventually(happened: object, what: str) -> None:
         time.sleep(0.05)
 
 
+def test_ends_in_different_subnets_are_measured_where_the_path_is_said_to_be_routed(far: far_machines.Far) -> None:
+    """As pods of different nodes: each has an address of its own network, and the other's is reached by a route."""
+    own = {node: far.inside.run(["ip", "-4", "-o", "addr", "show", "eth0"], node=node).text for node in ("n0", "n1")}
+    addresses = {node: text.split()[3].partition("/")[0] for node, text in own.items()}
+    for node, other in (("n0", "n1"), ("n1", "n0")):
+        far.inside.run(["ip", "-4", "addr", "flush", "dev", "eth0"], node=node)
+        far.inside.run(["ip", "addr", "add", f"{addresses[node]}/32", "dev", "eth0"], node=node)
+        far.inside.run(["ip", "route", "add", addresses[other], "dev", "eth0", "src", addresses[node]], node=node)
+    outcome = far.host.carry_out(DECLARED, carry_out)
+    assert f"the interfaces of path 'p' are in 2 networks: {addresses['n0']}/32, {addresses['n1']}/32" in outcome.reason
+    assert "`routed = true`" in outcome.hint
+    routed = dataclasses.replace(DECLARED, path=PathOrder("p", "declared", {"routed": True}))
+    outcome = far.host.carry_out(routed, carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    wrong = dataclasses.replace(DECLARED, path=PathOrder("p", "declared", {"routed": "yes"}))
+    assert "option 'routed' must be true or false, not 'yes'" in far.host.carry_out(wrong, carry_out).reason
+
+
 def test_an_unknown_host_key_and_a_stranger_are_refused(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost

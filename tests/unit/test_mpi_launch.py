@@ -74,6 +74,12 @@ def test_openmpi_gets_every_layer_and_the_subnet() -> None:
     assert has(older, "--mca", "btl", "self,vader,tcp")
 
 
+def test_openmpi_is_told_single_addresses_by_their_31() -> None:
+    """It takes /32 for every interface, the loopback too, and ranks waited for each other for ever."""
+    pods = dataclasses.replace(APART, subnet="10.244.1.7/32,10.244.2.9/32,10.244.2.8/32")
+    assert has(launch(OPENMPI5, pods).argv, "--mca", "btl_tcp_if_include", "10.244.1.6/31,10.244.2.8/31")
+
+
 def test_openmpi_keeps_the_order_of_ranks_with_one_context_per_group() -> None:
     argv = launch(OPENMPI5, dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))).argv
     first = argv.index("-n")

@@ -23,8 +23,8 @@ class MachineLook:
     """What one machine reported. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
-    this one resolves it, `interface` what leads there, `own` that interface's IPv4 address and `verbs` its RDMA device;
-    `rdma` are all such devices.
+    this one resolves it, `interface` what leads there, `gateway` the router on the way, `own` that interface's IPv4
+    address and `verbs` its RDMA device; `rdma` are all such devices.
     """
 
     host: str
@@ -38,6 +38,7 @@ class MachineLook:
     governor: str
     address: str
     interface: str
+    gateway: str
     own: str
     driver: str
     adaptive: bool
@@ -70,7 +71,10 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLo
     return parse(finished.stdout.decode(errors="replace"))
 
 
-_TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", "interface", "own", "driver", "verbs")
+_TEXTS = (
+    *("host", "identity", "system", "kernel", "cpu", "governor"),
+    *("address", "interface", "gateway", "own", "driver", "verbs"),
+)
 
 
 def parse(text: str) -> MachineLook:

@@ -15,8 +15,10 @@ address=$(getent ahostsv4 "$other" | sed -n '1s/[[:space:]].*//p')
 [ "$address" ] || address=$(getent ahostsv6 "$other" | sed -n '1s/[[:space:]].*//p')
 say address "$address"
 if [ "$address" ]; then
-    interface=$(ip -o route get "$address" 2> /dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+    route=$(ip -o route get "$address" 2> /dev/null)
+    interface=$(printf %s "$route" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
     say interface "$interface"
+    say gateway "$(printf %s "$route" | sed -n 's/.* via \([^ ]*\).*/\1/p')"
     if [ "$interface" ]; then
         say own "$(ip -o -4 addr show dev "$interface" 2> /dev/null | sed -n 's/.* inet \([0-9.]*\).*/\1/p' | head -n 1)"
         say driver "$(basename "$(readlink "/sys/class/net/$interface/device/driver")" 2> /dev/null)"

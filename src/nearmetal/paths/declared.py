@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import Shell, is_far
+from nearmetal.hosts.host import Shell, is_far, is_on
 from nearmetal.paths.links import wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.reading import parse_json
@@ -16,13 +16,15 @@ from nearmetal.study.order import PathOrder
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     """Find each node's address on its interface, and check that the first reaches the others.
 
-    Options: `interface`, or `interface.I` for node I. Raises BadInputError without one, TrialError when an
-    interface has no IPv4 address, when two are in different networks, or when there is no answer.
+    Options: `interface`, or `interface.I` for node I; `routed` lets ends be in different networks. Raises BadInputError
+    without an interface, TrialError when one has no IPv4 address, when two are in different networks that nobody said
+    to be routed (one of them may be another network than was meant), or when there is no answer.
     """
+    routed = is_on(order.options, "routed", default=False, whose=f"path {order.label!r}:")
     if not is_far(shell):
         message = "path 'declared' connects machines, but this host has none"
         raise BadInputError(message, hint="use [host] kind = 'ssh' or 'slurm'")
-    ends, networks = [], set()
+    ends, networks = [], set[ipaddress.IPv4Network]()
     for index, node in enumerate(nodes):
         interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
         if not interface:
@@ -31,14 +33,15 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
         ends.append(Endpoint(node, interface, str(own.ip)))
         networks.add(own.network)
-    if len(networks) != 1:
+    subnets = [str(network) for network in sorted(networks)]
+    if len(subnets) != 1 and not routed:
         raise TrialError(
-            f"the interfaces of path {order.label!r} are in {len(networks)} networks: "
-            + ", ".join(sorted(map(str, networks))),
-            hint="name interfaces of one subnet",
+            f"the interfaces of path {order.label!r} are in {len(subnets)} networks: {', '.join(subnets)}",
+            hint="name interfaces of one subnet, or, where routers join them as they do pods, give the path the option "
+            "`routed = true`",
         )
     wait_until_reachable(shell, nodes, [end.address for end in ends])
-    return Endpoints(tuple(ends), str(networks.pop()), alone=False)
+    return Endpoints(tuple(ends), ",".join(subnets), alone=False)
 
 
 def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
@@ -56,5 +59,8 @@ DECLARED_PATH = PathRecipe(
     "declared",
     "the existing network between the machines named in the study: bare hosts or guests, with any NICs",
     _up,
-    options={"interface": "the interface on every machine, if it differs from the node's own"},
+    options={
+        "interface": "the interface on every machine, if it differs from the node's own",
+        "routed": "true: its ends may be in different subnets, which routers join, as pods' are",
+    },
 )

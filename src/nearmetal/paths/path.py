@@ -22,6 +22,8 @@ class Endpoint:
 class Endpoints:
     """A path that is up: one endpoint a node, in node order, and its subnet such as `10.77.0.0/24`.
 
+    Where it has several, commas separate them.
+
     `alone` says whether the nodes are nearmetal's own; on a machine that others use too, other interfaces carry
     other traffic. `beneath` are interfaces whose counters include the path's traffic, such as the port under
     a function.

@@ -211,8 +211,9 @@ def _text(
     ]
     lines += node_tables([_placed(node, looks[node.name]) for node in asked.nodes])
     for pair in asked.pairs:
-        nodes = " ".join(node.name for node in pair.nodes)
-        lines += block("[[path]]", {"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})
+        options: dict[str, Scalar] = {"nodes": " ".join(node.name for node in pair.nodes)}
+        options |= {"routed": True} if any(looks[node.name].gateway for node in pair.nodes) else {}
+        lines += block("[[path]]", {"name": pair.name, "kind": "declared", "options": options})
     for name, entry in workloads:
         lines += block("[[workload]]", {"name": name, **entry})
     return "\n".join([*lines, *block("[trials]", {"min_blocks": LEAST_BLOCKS, "max_blocks": most_blocks}), ""])

@@ -10,6 +10,7 @@ itself, as nearmetal's own do (native/common/yield.c): they sleep until somethin
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 from nearmetal.errors import UnavailableError
@@ -53,7 +54,18 @@ def _transport(mpi: Mpi, job: Job) -> list[str]:
     memory = "vader" if mpi.major < 5 else "sm"
     layers = ["self", memory] if job.one_node else ["self", memory, "tcp"]
     chosen = ["--mca", "pml", "ob1", "--mca", "btl", ",".join(layers)]
-    return chosen if job.one_node else [*chosen, "--mca", "btl_tcp_if_include", job.subnet]
+    return chosen if job.one_node else [*chosen, "--mca", "btl_tcp_if_include", _included(job.subnet)]
+
+
+def _included(subnets: str) -> str:
+    """Return subnets as Open MPI can be told them.
+
+    A single address is told as the two of its /31: opal_net_prefix2netmask shifts by all 32 bits and makes a netmask of
+    0 of /32, which every interface matches, the loopback too; ranks then wait for each other for ever.
+    """
+    networks = [ipaddress.ip_network(one, strict=False) for one in subnets.split(",")]
+    told = [one.supernet() if one.prefixlen == one.max_prefixlen else one for one in networks]
+    return ",".join(dict.fromkeys(map(str, told)))
 
 
 def _progress(mpi: Mpi, job: Job) -> list[str]:
