@@ -17,6 +17,8 @@ from nearmetal import process
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import session
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
+from nearmetal.knobs.rollback import roll_back
 from support.goals import ended, short_of
 
 SETTING = {
@@ -34,11 +36,11 @@ TARGET_S = 1.0
 def roll_back_once(shell: MachineShell, folder: Path) -> float:
     """Return the seconds that putting everything back took."""
     targets = [Target("", f"v{number}") for number in range(DEVICES)]
-    begun = session.begin(shell, session.plan(shell, SETTING, targets), folder)
+    begun = session.begin(shell, plan(shell, SETTING, targets), folder)
     begun.apply()
     begun.journal.close()
     started = time.perf_counter()
-    undone = session.roll_back(shell, begun.journal.path)
+    undone = roll_back(shell, begun.journal.path)
     elapsed = time.perf_counter() - started
     assert len(undone.put_back) == DEVICES * len(SETTING), undone
     return elapsed
