@@ -69,7 +69,7 @@ def test_a_better_setting_is_confirmed_on_fresh_trials_and_becomes_a_profile(
     assert run(["tune", str(study), "--out", str(tmp_path / "profiles")]) == 0
     captured = capsys.readouterr()
     assert "better on fresh blocks" in captured.out, captured.out + captured.err
-    assert "ratio to native" in captured.out
+    assert "ratio to the baseline" in captured.out
     assert "Figures from network namespaces" in captured.out
     assert "left out: nic.lro is not there" in captured.err
     assert "2 settings of path tap" in captured.err, "1500 already exists"

@@ -368,7 +368,7 @@ class TestConfirmation:
         assert made.to_native[0].value == pytest.approx(2.0, rel=0.03)
         assert made.trials == 3 * made.blocks
         said = sentences(SPACE, search(laboratory, Grid(SPACE, blocks=1, seed=1), max_trials=99), made)
-        assert f"native failed in 1 of {made.blocks} blocks: the launch did not end" in said
+        assert f"the baseline failed in 1 of {made.blocks} blocks: the launch did not end" in said
 
     @pytest.mark.parametrize("limit", [0.02, 0.03, 0.05, 0.07])
     def test_a_limit_that_is_just_met_is_kept(self, limit: float) -> None:
@@ -465,7 +465,7 @@ class TestConfirmation:
         made = confirm(laboratory, BEST, first_block=0)
         assert made.recommended
         assert made.ratio == pytest.approx(0.7)
-        assert made.reason == "better on fresh blocks, of what all blocks have: without ping/8/median"
+        assert made.reason == "better on fresh blocks; judged without ping/8/median, which some blocks lack"
         assert made.to_native is not None
         assert made.to_native[1].value == pytest.approx(1.4, rel=0.01)
 
@@ -479,7 +479,7 @@ class TestConfirmation:
             objective = Objective(limits={pattern: 0.02})
             made = confirm(Laboratory(SPACE, measure, objective, 1), BEST, first_block=0)
             assert made.recommended is kept
-            assert made.reason.endswith(", of what all blocks have: without ping/8/median")
+            assert made.reason.endswith("; judged without ping/8/median, which some blocks lack")
             assert made.reason.startswith(
                 "better on" if kept else "better, but not shown to keep its limit in ping/8/med"
             )

@@ -41,7 +41,7 @@ def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[st
         )
     if proof.to_native:
         before, after = proof.to_native
-        lines.append(f"ratio to native: {_words(before)} before, {_words(after)} after")
+        lines.append(f"ratio to the baseline: {_words(before)} before, {_words(after)} after")
     lines += [proof.native_failed] if proof.native_failed else []
     failed = {note.point: note.reason for note in found.notes if note.cost is None}
     left = [f"{named(space, point)} left the search: {first_line(reason)}" for point, reason in failed.items()]

@@ -318,7 +318,7 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
 def _native_failed(notes: Sequence[TrialNote]) -> str:
     """Return in how many blocks native failed, and why; empty if it never did."""
     reasons = [first_line(note.native_failure) for note in notes if note.native_failure]
-    return f"native failed in {len(reasons)} of {counted(len(notes), 'block')}: {reasons[-1]}" if reasons else ""
+    return f"the baseline failed in {len(reasons)} of {counted(len(notes), 'block')}: {reasons[-1]}" if reasons else ""
 
 
 def _to_native(objective: Objective, notes: list[TrialNote], plan: StoppingPlan) -> tuple[Ratio, Ratio] | None:
@@ -345,7 +345,7 @@ def _only(log_costs: Mapping[str, float], cells: Iterable[str]) -> dict[str, flo
 
 def _without(lacking: Sequence[str]) -> str:
     """Return which figures the whole is not of, because a launch of some block does not hold them."""
-    return f", of what all blocks have: without {', '.join(lacking)}" if lacking else ""
+    return f"; judged without {', '.join(lacking)}, which some blocks lack" if lacking else ""
 
 
 def _idle(patterns: Sequence[str]) -> str:
