@@ -9,7 +9,7 @@ import pytest
 
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_osu
+from nearmetal.report import as_json, as_osu
 from nearmetal.results.osu import osu_tables
 from nearmetal.results.paths import build_view
 from nearmetal.store.rundir import RunDir, RunInfo
@@ -45,6 +45,7 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     assert cell is not None
     assert cell.levels["mean"].value == pytest.approx(5.0 * 1.52, rel=0.01)
     assert cell.levels["p99"].value is None, "a mean supports no percentile"
+    assert json.loads(as_json.render(view))["study"]["mpi"] is None, "the files do not name it"
 
 
 def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +118,7 @@ def test_actions_that_measure_are_refused_for_imported_figures(
     assert cli(["plan", f"{new}/study.toml"]) == 3
     assert "imported from files" in capsys.readouterr().err
     assert cli(["advise", new]) == 2
-    assert "without counters" in capsys.readouterr().err
+    assert "without the counters" in capsys.readouterr().err
 
 
 def test_with_one_bad_file_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

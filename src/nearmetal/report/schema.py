@@ -183,7 +183,7 @@ class StudyJson:
     tail_margin: float
     rarest_mode: float
     alpha: float
-    mpi: str
+    mpi: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

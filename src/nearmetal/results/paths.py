@@ -63,7 +63,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         criteria=criteria_of(study),
         host_kind=run.info.host_kind,
         host_label=run.info.host_label,
-        mpi=study.mpi.flavour,
+        mpi=None if run.info.host_kind == "import" else study.mpi.flavour,
         created_utc=run.info.created_utc,
         nearmetal_version=run.info.nearmetal_version,
         blocks=len({record.order.block for record in good}),

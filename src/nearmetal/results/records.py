@@ -220,7 +220,7 @@ class View:
     criteria: Criteria
     host_kind: str
     host_label: str
-    mpi: str
+    mpi: str | None
     created_utc: str
     nearmetal_version: str
     blocks: int
