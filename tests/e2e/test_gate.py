@@ -300,6 +300,8 @@ def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: 
         (["r", "--agianst", "x"], 64, "--against"),
         (["r"], 64, "Missing option"),
         (["r", "--against", "x", "--margin", "much"], 64, "is not a percentage"),
+        (["r", "--against", "x", "--margin", "5"], 64, "--margin '5' is not a percentage\nhint: write --margin 5%"),
+        (["r", "--against", "x", "--tail-margin", "1"], 64, "is not a percentage"),
         (["r", "--against", "x", "--margin", "0%"], 64, "not between"),
         (["nowhere", "--against", "old"], 64, "not a run directory"),
         (["old", "--against", "old", "--junit", "no/such/place.xml"], 64, "is not a directory"),

@@ -18,7 +18,7 @@ import click
 
 from nearmetal.cli.main import ReaderGoneError
 from nearmetal.cli.progress import warn, watcher
-from nearmetal.cli.values import PATH, format_option
+from nearmetal.cli.values import PATH, format_option, read_share
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
@@ -31,7 +31,7 @@ from nearmetal.run.guests import measuring, open_host
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import counted, parse_share
+from nearmetal.units import counted
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
 
@@ -72,10 +72,7 @@ class _GateCommand(click.Command):
 
 
 def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
-    try:
-        return parse_share(text)
-    except ValueError:
-        raise BadInputError(f"{option.opts[0]} {text!r} is not a percentage", hint="5%, or 0.05") from None
+    return read_share(option.opts[0], text, "5%")
 
 
 @click.command(name="gate", cls=_GateCommand)

@@ -14,7 +14,7 @@ import numpy as np
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
-from nearmetal.cli.values import COUNT, PATH, format_option
+from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
@@ -50,7 +50,7 @@ from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
-from nearmetal.units import counted, parse_share
+from nearmetal.units import counted
 
 
 @click.command(name="predict")
@@ -147,7 +147,7 @@ def command(
 def _limit(loss: str | None, *, decide: bool) -> float | None:
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
-    return _loss("10%" if loss is None else loss) if decide else None
+    return read_share("--loss", "10%" if loss is None else loss, "10%") if decide else None
 
 
 def _show(
@@ -319,14 +319,3 @@ def _validated_record(case: Validated) -> dict[str, object]:
         "oracle_error": None if np.isnan(case.oracle) else case.oracle,
         "inside": None if np.isnan(case.inside) else case.inside,
     }
-
-
-def _loss(text: str) -> float:
-    """Read `10%` or `0.1`; raise BadInputError for anything else, and for `10`, which may be meant as either."""
-    try:
-        loss = parse_share(text)
-    except ValueError:
-        loss = -1.0
-    if not 0 <= loss <= (10 if text.endswith("%") else 1):
-        raise BadInputError(f"{text!r} is not a loss", hint="write --loss 10%")
-    return loss

@@ -10,7 +10,7 @@ import click
 
 import nearmetal
 from nearmetal.errors import BadInputError, StoreError, command_line, os_errors_as
-from nearmetal.units import parse_size_bytes
+from nearmetal.units import parse_share, parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -59,6 +59,17 @@ def write_file(path: Path, text: str, *, parents: bool = False) -> None:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Read `8,64K,1M` as bytes, ascending and each once; raise BadInputError for what is no size."""
     return tuple(sorted({_size(part) for part in text.split(",")}))
+
+
+def read_share(option: str, text: str, example: str) -> float:
+    """Read `10%` or `0.1` of an option; raise BadInputError for anything else, and for `10`, which may mean either."""
+    try:
+        share = parse_share(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 10 or (share >= 1 and not text.rstrip().endswith("%")):
+        raise BadInputError(f"{option} {text!r} is not a percentage", hint=f"write {option} {example}")
+    return share
 
 
 def _size(text: str) -> int:
