@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 STUDY = 'name = "s"\nbaseline = "veth"\n[[path]]\nname = "veth"\n[[workload]]\nname = "latency"\nsizes = [8]\n'
 
@@ -310,3 +310,15 @@ def test_a_study_given_for_a_hosts_file_is_told_what_that_has() -> None:
         "  workload: unknown key; known: node",
     ]
     assert raised.value.hint == "a hosts file has [[node]] tables and nothing else"
+
+
+def test_a_directory_does_not_hide_the_shipped_study_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fabric").mkdir()
+    assert run(["plan", "fabric"]) == 0
+    assert run(["fabric", "fabric", "--path", "nosuch"]) == 2
+    assert "the study has no path 'nosuch'" in capsys.readouterr().err
+    (tmp_path / "fabric" / "run.json").touch()
+    assert "nearmetal run --resume fabric" in hint_of(lambda: read_study(Path("fabric")))

@@ -20,7 +20,7 @@ from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.shipped import read_study, with_hosts_file
+from nearmetal.study.shipped import find_study, read_study, with_hosts_file
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
@@ -44,7 +44,8 @@ def command(
     form: str,
 ) -> int:
     """Measure all pairs of a STUDY's nodes and name the slow nodes and links, or show a finished RUN."""
-    if source.is_dir():
+    shown = source.is_dir() and find_study(source) == source
+    if shown:
         if path_name or nodes or out or no_bisection:
             raise BadInputError(
                 f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study",
@@ -55,7 +56,7 @@ def command(
     if html and (html.is_dir() or not html.parent.is_dir()):
         text = f"cannot write {html}: {'it is a directory' if html.is_dir() else 'its directory is not there'}"
         raise StoreError(text, hint="name a file in a directory that is there; nothing was measured")
-    if not source.is_dir():
+    if not shown:
         root = _measured(source, path_name, nodes or 0, out, earlier, bisection=not no_bisection)
     found = survey(RunDir.open(root))
     if earlier:

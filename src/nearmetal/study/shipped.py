@@ -26,11 +26,13 @@ def find_study(word: Path) -> Path:
 
     Raises BadInputError, with the closest name, for what is neither.
     """
-    if word.exists() or word.suffix or len(word.parts) != 1:
+    if word.is_file() or (word / "run.json").exists() or word.suffix or len(word.parts) != 1:
         return word
     known = shipped()
-    if word.name in known:
+    if word.name in known:  # also where a directory, which is no study, happens to have that name
         return known[word.name]
+    if word.exists():
+        return word
     hint = meant(word.name, known, "`nearmetal studies` lists the shipped ones")
     raise BadInputError(f"there is no file and no shipped study {word.name!r}", hint=hint)
 
