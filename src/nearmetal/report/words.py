@@ -306,8 +306,9 @@ def method_sentence(view: View) -> str:
     over = f"geometric means over blocks, {_intervals(view)}"
     if view.occasions > 1:
         over = over.replace("blocks", "occasions")
+    twice = f" (both launches of {view.baseline} in a block count)" if any(one.again for one in view.paths) else ""
     return (
-        f"Ratios are path / {view.baseline}, of each launch's mean ({trimmed}), median and p99: "
+        f"Ratios are path / {view.baseline}{twice}, of each launch's mean ({trimmed}), median and p99: "
         f"{over}. "
         f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
         f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "

@@ -96,7 +96,7 @@ class Summary(SampleFigures):
             return f"the median lies in the gap between {self.modes}"
         interval = self.median_interval_ns
         if interval is not None and interval.high > interval.low * (1.0 + margin):
-            return f"the median's 95 % interval is wider than {margin:.3g} of it" + (
+            return f"the median's 95 % interval is wider than {100 * margin:.3g} % of it" + (
                 f": {self.modes}" if self.modes else ""
             )
         return ""
