@@ -516,6 +516,15 @@ def test_a_device_that_has_the_name_now_is_left_alone(
         assert shell.run(links, node=NODE).text == before
 
 
+def test_another_name_of_an_interface_is_refused_with_its_own(shell: NamespaceShell) -> None:
+    """ethtool and ip take such a name, and no file has it."""
+    shell.run(["ip", "link", "property", "add", "dev", "v0", "altname", "long0"], node=NODE)
+    with pytest.raises(NearmetalError, match="n0/long0 is another name of the interface v0") as refused:
+        plan(shell, {"nic.mtu": 1400}, [Target(NODE, "long0")])
+    assert refused.value.hint == "name it v0"
+    shell.run(["ip", "link", "property", "del", "dev", "v0", "altname", "long0"], node=NODE)
+
+
 def _refusal_without_own_sysfs() -> str:
     """Return why an interface of a new network namespace is refused below the old one's /sys."""
     libc = ctypes.CDLL(None, use_errno=True)

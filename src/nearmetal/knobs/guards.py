@@ -223,7 +223,9 @@ def _identity(shell: Shell, target: Target, about: Mapping[str, str], driver: st
     if not link.ok:
         raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
     namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
-    index = link.text.partition(":")[0]
+    index, name = (word.partition("@")[0] for word in link.text.split(": ")[:2])
+    if name != target.interface:
+        raise NearmetalError(f"{target} is another name of the interface {name}", hint=f"name it {name}")
     _refuse_other_sysfs(shell, target, index, link.text)
     words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
     return ", ".join(word for word in words if word)
