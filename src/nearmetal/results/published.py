@@ -21,6 +21,7 @@ from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import by_occasion
 from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures, voting
 from nearmetal.study.spec import AGAIN
+from nearmetal.units import by_key
 
 NO_EFFECT = 0.02
 """Published differences below this share are taken as none: the tables print two or three digits."""
@@ -80,19 +81,29 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     table = figures.table
     sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
     if not any(sources.values()):
-        raise BadInputError(
-            f"nothing in this run corresponds to {table.name}: it needs {' or '.join(table.operations)} on "
-            f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
-            hint="name the path that does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
-        )
+        raise _nothing(figures)
     ours = {name: {size: _middle(one.blocks.values()) for size, one in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, {}, (), (), found, host_label=view.host_label)
     units = {name: next(iter(by.values())).cell.shown.unit for name, by in sources.items() if by}
     orders, effects = tuple(_orders(view, figures, ours, sources)), tuple(_effects(view, figures, sources))
+    if table.rows == "stated" and not any(one.ours for one in effects):  # effects are all that such a table shows
+        raise _nothing(figures)
     taken = _taken(view, figures, sources, named)
     return TableShape(figures, ours, units, orders, effects, taken=taken, host_label=view.host_label)
+
+
+def _nothing(figures: Figures) -> BadInputError:
+    """Return the error for a run that has nothing to compare with a table."""
+    table = figures.table
+    columns = by_key(("/".join(column.paths), column.name) for column in table.columns)
+    paths = [f"{path} ({', '.join(names)})" for path, names in columns.items()]
+    return BadInputError(
+        f"nothing in this run can be compared with {table.name}: it needs {' or '.join(table.operations)} on "
+        f"{' and on '.join(paths)}",
+        hint="name the path of a column: --map COLUMN=PATH or COLUMN=PATH/SETTING",
+    )
 
 
 def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:

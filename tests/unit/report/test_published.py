@@ -359,3 +359,13 @@ def test_a_run_without_any_column_of_a_table_reports_what_it_needs(compared: Com
     stderr = compared("nanos-table1", status=2) + compared("nonsense", status=2)
     assert "--map" in stderr
     assert "musleh-table3" in stderr
+
+
+def test_a_run_with_one_side_of_every_stated_effect_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was printed but where our figures are from."""
+    make_run(tmp_path / "r", Recipe(blocks=2))
+    assert cli(["compare", str(tmp_path / "r"), "--published", "lockwood-latency"]) == 2
+    needed = "latency on native/veth/bare (native) and on vf/vm/guest-vf/passthrough (sriov)"
+    assert f"can be compared with lockwood-latency: it needs {needed}\nhint: name" in capsys.readouterr().err
