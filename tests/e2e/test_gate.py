@@ -303,6 +303,8 @@ def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: 
         (["r", "--against", "x", "--margin", "5"], 64, "--margin '5' is not a percentage\nhint: write --margin 5%"),
         (["r", "--against", "x", "--tail-margin", "1"], 64, "is not a percentage"),
         (["r", "--against", "x", "--margin", "0%"], 64, "not between"),
+        (["r", "--against", "x", "--no-remeasure", "--blocks", "9"], 64, "--blocks has no effect with"),
+        (["r", "--against", "x", "--no-remeasure", "--out", "y"], 64, "--out has no effect with"),
         (["nowhere", "--against", "old"], 64, "not a run directory"),
         (["old", "--against", "old", "--junit", "no/such/place.xml"], 64, "is not a directory"),
     ],

@@ -122,6 +122,9 @@ def command(
     Errors have other exit codes: 3 something is missing on this machine, 64 wrong usage or input, 70 failed, 130
     interrupted. Cells that look worse are measured again on RUN's host before they count as worse.
     """
+    if not remeasure and (blocks or out):
+        text = f"{'--blocks' if blocks else '--out'} has no effect with --no-remeasure"
+        raise BadInputError(text, hint="leave one of the two out")
     for path in filter(None, (junit, openmetrics, reframe)):
         if not path.absolute().parent.is_dir():
             raise BadInputError(f"{path} cannot be written: {path.parent} is not a directory")
