@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +91,16 @@ def test_columns_show_only_values_that_intervals_cover(tmp_path: Path, monkeypat
     out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))
     assert "p95" not in out
     assert "Ratios: 90% of validated pairs of paths (own cores) were 0.83 to 1.16 times" in " ".join(out.split())
+
+
+def test_intervals_of_several_kinds_name_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = tuple(replace(NAMED, path=name) for name in ("veth", "bridge", "tap"))
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "three.json")
+    out = " ".join(output_of(monkeypatch, computing(1), str(tmp_path / "three.json"))[0].split())
+    assert re.search(
+        r"Intervals of (veth, bridge|bridge, veth): .* \(own cores\): .* Intervals of tap: .* \(relay\)", out
+    )
+    assert "Ratios of bridge: 90% of validated pairs of paths (own cores)" in out
 
 
 def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

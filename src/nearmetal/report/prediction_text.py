@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
 from statistics import median
+from typing import TypeVar
 
 from nearmetal.predict.calibration import LEAST_CASES, LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
@@ -12,7 +13,9 @@ from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.report.prediction_json import PlacedJson, PredictedJson
 from nearmetal.report.tables import Table
-from nearmetal.units import counted, format_duration
+from nearmetal.units import by_key, counted, format_duration
+
+_T = TypeVar("_T")
 
 ENOUGH_LAUNCHES = 20
 _MEASURED_PART = {
@@ -124,23 +127,26 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     sentences = [*_between_nodes(rows), *as_measured]
     if not sentences:
         sentences.append("The program sends no messages: it takes the same time on every path.")
-    for errors in dict.fromkeys(row.errors for row in rows):
+    for errors, whose in _paths_of((row.errors, row) for row in rows):
         span = errors.span()
         if span is None:
             cases = counted(len(errors.logs), "validated case")
             sentences.append(f"Only {cases} ({errors.of}): an interval needs {LEAST_CASES}; those that ship make one.")
             continue
         sentences.append(
-            f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
-            f"{LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
+            f"Intervals{whose}: replayed launches, times the errors of {len(errors.logs)} validated cases "
+            f"({errors.of}): {LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
-    sentences += dict.fromkeys(
-        f"Ratios: {LEVEL:.0%} of validated pairs of paths ({row.errors.of}) were {low / row.ratio:.2f} to "
-        f"{high / row.ratio:.2f} times the predicted ratio."
+    ratios = (
+        (f"({row.errors.of}) were {low / row.ratio:.2f} to {high / row.ratio:.2f} times", row)
         for row in rows
         if row.ratio_span
         for low, high in [row.ratio_span]
     )
+    sentences += [
+        f"Ratios{whose}: {LEVEL:.0%} of validated pairs of paths {were} the predicted ratio."
+        for were, whose in _paths_of(ratios)
+    ]
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
         span = errors.span()
         if span is None:
@@ -155,6 +161,14 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
     sentences += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
     return sentences
+
+
+def _paths_of(of_rows: Iterable[tuple[_T, AnswerRow]]) -> list[tuple[_T, str]]:
+    """Return each thing that is said of rows once, and of which paths where not all rows share it: ` of tap, veth`."""
+    found = by_key((thing, row.named.path) for thing, row in of_rows)
+    return [
+        (thing, f" of {', '.join(dict.fromkeys(paths))}" if len(found) > 1 else "") for thing, paths in found.items()
+    ]
 
 
 def _as_measured(rows: Sequence[AnswerRow]) -> list[str]:
