@@ -73,11 +73,15 @@ def test_a_profile_without_interfaces_is_refused(tmp_path: Path) -> None:
 
 def test_an_interface_that_does_not_exist_is_a_wrong_name(tmp_path: Path, profile: Path) -> None:
     script = """nm knobs -i v00; echo "status $?"; nm apply "$1" -i v00 < /dev/null; echo "status $?"; mtu
-ip link property add dev v0 altname another; nm knobs -i another > "$2"; echo "status $?" """
+ip link property add dev v0 altname another; nm knobs -i another > "$2"; echo "status $?"
+nm apply "$1" -i another < /dev/null; echo "status $?"; mtu """
     ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "out"))
-    assert ran.text.split() == ["status", "2", "status", "2", "1500", "status", "0"], ran.complaint()
+    assert ran.text.split() == ["status", "2", "status", "2", "1500", "status", "0", "status", "2", "1500"], (
+        ran.complaint()
+    )
     error = "error: there is no interface v00\nhint: did you mean 'v0'?"
     assert ran.stderr.decode().count(error) == 2
+    assert "error: another is another name of the interface v0\nhint: name it v0" in ran.stderr.decode()
 
 
 @pytest.mark.parametrize(

@@ -223,21 +223,26 @@ def _identity(shell: Shell, target: Target, about: Mapping[str, str], driver: st
     if not link.ok:
         raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
     namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
-    index, name = (word.partition("@")[0] for word in link.text.split(": ")[:2])
-    if name != target.interface:
-        raise NearmetalError(f"{target} is another name of the interface {name}", hint=f"name it {name}")
-    _refuse_other_sysfs(shell, target, index, link.text)
+    index = link.text.partition(":")[0]
     words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
     return ", ".join(word for word in words if word)
 
 
-def _refuse_other_sysfs(shell: Shell, target: Target, index: str, link: str) -> None:
-    """Raise NearmetalError where sysfs is another network namespace's, whose interfaces may have the same names."""
+def refuse_without_files(shell: Shell, target: Target) -> None:
+    """Raise BadInputError for another name of an interface, and where sysfs is another network namespace's.
+
+    Below /sys nothing has the former name; the interfaces of the latter may have the same names as those here.
+    """
+    link = run_c(shell, ("ip", "-o", "link", "show", "dev", target.interface), target.node).text
+    index, _, rest = link.partition(": ")
+    name = rest.partition(":")[0].partition("@")[0]
+    if name != target.interface:
+        raise BadInputError(f"{target} is another name of the interface {name}", hint=f"name it {name}")
     folder = f"/sys/class/net/{target.interface}"
     shown = run_c(shell, ("cat", "--", f"{folder}/ifindex", f"{folder}/address"), target.node).text.split()
     address = re.search(r"link/\S+ ([0-9a-f:]{11,})", link)
     if shown[:1] != [index] or (address and shown[1:] != [address[1]]):
-        raise NearmetalError(
+        raise BadInputError(
             f"/sys shows the interfaces of another network namespace than that of {target}, so nothing is touched",
             hint="enter the namespace by `ip netns exec`, or mount its sysfs: `mount -t sysfs sysfs /sys`",
         )
@@ -245,10 +250,7 @@ def _refuse_other_sysfs(shell: Shell, target: Target, index: str, link: str) -> 
 
 def index_of(shell: Shell, node: str, interface: str) -> str:
     """Return the index of an interface, empty where there is none of that name."""
-    try:
-        link = run_c(shell, ("ip", "-o", "link", "show", "dev", interface), node)
-    except NearmetalError:
-        return ""
+    link = run_c(shell, ("ip", "-o", "link", "show", "dev", interface), node)
     return link.text.partition(":")[0] if link.ok else ""
 
 

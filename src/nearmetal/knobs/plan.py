@@ -16,6 +16,7 @@ from nearmetal.knobs.guards import (
     refuse_loss_of_addresses,
     refuse_lowering_elsewhere,
     refuse_management,
+    refuse_without_files,
     rivals,
 )
 from nearmetal.knobs.journal import Device, SavedValue
@@ -73,8 +74,10 @@ def plan(
     devices = {target: identify(shell, target) for target in touched}
     shared = not is_disposable(shell)  # else nobody is logged in, and nothing runs but the trial
     for target in touched:
-        if shared and target.interface and not allow_management:
-            refuse_management(shell, target)
+        if shared and target.interface:
+            refuse_without_files(shell, target)
+            if not allow_management:
+                refuse_management(shell, target)
     snapshot = _Snapshot(shell, devices)
     placed += _of_queues(snapshot, placed)
     placed += _kept(snapshot, placed)
