@@ -228,3 +228,9 @@ def test_a_machine_with_any_name_has_its_line(name: str) -> None:
     row = PlacedJson(name=name, method="in-order", median_ns=1.0, gain=(0.0, 0.0, 0.0), inter_share=0.0)
     other = replace(row, name="vf / tuned / polling")
     assert [line[0].partition(" / ")[0] for line in placements((row, other)).rows] == [name.partition(" / ")[0], "vf"]
+
+
+@pytest.mark.parametrize("option", [("--check-blocks", "5"), ("--check-figure", "took (.*)")])
+def test_options_of_a_check_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, str]) -> None:
+    with pytest.raises(BadInputError, match=f"{option[0]} has no effect without --check"):
+        placed(monkeypatch, tmp_path, shared(), *option)

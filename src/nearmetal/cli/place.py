@@ -51,6 +51,7 @@ from nearmetal.store.rundir import RunDir
 from nearmetal.units import counted, is_whole
 
 _HOST = re.compile(r"[\w.-]+")
+_CHECK_BLOCKS = 5
 
 
 def parse_hosts(text: str) -> Slots:
@@ -92,7 +93,7 @@ def parse_hosts(text: str) -> Slots:
     help="Two paths: also show the share of inter-node messages at which they break even.",
 )
 @click.option("--check", is_flag=True, help="Measure the recommended placement against the default one.")
-@click.option("--check-blocks", type=click.IntRange(min=3), default=5, show_default=True, help="Launches of each.")
+@click.option("--check-blocks", type=click.IntRange(min=3), help=f"Launches of each [default: {_CHECK_BLOCKS}].")
 @click.option(
     "--check-figure", default="", help="Regular expression for the run time that the program prints, in seconds."
 )
@@ -107,7 +108,7 @@ def command(
     launcher: str,
     pair: tuple[str, str] | None,
     check: bool,
-    check_blocks: int,
+    check_blocks: int | None,
     check_figure: str,
     output: Path | None,
     kept: Path | None,
@@ -120,6 +121,8 @@ def command(
     --hosts is the study's first node, and so on.
     """
     check_place(kept, PLACEMENT_SUFFIX)
+    if not check:
+        _refuse_unchecked(check_blocks, check_figure)
     checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
     replay = _as_messages(prepare([program], given))
@@ -156,8 +159,15 @@ def command(
             break_even=even,
         )
     if checked:
-        evidence += _check(found, checked, (check_blocks, check_figure))
+        evidence += _check(found, checked, (check_blocks or _CHECK_BLOCKS, check_figure))
     _write(output, commented(launcher, evidence, written))
+
+
+def _refuse_unchecked(blocks: int | None, figure: str) -> None:
+    """Raise BadInputError for an option that changes nothing without --check."""
+    if blocks or figure:
+        text = f"{'--check-blocks' if blocks else '--check-figure'} has no effect without --check"
+        raise BadInputError(text, hint="give both, or neither")
 
 
 def _as_messages(replay: Replay) -> Replay:
