@@ -131,6 +131,27 @@ def test_a_terminated_group_leaves_none_of_its_programs(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
+def test_a_group_notices_a_signal_that_no_wait_was_interrupted_by(tmp_path: Path) -> None:
+    """One in twenty was not handled before the programs ended: it came just before the wait for them began."""
+    ends = program_group.Command(
+        "", ("sh", "-c", f"touch {tmp_path}/on; until [ -e {tmp_path}/go ]; do sleep 0.02; done"), "out"
+    )
+    program = (
+        "import os, pathlib, signal, threading, time\n"
+        "from nearmetal.workloads import program_group_run\n"
+        f"on, go = (pathlib.Path({str(tmp_path)!r}, name) for name in ('on', 'go'))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('handled', flush=True), go.touch()))\n"
+        "def elsewhere():\n"  # a signal of another thread interrupts no wait of the main thread
+        "    while not on.exists():\n"
+        "        time.sleep(0.02)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Thread(target=elsewhere).start()\n"
+        f"raise SystemExit(program_group_run.main(['no-agent', {str(tmp_path)!r}, '600', {ends.to_json()!r}]))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"handled\n")
+
+
 def test_a_group_terminated_while_starting_a_program_ends_that_too(tmp_path: Path) -> None:
     waits = program_group.Command("", ("sleep", "1234"), "out")
     program = (

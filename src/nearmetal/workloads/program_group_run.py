@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ def main(argv: "list[str]") -> int:
     for step in sorted({one["step"] for one in commands}):
         together = [one for one in commands if one["step"] == step]
         with ThreadPoolExecutor(max_workers=len(together)) as pool:
-            results = list(pool.map(lambda one: _run(agent, Path(folder), float(timeout_s), one), together))
+            running = [pool.submit(_run, agent, Path(folder), float(timeout_s), one) for one in together]
+            _wait(running)
+            results = [one.result() for one in running]
         ran += [one for one, _, _ in results]
         for _, complaint, late in results:
             if complaint:
@@ -51,6 +53,27 @@ def main(argv: "list[str]") -> int:
                 return LATE if late else 1
     Path(folder, LOG).write_text(json.dumps(ran))
     return 0
+
+
+def _wait(running: "list[Future[Any]]") -> None:
+    """Wait until all have ended, so that a signal is noticed whenever it comes.
+
+    Python carries a handler out between two steps of the main thread. A signal that comes just before that begins to
+    wait for a lock does not end the wait, and is not handled before the programs end; but it leaves a byte in a pipe.
+    """
+    noticed, tell = os.pipe()
+    os.set_blocking(tell, False)
+    before = signal.set_wakeup_fd(tell)
+    try:
+        for one in running:
+            one.add_done_callback(lambda _: os.write(tell, b"."))
+        left = len(running)
+        while left:  # a signal's byte is its number, which is never that of a full stop here
+            left -= os.read(noticed, 1) == b"."
+    finally:
+        signal.set_wakeup_fd(before)
+        for end in (noticed, tell):
+            os.close(end)
 
 
 def _run(
