@@ -89,6 +89,13 @@ def test_a_wrong_answer_writes_nothing(
     assert not file.exists()
 
 
+def test_a_file_that_no_study_can_be_named_after_is_refused_before_any_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nearmetal(["init", str(tmp_path / "my study.toml")]) == 2
+    assert "'my study' cannot be a name\nhint: choose another file name" in capsys.readouterr().err
+
+
 def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("mine")
     assert nearmetal(words(tmp_path / "s.toml")) == 2

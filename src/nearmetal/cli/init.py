@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from nearmetal.paths.table import find_path
 from nearmetal.run.between import node_named
 from nearmetal.run.check import check_study
 from nearmetal.study.draft import Draft, draft_text
+from nearmetal.study.fields import NAME_PATTERN
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.workloads.operations import operation_named
 
@@ -46,6 +48,9 @@ def command(  # noqa: PLR0917 (click passes by name)
     """
     if study.exists():
         raise BadInputError(f"{study} already exists", hint="choose another file name, or remove it")
+    if not re.fullmatch(NAME_PATTERN, study.stem):
+        hint = "choose another file name: letters, digits and . _ + -, at most 40, a letter or digit first"
+        raise BadInputError(f"the study is named after its file, and {study.stem!r} cannot be a name", hint=hint)
     host = host or ("ssh" if machines else "") or _asked("Where", "--host", default="local", type=_HOSTS)
     if host == "ssh":
         machines = machines or _asked("Machines, such as hpc1,hpc2", "--machines")
