@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from nearmetal.results.evidence import timers
 from nearmetal.run.timers import timers_of
 from nearmetal.store.samples import CellSamples
 
@@ -47,3 +50,20 @@ def test_windows_and_unknown_operations_are_not_judged() -> None:
 def test_a_command_that_is_called_like_an_operation_is_not_judged() -> None:
     assert timers_of("command", [cell(8_000_000)], TICK) == {}
     assert timers_of("omb", [cell(8_000_000)], TICK)
+
+
+@pytest.mark.parametrize(
+    ("fact", "cell"),
+    [
+        ("timer.latency.65536", "latency of 64 KiB"),
+        ("timer.latency.0", "latency of 0 B"),
+        ("timer.barrier.0", "barrier"),
+        ("timer.latency.x", "latency"),
+    ],
+)
+def test_a_caution_names_a_cell_as_tables_do(fact: str, cell: str) -> None:
+    """They said `latency of 65536 B` and `barrier of 0 B`."""
+    path, outcome = SimpleNamespace(label="tap"), SimpleNamespace(facts={fact: "1 tick"})
+    record = SimpleNamespace(order=SimpleNamespace(path=path), outcome=outcome)
+    (said,) = timers([record])  # type: ignore[list-item]
+    assert said.startswith(f"{cell} takes 1 tick on tap, in 1 trial: ")

@@ -14,7 +14,7 @@ from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import COMPUTERS, OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import NS_PER_S, by_key, counted, format_wait
+from nearmetal.units import NS_PER_S, by_key, counted, format_size, format_wait, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
@@ -79,13 +79,22 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     for record in records:
         for key, value in record.outcome.facts.items():
             if key.startswith(TIMER):
-                operation, _, size = key.removeprefix(TIMER).rpartition(".")
-                seen.setdefault((f"{operation} of {size} B", str(value)), []).append(record.order.path.label)
+                named = (_with_size(key.removeprefix(TIMER)), str(value))
+                seen.setdefault(named, []).append(record.order.path.label)
     return tuple(
         f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, "
         f"in {counted(len(paths), 'trial')}: that is the period of a timer, not a property of the path"
         for (cell, name), paths in sorted(seen.items())
     )
+
+
+def _with_size(cell: str) -> str:
+    """Return `latency of 64 KiB` for `latency.65536`, and `barrier` for `barrier.0`."""
+    operation, _, size = cell.rpartition(".")
+    row = OPERATIONS.get(operation)
+    if not is_whole(size) or (row and not row.has_size):
+        return operation
+    return f"{operation} of {format_size(int(size))}"
 
 
 def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
