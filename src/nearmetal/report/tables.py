@@ -11,6 +11,7 @@ from nearmetal.report import words
 from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.study.spec import AGAIN
 from nearmetal.units import format_size
 
 
@@ -97,9 +98,21 @@ def comparisons(view: View, group: GroupId) -> Table:
         f"{words.group_title(view, group)}: ratio to {view.baseline} ({better} is better)",
         ("size", "path", *Metric, "p", "verdict"),
         tuple(rows),
-        _INTERVALS,
+        " ".join([_INTERVALS, *_of_second_launches(view, cells)]),
         left=2,
     )
+
+
+def _of_second_launches(view: View, cells: Sequence[Cell]) -> list[str]:
+    """Return why ratios are refused although both figures are shown: the baseline's second launches lack one."""
+    pairs = [(cell, cell.of(view.baseline), cell.of(view.baseline + AGAIN)) for cell in cells]
+    return [
+        f"{metric} ratio refused{f', {words.size(cell)}' if cell.sized else ''}, of the second launches of "
+        f"{view.baseline}: {second.levels[metric].refused}."
+        for metric in Metric
+        for cell, first, second in pairs
+        if first and second and second.levels[metric].refused and not first.levels[metric].refused
+    ]
 
 
 def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:

@@ -395,3 +395,17 @@ def test_a_proof_by_few_packets_is_cautioned_of(tmp_path: Path, packets: int, we
     told += "2 such trials, and some 300 may be the launcher's own; more iterations prove it"
     assert said == [told] * weak
     assert not any("proof" in one for one in cautions(records, "lab")), "a lab's launchers have a network of their own"
+
+
+def test_a_ratio_that_the_second_launches_of_the_baseline_lack_is_explained(view: View) -> None:
+    """Both figures were shown, and their ratio refused without a word."""
+    group = view.groups[0]
+    assert "ratio refused" not in tables.comparisons(view, group).note
+    cell = view.cells[0]
+    second = cell.of("veth-again")
+    assert second is not None
+    levels = {**second.levels, Metric.MEDIAN: replace(second.levels[Metric.MEDIAN], value=None, refused="two modes")}
+    paths = tuple(replace(one, levels=levels) if one is second else one for one in cell.paths)
+    lacking = replace(view, cells=(replace(cell, paths=paths), *view.cells[1:]))
+    said = f"median ratio refused, {words.size(cell)}, of the second launches of veth: two modes."
+    assert tables.comparisons(lacking, group).note.endswith(said)
