@@ -148,3 +148,23 @@ def test_a_missing_directory_is_reported(tmp_path: Path, capsys: pytest.CaptureF
     stderr = capsys.readouterr().err
     assert "cannot write" in stderr
     assert "none/s.toml: No such file or directory" in stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["between", "vm1", "vm2", "--minutes"],
+        ["init", "s.toml", "--margin"],
+        ["predict", "t", "--on", "r", "--compute-scale"],
+    ],
+)
+def test_an_option_is_a_finite_number(
+    argv: list[str], value: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`between` measured nothing with `--minutes nan` and ended in a traceback; no bound excludes nan."""
+    monkeypatch.chdir(tmp_path)
+    assert nearmetal([*argv, value]) == 2
+    said = capsys.readouterr().err
+    assert f"Invalid value for '{argv[-1]}': " in said
+    assert "is not a number" in said or "is not in the range" in said

@@ -13,7 +13,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
-from nearmetal.cli.values import PATH, parse_sizes, write_file
+from nearmetal.cli.values import PATH, FiniteRange, parse_sizes, write_file
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import MachineLook, look
 from nearmetal.hosts.far.machine import FarMachine
@@ -34,7 +34,7 @@ _SIZES = "8,64K"
 @click.option("--against", nargs=2, metavar="HOST3 HOST4", help="The baseline, such as the bare hosts of two VMs.")
 @click.option("--size", "sizes", default=_SIZES, show_default=True, help="Message sizes, separated by commas.")
 @click.option(
-    "--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Approximate measuring time."
+    "--minutes", type=FiniteRange(min=0.1), default=2.0, show_default=True, help="Approximate measuring time."
 )
 @click.option("--hosts", type=PATH, help="A file of [[node]] tables that define the host names.")
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of host kind ssh.")

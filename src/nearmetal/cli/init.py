@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nearmetal.cli.values import PATH, parse_sizes, write_file
+from nearmetal.cli.values import PATH, FiniteRange, parse_sizes, write_file
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far.host import check_names
 from nearmetal.paths.table import find_path
@@ -22,7 +22,7 @@ from nearmetal.workloads.operations import operation_named
 
 _PATHS = {"local": "veth,bridge", "lab": "native,vf", "ssh": "native", "slurm": "native"}
 _HOSTS = click.Choice(list(_PATHS))
-_MARGIN = click.FloatRange(0.1, 50)
+_MARGIN = FiniteRange(0.1, 50)
 
 
 @click.command(name="init")

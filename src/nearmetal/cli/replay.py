@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nearmetal.cli.progress import warn
-from nearmetal.cli.values import COUNT, PATH
+from nearmetal.cli.values import COUNT, PATH, FiniteRange
 from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.calibration import LEAST_CASES
 from nearmetal.predict.doubt import Doubt, refuse_beyond
@@ -194,9 +194,7 @@ _REPLAY_OPTIONS = (
     click.option("--machine", "machine_file", type=PATH, help="A machine file: how the target machine differs."),
     click.option("--vms-per-host", type=COUNT, help="Guests per host; each guest is a node."),
     click.option("--cores", type=COUNT, help="Cores per host [default: as in the run]."),
-    click.option(
-        "--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Scale compute time by this factor."
-    ),
+    click.option("--compute-scale", type=FiniteRange(min=0, min_open=True), help="Scale compute time by this factor."),
     click.option("--topology", help="Switches: flat, fat-tree:NODES:LEAVES or dragonfly:NODES:LEAVES."),
     click.option("--hop", help="Latency of each switch beyond the first, such as '300 ns'."),
     click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
