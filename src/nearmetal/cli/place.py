@@ -125,12 +125,10 @@ def command(
         _refuse_unchecked(check_blocks, check_figure)
     checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
-    replay = _as_messages(prepare([program], given))
+    replay = _as_messages(_without_guests(prepare([program], given)))
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
     grid = _grid(dims, schedule.ranks, slots, hosts)
-    if (replay.changes.vms_per_host or 1) > 1:
-        raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
     both = two_machines(replay, pair) if pair else None
     found = _recommended(replay, slots, grid, tries)
     doubts = _doubts(replay, found, in_order(schedule.ranks, slots))
@@ -168,6 +166,13 @@ def _refuse_unchecked(blocks: int | None, figure: str) -> None:
     if blocks or figure:
         text = f"{'--check-blocks' if blocks else '--check-figure'} has no effect without --check"
         raise BadInputError(text, hint="give both, or neither")
+
+
+def _without_guests(replay: Replay) -> Replay:
+    """Return it; raise BadInputError where hosts have several guests."""
+    if (replay.changes.vms_per_host or 1) > 1:
+        raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
+    return replay
 
 
 def _as_messages(replay: Replay) -> Replay:
