@@ -121,9 +121,7 @@ def command(
     --hosts is the study's first node, and so on.
     """
     check_place(kept, PLACEMENT_SUFFIX)
-    if not check:
-        _refuse_unchecked(check_blocks, check_figure)
-    checked = _checked_program(program, given["source"]) if check else None
+    checked = _asked_check(program, given["source"], check_blocks, check_figure, check=check)
     slots = parse_hosts(hosts)
     replay = _as_messages(_without_guests(prepare([program], given)))
     schedule = replay.schedules[0]
@@ -161,11 +159,16 @@ def command(
     _write(output, commented(launcher, evidence, written))
 
 
-def _refuse_unchecked(blocks: int | None, figure: str) -> None:
-    """Raise BadInputError for an option that changes nothing without --check."""
+def _asked_check(
+    program: Path, source: Path, blocks: int | None, figure: str, *, check: bool
+) -> tuple[RunDir, tuple[str, ...]] | None:
+    """Return what --check needs, None without it; raise BadInputError for an option that then changes nothing."""
+    if check:
+        return _checked_program(program, source)
     if blocks or figure:
         text = f"{'--check-blocks' if blocks else '--check-figure'} has no effect without --check"
         raise BadInputError(text, hint="give both, or neither")
+    return None
 
 
 def _without_guests(replay: Replay) -> Replay:
