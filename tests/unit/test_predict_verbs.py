@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,9 @@ from nearmetal.predict.models import (
     Segment,
 )
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import SENSITIVITY_PARAMETERS
 from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.report.prediction_text import parameter
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_duration
 
@@ -81,7 +84,9 @@ def test_predict_answers_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
     text = " ".join(out.split())
     assert "times the errors of 42 validated cases (own cores): 90% took 0.84 to 1.22 times as long" in text
-    assert "inter.latency" in out
+    assert re.search(r"polling: 10 % more of each changes the run time by: .*latency between nodes \+\d\.\d %", text)
+    assert not re.search(r"in(ter|tra)\.", text)
+    assert len({parameter(name) for name in SENSITIVITY_PARAMETERS}) == len(SENSITIVITY_PARAMETERS)
 
 
 def test_a_chart_shows_where_the_time_goes(files: tuple[str, str], tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from nearmetal.report.prediction_json import (
     save,
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
-from nearmetal.report.prediction_text import decision, figures, picture, remarks, validation
+from nearmetal.report.prediction_text import decision, dependence, figures, picture, remarks, validation
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
@@ -167,8 +167,7 @@ def _show(
     for line in (*picture(rows), *remarks(rows)):
         console.print(line)
     for where, elasticities in sensitivities.items():
-        strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
-        console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
+        console.print(f"{where}: {dependence(elasticities)}")
     if decided:
         console.print(decided)
 

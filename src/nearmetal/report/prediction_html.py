@@ -11,7 +11,7 @@ from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axi
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, section
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
-from nearmetal.report.prediction_text import figures, placements
+from nearmetal.report.prediction_text import figures, parameter, placements
 from nearmetal.report.tables import Table
 from nearmetal.report.words import moment
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, by_key, format_duration, ranges
@@ -105,10 +105,11 @@ def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
     if not known:
         return []
     names = list(dict.fromkeys(name for _, one in known for name in one))
+    head = ("path / setting / progress", *map(parameter, names))
     body = tuple((where, *(f"{one.get(name, 0.0):+.2f}" for name in names)) for where, one in known)
     note = "An elasticity of +0.30: 10 % more of it is 3 % more run time."
     return [element("h2", "What the time depends on"),
-            table_region(Table("Elasticities", ("path / setting / progress", *names), body, note))]  # fmt: skip
+            table_region(Table("Elasticities", head, body, note))]  # fmt: skip
 
 
 # ---- placements

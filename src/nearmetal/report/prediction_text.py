@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from statistics import median
 from typing import TypeVar
@@ -89,6 +89,33 @@ def gained(gain: tuple[float, float, float]) -> str:
     """Return by how much a placement is faster than host after host: the middle, and the ends of its interval."""
     middle, low, high = gain
     return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
+
+
+_PARAMETERS = {
+    "compute": "computing",
+    "port": "time per byte at the ports",
+    "latency": "latency",
+    "overhead": "processor time per message",
+    "gap": "gap between messages",
+    "bandwidth": "time per byte",
+    "residual": "spread of message times",
+}
+_WHERE = {"intra": "within nodes", "inter": "between nodes"}
+
+
+def parameter(name: str) -> str:
+    """Return what a parameter of `predict.simulate.sensitivity` is, in the words of reports."""
+    where, _, part = name.rpartition(".")
+    return f"{_PARAMETERS[part]} {_WHERE[where]}" if where else _PARAMETERS[part]
+
+
+def dependence(elasticities: Mapping[str, float]) -> str:
+    """Return how much the run time changes with each parameter that matters, the most important first."""
+    known = [f"{parameter(name)} {10 * one:+.1f} %" for name, one in elasticities.items() if abs(one) >= _MATTERS]
+    return f"10 % more of each changes the run time by: {', '.join(known) or 'nothing, whatever was varied'}"
+
+
+_MATTERS = 0.01
 
 
 def span(low_high: tuple[float, float] | None) -> str:
