@@ -64,7 +64,7 @@ def command(
     Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
     occasion says nothing about another hour or another boot; with --occasions 3 it covers another occasion.
     """
-    check_resume("run", study, resume, "nearmetal run paths; `nearmetal studies` lists more", out=out)
+    check_resume("run", study, resume, "nearmetal run paths; `nearmetal studies` lists more", out=out, anyway=anyway)
     offer_rollback()
     opened = (
         _continued(resume, allow_mixed=allow_mixed)

@@ -34,7 +34,7 @@ def refuse_other_version(root: Path, begun_by: str, otherwise: str) -> None:
         )
 
 
-def check_resume(verb: str, study: Path | None, resume: Path | None, hint: str, **places: Path | None) -> None:
+def check_resume(verb: str, study: Path | None, resume: Path | None, hint: str, **options: object) -> None:
     """Raise BadInputError where there is neither a study nor --resume DIR, or next to it what DIR already decides."""
     if not study and not resume:
         raise BadInputError("name a study, or continue one with --resume DIR", hint=hint)
@@ -43,7 +43,7 @@ def check_resume(verb: str, study: Path | None, resume: Path | None, hint: str, 
     if study:
         text = f"--resume continues the study that {resume} holds, so it takes none: {study}"
         raise BadInputError(text, hint=command_line(verb, "--resume", resume))
-    for option in (name for name, place in places.items() if place):
+    for option in (name for name, given in options.items() if given):
         text = f"--resume continues in {resume}, so --{option} has no effect"
         raise BadInputError(text, hint=command_line(verb, "--resume", resume))
 
