@@ -125,14 +125,14 @@ def test_a_study_with_resume_is_told_that_the_run_has_one(verb: str, capsys: pyt
     assert f"hint: nearmetal {verb} --resume 'runs/a b'" in said
 
 
-@pytest.mark.parametrize(("verb", "option"), [("run", "--out x"), ("run", "--anyway"), ("tune", "--run x")])
+@pytest.mark.parametrize(("verb", "option"), [("run", ["--out", "x"]), ("run", ["--anyway"]), ("tune", ["--run", "x"])])
 def test_an_option_without_effect_on_what_is_resumed_is_refused(
-    verb: str, option: str, capsys: pytest.CaptureFixture[str]
+    verb: str, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`run` ignored it."""
-    assert run([verb, "--resume", "runs/a b", *option.split()]) == 2
+    assert run([verb, "--resume", "runs/a b", *option]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"error: --resume continues in runs/a b, so {option.split()[0]} has no effect",
+        f"error: --resume continues in runs/a b, so {option[0]} has no effect",
         f"hint: nearmetal {verb} --resume 'runs/a b'",
     ]
 
