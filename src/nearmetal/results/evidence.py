@@ -126,10 +126,8 @@ _TELLING = frozenset({"cpu.model", "kernel.release"})
 def one_computer(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for existing paths between machines that are fewer computers than they have names."""
     paths = dict.fromkeys(one.order.path.label.removesuffix(AGAIN) for one in records if _share_a_computer(one))
-    shared = (
-        f"nodes of {', '.join(paths)} share a computer: its processors serve the ranks of both, and no cable is between"
-    )
-    return (shared,) if paths else ()
+    shared = "share a computer: its processors serve the ranks of both, and no cable is between"
+    return (f"nodes of {', '.join(paths)} {shared}",) if paths else ()
 
 
 def _share_a_computer(record: TrialRecord) -> bool:
