@@ -116,6 +116,12 @@ def coalesce(device: str, rx_usecs: int | None = None) -> int:
     return int(words[_RX_USECS])
 
 
+class _Kind:
+    """What an option takes: nothing is asked of it here."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+
 def stand_in(folder: str) -> None:
     """Make the player importable with only the standard library; `folder` holds the unpacked files."""
     import nearmetal
@@ -124,7 +130,7 @@ def stand_in(folder: str) -> None:
     for package in (nearmetal, nearmetal.knobs):
         name = package.__name__.replace(".", "/")
         package.__path__.append(f"{folder}/player/{name}")
-    kinds = dict.fromkeys(("Path", "IntRange"), lambda *_, **__: None)
+    kinds = dict.fromkeys(("Path", "IntRange", "FloatRange"), _Kind)
     _stand_in("click", command=_unchanged, argument=_unchanged, option=_unchanged, echo=_echo, **kinds)
     _stand_in("pydantic", PlainSerializer=_unchanged, TypeAdapter=_Types, ValidationError=OSError)
     _stand_in("pydantic_core", SchemaValidator=_Types)
