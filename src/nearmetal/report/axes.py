@@ -53,16 +53,21 @@ def _round_values(
     low: float, high: float, first: Callable[[float], int], last: Callable[[float], int], most: int
 ) -> list[float]:
     """Return round numbers over low..high, which the step parts into `most` intervals or half as many."""
-    raw = ((high - low) or abs(high) or 1.0) / most
+    raw = (high - low if _differ(low, high) else abs(high) or 1.0) / most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next((m * power for m in (1.0, 2.0, 2.5, 5.0) if m * power >= raw), 10.0 * power)
     begin = first(low / step)
     return [number * step for number in range(begin, max(last(high / step), begin + 2) + 1)]
 
 
+def _differ(low: float, high: float) -> bool:
+    """Return whether ticks, which have thirteen digits, can tell two figures apart: rounding alone makes no axis."""
+    return high - low > 1e-9 * abs(high)
+
+
 def logarithmic(low: float, high: float, start: float, end: float, label: Label = plain) -> Scale:
     """Return a log scale over low..high (> 0), with at least three ticks at round numbers."""
-    pad = (high / low) ** 0.04 if high > low else 1.1
+    pad = (high / low) ** 0.04 if _differ(low, high) else 1.1
     low, high = low / pad, high * pad
     bare = Scale(low, high, start, end, math.log, ())
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmetal.errors import visible
@@ -286,6 +286,9 @@ POSITIVE = st.floats(min_value=1e-3, max_value=1e9)
 
 
 @given(POSITIVE, POSITIVE, st.sampled_from([linear, logarithmic]))
+@example(999999999.9999999, 1e9, linear)
+@example(999999999.9999999, 1e9, logarithmic)
+@example(1.0, 1.0 + 2e-9, logarithmic)
 def test_scales_cover_both_ends_and_keep_ticks_inside(a: float, b: float, make: object) -> None:
     assert callable(make)
     low, high = sorted((a, b))
