@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs import rollback, session
+from nearmetal.knobs import session
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.tune.export.scripts import slurm
 from nearmetal.tune.profile import Profile
+from undoing import WAYS, check_undone
 
 if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
@@ -81,7 +82,7 @@ SETTINGS: list[dict[str, Scalar]] = [
 
 
 @pytest.mark.parametrize("found", ["", "2", "3"], ids=["default", "two queues", "three queues"])
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_table_is_the_default_again_where_it_was(
     nic: Path, tmp_path: Path, setting: dict[str, Scalar], by: str, found: str
@@ -95,15 +96,7 @@ def test_a_table_is_the_default_again_where_it_was(
         begun = session.begin(shell, plan(shell, setting, [LO]), folder)
         begun.apply()
         assert all(f"knob.{name}" in begun.facts() for name in setting)
-        if by == "script":
-            finished = subprocess.run(["sh", "-c", begun.undo_script], check=False)
-            assert (finished.returncode, _table(nic)) == (0, before)
-        if by == "another process":
-            begun.journal.close()
-            assert not rollback.roll_back(shell, begun.journal.path).unproven
-        else:
-            assert not begun.restore()[0].unproven
-    assert _table(nic) == before
+        check_undone(shell, begun, by, lambda: _table(nic), before)
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)

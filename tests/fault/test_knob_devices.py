@@ -27,6 +27,7 @@ from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
+from undoing import WAYS, check_undone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,19 +70,6 @@ def shell(machine: NamespaceShell) -> Iterator[NamespaceShell]:
 def _needs_ethtool(shell: NamespaceShell) -> None:
     if not shell.run(["sh", "-c", "command -v ethtool"], check=False).ok:
         pytest.skip("ethtool is not installed")
-
-
-def _undone(shell: NamespaceShell, begun: session.Session, by: str, features: Callable[[], str], before: str) -> None:
-    """Undo a session in one of three ways, and check that features are as they were."""
-    if by == "script":
-        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
-        assert (finished.exit_status, features()) == (0, before)
-    if by == "another process":
-        begun.journal.close()
-        assert not rollback.roll_back(shell, begun.journal.path).unproven
-    else:
-        begun.restore()
-    assert features() == before
 
 
 def _state(shell: NamespaceShell) -> list[str | None]:
@@ -133,7 +121,7 @@ def test_every_knob_of_veth_is_held_and_restored(shell: NamespaceShell, tmp_path
 
 
 @pytest.mark.parametrize("name", ["nic.tso", "nic.sg", "nic.tx-checksum"])
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 def test_features_that_one_word_sets_together_are_restored_one_by_one(
     shell: NamespaceShell, tmp_path: Path, name: str, by: str
 ) -> None:
@@ -151,7 +139,7 @@ def test_features_that_one_word_sets_together_are_restored_one_by_one(
     begun.apply()
     assert features() != before
     assert f"{name} of n0/v0" not in begun.disturbed()
-    _undone(shell, begun, by, features, before)
+    check_undone(shell, begun, by, features, before, node=NODE)
     shell.run(["ethtool", "-K", "v0", *(word for one in off for word in (one, "on"))], node=NODE)
 
 
@@ -187,7 +175,7 @@ def test_features_are_put_back_whatever_their_journal_calls_them(
 
 
 @pytest.mark.parametrize("setting", [{"nic.gso": "off"}, {"nic.sg": "on"}])
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 def test_a_feature_that_waits_for_another_waits_again(
     shell: NamespaceShell, tmp_path: Path, setting: dict[str, Scalar], by: str
 ) -> None:
@@ -203,7 +191,7 @@ def test_a_feature_that_waits_for_another_waits_again(
     begun = session.begin(shell, plan(shell, setting, [V0]), tmp_path)
     begun.apply()
     assert features() != before
-    _undone(shell, begun, by, features, before)
+    check_undone(shell, begun, by, features, before, node=NODE)
     shell.run(["ethtool", "-K", "v0", "sg", "on"], node=NODE)
 
 
@@ -234,7 +222,7 @@ def test_a_transmit_queue_may_have_no_length(shell: NamespaceShell, tmp_path: Pa
     shell.run(["ip", "link", "set", "v0", "txqueuelen", "1000"], node=NODE)
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own(
     shell: NamespaceShell, tmp_path: Path, by: str
 ) -> None:
@@ -252,20 +240,12 @@ def test_the_largest_frames_of_what_is_built_on_a_port_are_restored_with_its_own
     begun.apply()
     assert largest() == ["1400"] * 3
     assert begun.disturbed() == {"nic.mtu of n0/m0": "1500 -> 1400", "nic.mtu of n0/m1": "1450 -> 1400"}
-    if by == "script":
-        finished = shell.run(["sh", "-c", begun.undo_script], node=NODE)
-        assert (finished.exit_status, largest()) == (0, ["1500", "1500", "1450"])
-    if by == "another process":
-        begun.journal.close()
-        assert not rollback.roll_back(shell, begun.journal.path).unproven
-    else:
-        assert not begun.restore()[0].unproven
-    assert largest() == ["1500", "1500", "1450"]
+    check_undone(shell, begun, by, largest, ["1500", "1500", "1450"], node=NODE)
     for name in ("m0", "m1"):
         shell.run(["ip", "link", "del", name], node=NODE)
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("mtu", [1400, 9000])
 def test_a_bridge_still_follows_the_frames_of_its_ports(
     shell: NamespaceShell, tmp_path: Path, by: str, mtu: int
@@ -282,14 +262,14 @@ def test_a_bridge_still_follows_the_frames_of_its_ports(
     begun = session.begin(shell, plan(shell, {"nic.mtu": mtu}, [V0]), tmp_path)
     begun.apply()
     assert largest("b0") == str(mtu)
-    _undone(shell, begun, by, lambda: str(largest("b0")), "1500")
+    check_undone(shell, begun, by, lambda: str(largest("b0")), "1500", node=NODE)
     shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
     assert largest("b0") == "1300"
     shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
     shell.run(["ip", "link", "del", "b0"], node=NODE)
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("mtu", [1400, 9000])
 def test_a_largest_packet_of_ipv6_is_restored(shell: NamespaceShell, tmp_path: Path, by: str, mtu: int) -> None:
     """The kernel sets it to the largest frame with each change of that, and it stayed so."""
@@ -307,7 +287,7 @@ def test_a_largest_packet_of_ipv6_is_restored(shell: NamespaceShell, tmp_path: P
     begun = session.begin(shell, plan(shell, {"nic.mtu": mtu}, [V0]), tmp_path)
     begun.apply()
     assert packets().startswith(str(mtu))
-    _undone(shell, begun, by, packets, before)
+    check_undone(shell, begun, by, packets, before, node=NODE)
     shell.write(files[0], b"1500\n", node=NODE)
     assert [cell.knob for cell in plan(shell, {"nic.mtu": mtu}, [V0]).cells].count("nic.ipv6-mtu") == built
     if built:
@@ -358,7 +338,7 @@ def queues(shell: NamespaceShell) -> Iterator[list[str]]:
     shell.run(["ip", "link", "del", "q0"], node=NODE)
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize(
     ("setting", "held"),
     [
@@ -475,7 +455,7 @@ def renamed(shell: NamespaceShell) -> Iterator[Callable[[str], None]]:
 RENAMED = "that interface is now called x0"
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize(
     ("deed", "told"),
     [
@@ -525,8 +505,8 @@ def test_another_name_of_an_interface_is_refused_with_its_own(shell: NamespaceSh
     shell.run(["ip", "link", "property", "del", "dev", "v0", "altname", "long0"], node=NODE)
 
 
-def _refusal_without_own_sysfs() -> str:
-    """Return why an interface of a new network namespace is refused below the old one's /sys."""
+def _said_in_a_new_namespace(deed: Callable[[MachineShell], str]) -> str:
+    """Return what a process says in a network namespace that it makes, empty where it may not."""
     libc = ctypes.CDLL(None, use_errno=True)
     ours, theirs = os.pipe()
     child = os.fork()
@@ -534,10 +514,7 @@ def _refusal_without_own_sysfs() -> str:
         try:
             if libc.unshare(_NEW_NETWORK) == 0:
                 with MachineShell() as shell:
-                    shell.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "v1"])
-                    plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")])
-        except NearmetalError as error:
-            os.write(theirs, error.message.encode())
+                    os.write(theirs, deed(shell).encode())
         finally:
             os._exit(0)
     os.close(theirs)
@@ -547,10 +524,22 @@ def _refusal_without_own_sysfs() -> str:
     return said
 
 
+_NEW_NETWORK = 0x40000000
+
+
+def _refusal(shell: MachineShell) -> str:
+    shell.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "v1"])
+    with pytest.raises(NearmetalError) as refused:
+        plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")])
+    return refused.value.message
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a network namespace needs root")
 def test_interfaces_of_another_namespace_below_sys_are_not_touched() -> None:
     """Values below /sys were those of the other namespace's interface of that name, and were set there."""
-    assert "/sys shows the interfaces of another network namespace than that of eth0" in _refusal_without_own_sysfs()
+    assert "/sys shows the interfaces of another network namespace than that of eth0" in _said_in_a_new_namespace(
+        _refusal
+    )
 
 
 class TestWatchdog:
@@ -656,33 +645,11 @@ def test_roll_back_in_another_process_on_real_devices(shell: NamespaceShell, tmp
     assert not undone.foreign + undone.gone + undone.stuck
 
 
-def _network_of_a_new_namespace() -> str:
-    """Return the identity of a new network namespace, as seen by a process that makes it and ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            if libc.unshare(_NEW_NETWORK) == 0:
-                with MachineShell() as shell:
-                    os.write(theirs, present(shell).place.network.encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours) as output:
-        network = output.read()
-    os.waitpid(child, 0)
-    return network
-
-
-_NEW_NETWORK = 0x40000000
-
-
 def test_a_namespace_with_a_reused_number_is_not_mistaken_for_the_old_one() -> None:
     """The kernel reuses the numbers of namespaces; settings that one left changed do not belong to the next."""
     known: dict[str, str] = {}
     for _ in range(1000):
-        network = _network_of_a_new_namespace()
+        network = _said_in_a_new_namespace(lambda shell: present(shell).place.network)
         if not network:
             pytest.skip("making a network namespace needs root")
         number = network.partition(" ")[0]

@@ -7,17 +7,17 @@ and new queues have the device's values.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs import rollback, session
+from nearmetal.knobs import session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
+from undoing import WAYS, check_undone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def _driver(nic: Path) -> str:
     return (nic / "driver").read_text()
 
 
-@pytest.mark.parametrize("by", ["undo", "script", "another process"])
+@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize(
     "setting",
     [
@@ -139,15 +139,7 @@ def test_values_of_single_queues_are_restored(
         of_one = str(setting.get("nic.rx-usecs.queue1", setting["nic.rx-usecs"]))
         held = _of_queues(nic, "rx-usecs")
         assert held[:4] == [str(setting["nic.rx-usecs"]), of_one, *[str(setting["nic.rx-usecs"])] * 2]
-    if by == "script":
-        finished = subprocess.run(["sh", "-c", begun.undo_script], check=False, capture_output=True, text=True)
-        assert (finished.returncode, _state(nic)) == (0, before), finished.stdout
-    if by == "another process":
-        begun.journal.close()
-        assert not rollback.roll_back(shell, begun.journal.path).unproven
-    else:
-        assert not begun.restore()[0].unproven
-    assert _state(nic) == before
+    check_undone(shell, begun, by, lambda: _state(nic), before)
 
 
 def test_other_values_of_queues_are_not_overwritten(nic: Path, shell: MachineShell) -> None:
