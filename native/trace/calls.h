@@ -214,14 +214,20 @@ PLAIN(Graph_create, graph_create, NOTHING, MADE(NMT_COMM_CREATE, NMT_CREATE), (C
 PLAIN(Dist_graph_create_adjacent, dist_graph_create_adjacent, NOTHING, MADE(NMT_COMM_CREATE, NMT_CREATE), (COMM, comm),
       (INT, indegree), (INTS, sources), (INTS, sourceweights), (INT, outdegree), (INTS, destinations),
       (INTS, destweights), (INFO, info), (INT, reorder), (COMM_OUT, created))
+PLAIN(Dist_graph_create, dist_graph_create, NOTHING, MADE(NMT_COMM_CREATE, NMT_CREATE), (COMM, comm), (INT, nodes),
+      (INTS, sources), (INTS, degrees), (INTS, destinations), (INTS, weights), (INFO, info), (INT, reorder),
+      (COMM_OUT, created))
 PLAIN(Comm_free, comm_free, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_comm_freed(&mark), (COMM_OUT, comm))
 PLAIN(Comm_disconnect, comm_disconnect, nmt_snapshot_comm(&mark, OUT_COMM(comm)), nmt_note_comm_freed(&mark),
       (COMM_OUT, comm))
 
 /* MPI_Comm_idup: the known libraries set its handle at once, and it is used only after the request completed. */
-PLAIN(Comm_idup, comm_idup, NOTHING,
-      (MADE(NMT_COMM_DUP, NMT_DUP), nmt_note_request(&mark, nmt_blank_call(NMT_SKIP, 0), OUT_REQUEST(request))),
-      (COMM, comm), (COMM_OUT, created), (REQUEST_OUT, request))
+#define MADE_SOON                                                                                                      \
+    (MADE(NMT_COMM_DUP, NMT_DUP), nmt_note_request(&mark, nmt_blank_call(NMT_SKIP, 0), OUT_REQUEST(request)))
+
+PLAIN(Comm_idup, comm_idup, NOTHING, MADE_SOON, (COMM, comm), (COMM_OUT, created), (REQUEST_OUT, request))
+MPI4_PLAIN(Comm_idup_with_info, comm_idup_with_info, NOTHING, MADE_SOON, (COMM, comm), (INFO, info),
+           (COMM_OUT, created), (REQUEST_OUT, request))
 
 /* ---------------------------------------------------------------- on this rank only: counted, part of compute */
 
@@ -288,6 +294,19 @@ UNSUPPORTED(Rget_accumulate, rget_accumulate, ORIGIN(IN_BUFFER), (OUT_BUFFER, re
 UNSUPPORTED_PLAIN(Win_flush_local, win_flush_local, (INT, rank), (WINDOW, window))
 UNSUPPORTED_PLAIN(Win_flush_local_all, win_flush_local_all, (WINDOW, window))
 UNSUPPORTED_PLAIN(Win_test, win_test, (WINDOW, window), (INT_OUT, flag))
+UNSUPPORTED_PLAIN(Win_sync, win_sync, (WINDOW, window))
+
+#define WINDOW_PARAMETERS (INFO, info), (COMM, comm), (ADDRESS_OUT, base), (WINDOW_OUT, window)
+
+UNSUPPORTED(Win_create, win_create, (OUT_BUFFER, base), (ADDRESS, size), (UNIT, unit), (INFO, info), (COMM, comm),
+            (WINDOW_OUT, window))
+UNSUPPORTED(Win_allocate, win_allocate, (ADDRESS, size), (UNIT, unit), WINDOW_PARAMETERS)
+UNSUPPORTED(Win_allocate_shared, win_allocate_shared, (ADDRESS, size), (UNIT, unit), WINDOW_PARAMETERS)
+UNSUPPORTED_PLAIN(Win_create_dynamic, win_create_dynamic, (INFO, info), (COMM, comm), (WINDOW_OUT, window))
+UNSUPPORTED_PLAIN(Win_free, win_free, (WINDOW_OUT, window))
+
+/* It waits until all buffered messages have left. */
+UNSUPPORTED(Buffer_detach, buffer_detach, (ADDRESS_OUT, buffer), (COUNT_OUT, size))
 
 /* Partitioned messages: the requests are not known to us, so starting them and waiting for them is not recorded.
  * MPI_Pready_list has no one prototype. */
@@ -339,3 +358,20 @@ UNSUPPORTED(File_read_ordered_begin, file_read_ordered_begin, (FILE_HANDLE, file
 UNSUPPORTED(File_write_all_begin, file_write_all_begin, (FILE_HANDLE, file), IN_MEMORY)
 UNSUPPORTED(File_write_at_all_begin, file_write_at_all_begin, (FILE_HANDLE, file), (OFFSET, offset), IN_MEMORY)
 UNSUPPORTED(File_write_ordered_begin, file_write_ordered_begin, (FILE_HANDLE, file), IN_MEMORY)
+
+#define READ (FILE_HANDLE, file), (OUT_BUFFER, buffer), (STATUS, status)
+#define WRITTEN (FILE_HANDLE, file), (IN_BUFFER, buffer), (STATUS, status)
+
+UNSUPPORTED_PLAIN(File_read_all_end, file_read_all_end, READ)
+UNSUPPORTED_PLAIN(File_read_at_all_end, file_read_at_all_end, READ)
+UNSUPPORTED_PLAIN(File_read_ordered_end, file_read_ordered_end, READ)
+UNSUPPORTED_PLAIN(File_write_all_end, file_write_all_end, WRITTEN)
+UNSUPPORTED_PLAIN(File_write_at_all_end, file_write_at_all_end, WRITTEN)
+UNSUPPORTED_PLAIN(File_write_ordered_end, file_write_ordered_end, WRITTEN)
+UNSUPPORTED_PLAIN(File_close, file_close, (FILE_OUT, file))
+UNSUPPORTED_PLAIN(File_sync, file_sync, (FILE_HANDLE, file))
+UNSUPPORTED_PLAIN(File_preallocate, file_preallocate, (FILE_HANDLE, file), (OFFSET, size))
+UNSUPPORTED_PLAIN(File_set_size, file_set_size, (FILE_HANDLE, file), (OFFSET, size))
+UNSUPPORTED_PLAIN(File_set_atomicity, file_set_atomicity, (FILE_HANDLE, file), (INT, atomic))
+UNSUPPORTED_PLAIN(File_set_info, file_set_info, (FILE_HANDLE, file), (INFO, info))
+UNSUPPORTED_PLAIN(File_seek_shared, file_seek_shared, (FILE_HANDLE, file), (OFFSET, offset), (INT, from))

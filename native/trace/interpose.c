@@ -214,9 +214,18 @@ void nmt_finalize(const void *code) {
 
 /* ---------------------------------------------------------------- noting calls */
 
+static void count_unsupported_time(const struct nmt_mark *mark) {
+    state.facts.unsupported.ns += mark->leave_ns - mark->enter_ns;
+}
+
+void nmt_note_unsupported(struct nmt_mark *mark) {
+    nmt_count_unsupported(&state.facts.unsupported, mark->name);
+    count_unsupported_time(mark);
+}
+
 void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
     if (call.kind == NMT_UNSUPPORTED)
-        nmt_count_unsupported(&state.facts.unsupported, mark->name);
+        nmt_note_unsupported(mark);
     if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
         return;
     nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
@@ -230,7 +239,7 @@ static bool is_recorded(const struct nmt_call *call) { return call->kind != NMT_
 void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request request) {
     call.flags |= NMT_NONBLOCKING;
     uint32_t slot = is_recorded(&call) ? nmt_requests_take_slot(&state.requests) : NMT_NONE;
-    nmt_requests_add(&state.requests, NMT_HANDLE(request), slot, NULL);
+    nmt_requests_add(&state.requests, NMT_HANDLE(request), slot, &call, false);
     call.request = slot;
     nmt_note(mark, call);
 }
@@ -238,7 +247,7 @@ void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request r
 void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Request request) {
     call.flags |= NMT_NONBLOCKING | NMT_PERSISTENT;
     call.request = is_recorded(&call) ? nmt_requests_take_slot(&state.requests) : NMT_NONE;
-    nmt_requests_add(&state.requests, NMT_HANDLE(request), call.request, &call);
+    nmt_requests_add(&state.requests, NMT_HANDLE(request), call.request, &call, true);
     nmt_note_local(mark);
 }
 
@@ -273,10 +282,27 @@ void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message
         mark->handles[0] = NMT_HANDLE(PMPI_Message_f2c(*message));
 }
 
+static void note_poll(struct nmt_mark *mark) {
+    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
+    nmt_recorder_poll(&nmt_recorder, mark->enter_ns, mark->leave_ns);
+    mark->noted = true;
+}
+
+/* A call that completed nothing: time in MPI, or part of the gap when it was for requests that are not recorded. */
+static void note_nothing(struct nmt_mark *mark, bool known) {
+    if (known)
+        note_poll(mark);
+    else
+        count_unsupported_time(mark);
+}
+
 /* Note that the first `slots` slots of the mark are complete. */
-static void note_wait(struct nmt_mark *mark, int flags, size_t slots) {
-    if (!slots)
+static void note_wait(struct nmt_mark *mark, int flags, size_t slots, bool known) {
+    if (!slots) {
+        note_nothing(mark, known);
+        nmt_recorder.polled = false; /* the program goes on: what follows is no pause between two polls */
         return;
+    }
     struct nmt_call call = nmt_blank_call(NMT_WAIT, 0);
     call.flags = (uint16_t)flags;
     call.request = nmt_recorder_list(&nmt_recorder, mark->slots, slots);
@@ -286,39 +312,38 @@ static void note_wait(struct nmt_mark *mark, int flags, size_t slots) {
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base) {
     int total = indices ? count : mark->handle_count;
     size_t slots = 0;
+    bool known = false;
     for (int i = 0; i < total; ++i) {
         int at = indices ? indices[i] - base : i;
         if (at < 0 || at >= mark->handle_count)
             continue;
         uint32_t slot = nmt_requests_complete(&state.requests, mark->handles[at]);
-        if (slot != NMT_NONE)
+        known |= slot == NMT_SILENT;
+        if (slot < NMT_SILENT)
             mark->slots[slots++] = slot;
     }
-    note_wait(mark, flags, slots);
-}
-
-static void note_poll(struct nmt_mark *mark) {
-    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
-    nmt_recorder_poll(&nmt_recorder, mark->enter_ns, mark->leave_ns);
-    mark->noted = true;
+    note_wait(mark, flags, slots, known);
 }
 
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base) {
+    bool known = false;
+    for (int i = 0; i < mark->handle_count && !found && !known; ++i)
+        known = nmt_requests_knows(&state.requests, mark->handles[i]);
     if (found)
         nmt_note_completed(mark, NMT_POLLED, count, indices, base);
     else
-        note_poll(mark);
+        note_nothing(mark, known);
 }
 
 void nmt_note_queried(struct nmt_mark *mark, bool found) {
     if (!found) {
-        note_poll(mark);
+        nmt_note_tested(mark, false, 0, NULL, 0);
         return;
     }
     uint32_t slot = mark->handle_count ? nmt_requests_see(&state.requests, mark->handles[0]) : NMT_NONE;
-    if (slot != NMT_NONE)
+    if (slot < NMT_SILENT)
         mark->slots[0] = slot;
-    note_wait(mark, NMT_POLLED, slot != NMT_NONE);
+    note_wait(mark, NMT_POLLED, slot < NMT_SILENT, slot == NMT_SILENT);
 }
 
 void nmt_note_started(struct nmt_mark *mark) {
@@ -341,16 +366,17 @@ void nmt_note_request_freed(struct nmt_mark *mark) {
 }
 
 void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, int tag, MPI_Comm comm) {
-    if (!found)
-        note_poll(mark);
+    struct nmt_call call = nmt_p2p(NMT_PROBE, flags, 0, MPI_DATATYPE_NULL, source, tag, comm);
+    if (found)
+        nmt_note(mark, call);
     else
-        nmt_note(mark, nmt_p2p(NMT_PROBE, flags, 0, MPI_DATATYPE_NULL, source, tag, comm));
+        note_nothing(mark, is_recorded(&call));
 }
 
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message) {
     (void)mark;
     struct nmt_call call = nmt_p2p(NMT_RECV, 0, 0, MPI_DATATYPE_NULL, source, tag, comm);
-    nmt_requests_add(&state.messages, NMT_HANDLE(message), NMT_NONE, &call);
+    nmt_requests_add(&state.messages, NMT_HANDLE(message), NMT_NONE, &call, false);
 }
 
 struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type) {
@@ -378,7 +404,7 @@ static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, const
 void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created) {
     struct nmt_comm_info *info = nmt_comms_find(parent);
     if (!info) {
-        nmt_count_unsupported(&state.facts.unsupported, mark->name);
+        nmt_note_unsupported(mark);
         return;
     }
     uint64_t nth = info->created++;
@@ -389,7 +415,7 @@ void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_
 void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(parent);
     if (!info) {
-        nmt_count_unsupported(&state.facts.unsupported, mark->name);
+        nmt_note_unsupported(mark);
         return;
     }
     uint64_t uid = created != MPI_COMM_NULL ? nmt_comms_uid_by_members(info->uid, created) : 0;
@@ -399,7 +425,7 @@ void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm create
 void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(local);
     if (!info) {
-        nmt_count_unsupported(&state.facts.unsupported, mark->name);
+        nmt_note_unsupported(mark);
         return;
     }
     note_comm(mark, NMT_COMM_CREATE, NMT_INTER, info, nmt_comms_uid_by_members(0, created), created, false);
@@ -426,8 +452,6 @@ void nmt_mark_level(struct nmt_mark *mark, int level) {
     call.tag = level;
     nmt_note(mark, call);
 }
-
-void nmt_note_unsupported(struct nmt_mark *mark) { nmt_count_unsupported(&state.facts.unsupported, mark->name); }
 
 void nmt_note_local(struct nmt_mark *mark) {
     ++state.facts.local_calls;

@@ -55,6 +55,7 @@ static void add_unsupported(struct nmt_bytes *meta, const struct nmt_unsupported
     }
     text[size] = 0;
     add_meta_number(meta, "unsupported", unsupported->calls);
+    add_meta_number(meta, "unsupported_ns", unsupported->ns);
     if (size)
         add_meta(meta, "unsupported_calls", text);
 }

@@ -16,6 +16,7 @@ enum {
 /* Calls that were seen but not recorded, in all and by name; names that do not fit are only in the sum. */
 struct nmt_unsupported {
     uint64_t calls;
+    uint64_t ns; /* in them, and in waiting for their requests */
     unsigned names;
     struct {
         const char *name;

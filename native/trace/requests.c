@@ -45,14 +45,13 @@ static uint32_t take_entry(struct nmt_requests *requests) {
     return ++requests->entries_count;
 }
 
-bool nmt_requests_add(struct nmt_requests *requests, uint64_t handle, uint32_t slot, const struct nmt_call *call) {
+bool nmt_requests_add(struct nmt_requests *requests, uint64_t handle, uint32_t slot, const struct nmt_call *call,
+                      bool persistent) {
     uint32_t *bucket = bucket_of(requests, handle), entry = bucket ? take_entry(requests) : 0;
     if (!entry)
         return false;
     struct nmt_request *request = &requests->entries[entry - 1];
-    *request = (struct nmt_request){.handle = handle, .slot = slot, .persistent = call != NULL};
-    if (call)
-        request->call = *call;
+    *request = (struct nmt_request){.handle = handle, .slot = slot, .persistent = persistent, .call = *call};
     if (bucket[1])
         requests->entries[bucket[1] - 1].next = entry;
     else
@@ -91,13 +90,15 @@ static uint32_t complete(struct nmt_requests *requests, uint64_t handle, bool ke
         return NMT_NONE;
     struct nmt_request *request = &requests->entries[entry - 1];
     uint32_t slot = request->slot;
+    if (slot == NMT_NONE && request->call.kind != NMT_UNSUPPORTED)
+        slot = NMT_SILENT;
     if (request->persistent) {
         bool was_active = request->active;
         request->active = false;
-        return was_active ? slot : NMT_NONE;
+        return was_active || slot == NMT_NONE ? slot : NMT_SILENT;
     }
     if (keep) {
-        give_slot_back(requests, slot);
+        give_slot_back(requests, request->slot);
         request->slot = NMT_NONE;
     } else {
         drop(requests, bucket, entry, before);
@@ -110,6 +111,11 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
 }
 
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle) { return complete(requests, handle, true); }
+
+bool nmt_requests_knows(struct nmt_requests *requests, uint64_t handle) {
+    uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);
+    return entry && requests->entries[entry - 1].call.kind != NMT_UNSUPPORTED;
+}
 
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle) {
     uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);

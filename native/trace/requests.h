@@ -12,11 +12,11 @@
 
 struct nmt_request {
     uint64_t handle;
-    uint32_t slot; /* NMT_NONE: not recorded */
+    uint32_t slot; /* NMT_NONE: not recorded, or seen to be complete */
     uint32_t next;
     bool persistent;
     bool active;
-    struct nmt_call call; /* of a persistent request: what it starts */
+    struct nmt_call call;
 };
 
 /* All zero is an empty table. */
@@ -35,15 +35,23 @@ struct nmt_requests {
 /* Take the lowest free slot. NMT_NONE without memory. */
 uint32_t nmt_requests_take_slot(struct nmt_requests *requests);
 
-/* Remember a request; `slot` may be NMT_NONE. With `call` it is persistent and inactive. False without memory. */
-bool nmt_requests_add(struct nmt_requests *requests, uint64_t handle, uint32_t slot, const struct nmt_call *call);
+/* Remember a request of this call; `slot` is NMT_NONE where the call is not recorded. A persistent one is inactive.
+ * False without memory. */
+bool nmt_requests_add(struct nmt_requests *requests, uint64_t handle, uint32_t slot, const struct nmt_call *call,
+                      bool persistent);
 
-/* Note that the oldest request with this handle is complete and return its slot; NMT_NONE when it was not recorded,
- * is not known or is persistent and not active. The slot is free afterwards unless the request is persistent. */
+/* What a wait completes when there is nothing to note: it is inactive, seen to be complete, or takes no time. */
+#define NMT_SILENT (NMT_NONE - 1)
+
+/* Note that the oldest request with this handle is complete and return its slot; NMT_SILENT; or NMT_NONE, when it is
+ * not known or its call is only counted. The slot is free afterwards unless the request is persistent. */
 uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle);
 
 /* The same for a request that the program still holds: it is remembered, without a slot. */
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle);
+
+/* Return whether a request with this handle is known, and its call not only counted. */
+bool nmt_requests_knows(struct nmt_requests *requests, uint64_t handle);
 
 /* Note that a persistent request was started and return what it starts; NULL when it is not known. */
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle);

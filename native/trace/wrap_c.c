@@ -25,14 +25,18 @@
 #define C_MESSAGES(x) MPI_Message *x
 #define C_ADDRESS(x) MPI_Aint x
 #define C_ADDRESSES(x) const MPI_Aint x[]
+#define C_ADDRESS_OUT(x) void *x
 #define C_WINDOW(x) MPI_Win x
+#define C_WINDOW_OUT(x) MPI_Win *x
 #define C_FILE_HANDLE(x) MPI_File x
+#define C_FILE_OUT(x) MPI_File *x
 #define C_OFFSET(x) MPI_Offset x
 #define C_LARGE_COUNT(x) MPI_Count x
 #define C_TEXT(x) const char *x
 #define C_TEXTS(x) char *x[]
 #define C_TEXT_LISTS(x) char **x[]
 #define C_INFOS(x) const MPI_Info x[]
+#define C_HANDLER(x) MPI_Errhandler x
 
 #define DECLARE(kind, x) C_##kind(x)
 #define PASS(kind, x) x
@@ -58,6 +62,8 @@
         nmt_leave(&mark);                                                                                              \
         if (status_of_call == MPI_SUCCESS)                                                                             \
             after;                                                                                                     \
+        else                                                                                                           \
+            nmt_note_unsupported(&mark);                                                                               \
         nmt_done(&mark);                                                                                               \
         return status_of_call;                                                                                         \
     }
@@ -102,6 +108,8 @@ int MPI_Pcontrol(const int level, ...) {
 }
 
 #define C_COUNT(x) int x
+#define C_COUNT_OUT(x) int *x
+#define C_UNIT(x) int x
 #define C_COUNTS(x) const int x[]
 #define C_DISPLACEMENTS(x) const int x[]
 #define COUNTS(x) {x, false}
@@ -110,23 +118,36 @@ int MPI_Pcontrol(const int level, ...) {
 #include "calls.h"
 
 /* Not in calls.h: Fortran passes the lengths of strings as further arguments (wrap_fortran.c). */
-#define DYNAMIC(Name, ...) WRAP(Name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
+#define WITH_TEXT(Name, ...) WRAP(Name, NOTHING, nmt_note_unsupported(&mark), __VA_ARGS__)
 
-DYNAMIC(Comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), (INT, root), (COMM, comm),
-        (COMM_OUT, created), (INT_OUT, errors))
-DYNAMIC(Comm_spawn_multiple, (INT, count), (TEXTS, commands), (TEXT_LISTS, arguments), (INTS, most), (INFOS, infos),
-        (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, errors))
-DYNAMIC(Comm_accept, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
-DYNAMIC(Comm_connect, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
+WITH_TEXT(Comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), (INT, root), (COMM, comm),
+          (COMM_OUT, created), (INT_OUT, errors))
+WITH_TEXT(Comm_spawn_multiple, (INT, count), (TEXTS, commands), (TEXT_LISTS, arguments), (INTS, most), (INFOS, infos),
+          (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, errors))
+WITH_TEXT(Comm_accept, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
+WITH_TEXT(Comm_connect, (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created))
+WITH_TEXT(File_open, (COMM, comm), (TEXT, path), (INT, how), (INFO, info), (FILE_OUT, file))
+WITH_TEXT(File_delete, (TEXT, path), (INFO, info))
+WITH_TEXT(File_set_view, (FILE_HANDLE, file), (OFFSET, from), (TYPE, type), (TYPE, file_type), (TEXT, how),
+          (INFO, info))
+#if NMT_MPI4
+WITH_TEXT(Comm_create_from_group, (GROUP, group), (TEXT, tag), (INFO, info), (HANDLER, handler), (COMM_OUT, created))
+WITH_TEXT(Intercomm_create_from_groups, (GROUP, group), (INT, leader), (GROUP, remote), (INT, remote_leader),
+          (TEXT, tag), (INFO, info), (HANDLER, handler), (COMM_OUT, created))
+#endif
 
 #if MPI_VERSION >= 4
 #undef C_COUNT
+#undef C_COUNT_OUT
+#undef C_UNIT
 #undef C_COUNTS
 #undef C_DISPLACEMENTS
 #undef COUNTS
 #undef ROW
 #undef PLAIN
 #define C_COUNT(x) MPI_Count x
+#define C_COUNT_OUT(x) MPI_Count *x
+#define C_UNIT(x) MPI_Aint x
 #define C_COUNTS(x) const MPI_Count x[]
 #define C_DISPLACEMENTS(x) const MPI_Aint x[]
 #define COUNTS(x) {x, true}

@@ -68,6 +68,9 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 #define V_DISPLACEMENTS(x) void *x = f_##x
 #define V_ADDRESS(x) void *x = f_##x
 #define V_ADDRESSES(x) void *x = f_##x
+#define V_ADDRESS_OUT(x) void *x = f_##x
+#define V_COUNT_OUT(x) void *x = f_##x
+#define V_UNIT(x) void *x = f_##x
 #define V_TYPE_OUT(x) void *x = f_##x
 #define V_OP(x) void *x = f_##x
 #define V_COMM_OUT(x) void *x = f_##x
@@ -80,7 +83,9 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 #define V_REQUEST_OUT(x) void *x = f_##x
 #define V_MESSAGES(x) void *x = f_##x
 #define V_WINDOW(x) void *x = f_##x
+#define V_WINDOW_OUT(x) void *x = f_##x
 #define V_FILE_HANDLE(x) void *x = f_##x
+#define V_FILE_OUT(x) void *x = f_##x
 #define V_OFFSET(x) void *x = f_##x
 
 #define OUT_REQUEST(x) PMPI_Request_f2c(FINT(x))
@@ -113,6 +118,8 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         nmt_leave(&mark);                                                                                              \
         if (!ierror || *ierror == MPI_SUCCESS)                                                                         \
             after;                                                                                                     \
+        else                                                                                                           \
+            nmt_note_unsupported(&mark);                                                                               \
         nmt_done(&mark);                                                                                               \
     }
 
@@ -129,21 +136,30 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         if (!noted)                                                                                                    \
             return;                                                                                                    \
         nmt_leave(&mark);                                                                                              \
-        if (!f_ierror || FINT(ierror) == MPI_SUCCESS)                                                                  \
-            nmt_note_unsupported(&mark);                                                                               \
+        nmt_note_unsupported(&mark);                                                                                   \
         nmt_done(&mark);                                                                                               \
     }
 
 #define SPAWNED (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, errors), (INT_OUT, ierror)
 #define CONNECTED                                                                                                      \
     (TEXT, port), (INFO, info), (INT, root), (COMM, comm), (COMM_OUT, created), (INT_OUT, ierror), (LENGTH, of_port)
-#define DYNAMIC(ROW)                                                                                                   \
+#define FROM_GROUP                                                                                                     \
+    (TEXT, tag), (INFO, info), (HANDLER, handler), (COMM_OUT, created), (INT_OUT, ierror), (LENGTH, of_tag)
+#define WITH_TEXT(ROW)                                                                                                 \
     ROW(Comm_spawn, comm_spawn, (TEXT, command), (TEXTS, arguments), (INT, most), (INFO, info), SPAWNED,               \
         (LENGTH, of_command), (LENGTH, of_arguments))                                                                  \
     ROW(Comm_spawn_multiple, comm_spawn_multiple, (INT, count), (TEXTS, commands), (TEXT_LISTS, arguments),            \
         (INTS, most), (INFOS, infos), SPAWNED, (LENGTH, of_commands), (LENGTH, of_arguments))                          \
     ROW(Comm_accept, comm_accept, CONNECTED)                                                                           \
-    ROW(Comm_connect, comm_connect, CONNECTED)
+    ROW(Comm_connect, comm_connect, CONNECTED)                                                                         \
+    ROW(File_open, file_open, (COMM, comm), (TEXT, path), (INT, how), (INFO, info), (FILE_OUT, file),                  \
+        (INT_OUT, ierror), (LENGTH, of_path))                                                                          \
+    ROW(File_delete, file_delete, (TEXT, path), (INFO, info), (INT_OUT, ierror), (LENGTH, of_path))                    \
+    ROW(File_set_view, file_set_view, (FILE_HANDLE, file), (OFFSET, from), (TYPE, type), (TYPE, file_type),            \
+        (TEXT, how), (INFO, info), (INT_OUT, ierror), (LENGTH, of_how))                                                \
+    ROW(Comm_create_from_group, comm_create_from_group, (GROUP, group), FROM_GROUP)                                    \
+    ROW(Intercomm_create_from_groups, intercomm_create_from_groups, (GROUP, group), (INT, leader), (GROUP, remote),    \
+        (INT, remote_leader), FROM_GROUP)
 
 /* The same function under the names that other compilers use. */
 #define ALIAS(symbol, other) extern __typeof__(symbol) other __attribute__((alias(#symbol)))
@@ -218,11 +234,14 @@ BY_OLD_NAMES(mpi_pcontrol);
     WRAP(mpi_##name##_, Name, before, after, __VA_ARGS__)                                                              \
     BY_OLD_NAMES(mpi_##name);
 #include "calls.h"
+/* The same with an address of the type C_PTR, as in `use mpi`. */
+UNSUPPORTED(Win_allocate, win_allocate_cptr, (ADDRESS, size), (UNIT, unit), WINDOW_PARAMETERS)
+UNSUPPORTED(Win_allocate_shared, win_allocate_shared_cptr, (ADDRESS, size), (UNIT, unit), WINDOW_PARAMETERS)
 #undef ROW
 #define BY_REFERENCE(Name, name, ...)                                                                                  \
     WRAP_TEXT(mpi_##name##_, Name, __VA_ARGS__)                                                                        \
     BY_OLD_NAMES(mpi_##name);
-DYNAMIC(BY_REFERENCE)
+WITH_TEXT(BY_REFERENCE)
 #endif
 
 WRAP_START(mpi_init_f08_)
@@ -233,7 +252,7 @@ WRAP_MARK(mpi_pcontrol_f08_)
 #include "calls.h"
 #undef ROW
 #define OF_F08(Name, name, ...) WRAP_TEXT(mpi_##name##_f08_, Name, __VA_ARGS__)
-DYNAMIC(OF_F08)
+WITH_TEXT(OF_F08)
 
 #ifdef MPICH_VERSION
 #undef c_buffer

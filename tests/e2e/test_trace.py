@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from nearmetal.predict.trace import Call, RankTrace, Trace
+    from nearmetal.predict.trace import Call, Communicator, RankTrace, Trace
     from nearmetal.predict.traffic import Messages
     from nearmetal.workloads.mpi.mpi import Mpi
 
@@ -131,8 +131,9 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Pcontrol": 1,
         }
         assert dict(found) == {name: count for name, count in expected.items() if count}
-        assert rank.meta["unsupported"] == "3"
-        assert rank.meta["unsupported_calls"] == "Win_fence 2,Put 1"
+        assert rank.meta["unsupported"] == "5"
+        assert rank.meta["unsupported_calls"] == "Win_create 1,Win_fence 2,Put 1,Win_free 1"
+        assert int(rank.meta["unsupported_ns"]) == 5 * TICK_NS
         assert int(rank.meta["local_calls"]) >= 5
 
 
@@ -261,6 +262,7 @@ def test_a_trace_distinguishes_builds_of_one_program(traced: Trace) -> None:
 def test_time_adds_up(traced: Trace) -> None:
     """With a clock that advances by one tick per reading (tests/native/tick.c), no time is lost or counted twice."""
     polled = {"Init", "Finalize", "Send (persistent)", "Test (completed)"}
+    polled.add("Irecv")  # one of them follows the wait for a request that a query had seen to be complete
     for rank in traced.ranks:
         calls = [(call_name(call), time) for call, time in zip(rank.calls, rank.times, strict=True)]
         assert all(time.total_ns == time.calls * TICK_NS for name, time in calls if name not in polled)
@@ -301,14 +303,34 @@ def test_unrecorded_calls_are_counted_and_named(
     program = build(mpi, "trace_calls", tmp_path, "tick")
     line = launch_line(mpi, RANKS, program, "rare", str(tmp_path / "file"))
     assert run(["trace", "-o", str(tmp_path / "trace"), "--", *line]) == 0
-    counted = {"Win_fence": 2 * RANKS, "Put": RANKS, "File_iwrite_at": RANKS}
+    once = ("Win_create", "Put", "Win_allocate", "Win_create_dynamic", "File_open", "File_iwrite_at", "File_close")
+    expected = Counter(dict.fromkeys((*once, "Recv"), RANKS) | {"Win_fence": 2 * RANKS, "Win_free": 3 * RANKS})
     partitioned = {"Pready": 2 * RANKS, "Precv_init": RANKS, "Psend_init": RANKS}
     trace = read_trace(tmp_path / "trace")
+    waits = RANKS
     if "Pready" in trace.opaque_names:  # not before MPI 4
-        counted |= partitioned
-    assert set(trace.opaque_names) == set(counted)
-    assert trace.opaque_calls == sum(counted.values())
+        expected.update(partitioned)
+        waits += RANKS
+    assert set(trace.opaque_names) == set(expected)
+    assert trace.opaque_calls == expected.total()
+    # With a clock that advances by one tick per reading, each call takes one, and so does each wait for its request.
+    assert trace.opaque_ns == (trace.opaque_calls + waits) * TICK_NS
     assert f"{trace.opaque_calls} calls seen but not recorded (MPI_" in capfd.readouterr().err
+    for rank in trace.ranks:
+        # The communicator of MPI_Dist_graph_create was not known, nor the messages on it.
+        (sent,) = (call for call in rank.calls if call.kind is CallKind.SEND and call.tag == 14)
+        assert (sent.message_bytes, rank.communicators[sent.comm].kind) == (9, CommKind.CREATE)
+        # The wait for MPI_Comm_idup counted as compute, besides the duplication: it is waiting, before the barrier.
+        (barrier,) = (
+            time.total_ns
+            for call, time in zip(rank.calls, rank.times, strict=True)
+            if call.kind is CallKind.BARRIER and is_copy(rank.communicators[call.comm])
+        )
+        assert barrier == 2 * TICK_NS
+
+
+def is_copy(comm: Communicator) -> bool:
+    return comm.kind is CommKind.DUP and len(comm.members) == RANKS
 
 
 @every_mpi

@@ -165,6 +165,49 @@ static void file(const char *path) {
     MPI_File_close(&file);
 }
 
+/* Windows of every kind: all of these calls are collective, and some wait for the others. */
+static void windows(void) {
+    MPI_Win window;
+    void *memory;
+    MPI_Win_allocate(8, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    MPI_Win_free(&window);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_free(&window);
+}
+
+/* A general graph is a communicator like others; only the neighbour collectives on it are not recorded. */
+static void graph(void) {
+    MPI_Comm ring;
+    MPI_Request request;
+    int degree[] = {1}, weight[] = {1};
+    MPI_Dist_graph_create(MPI_COMM_WORLD, 1, &rank, degree, &next, weight, MPI_INFO_NULL, 0, &ring);
+    MPI_Irecv(in, 9, MPI_CHAR, before, 14, ring, &request);
+    MPI_Send(out, 9, MPI_CHAR, next, 14, ring);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&ring);
+}
+
+static void idup(void) {
+    MPI_Comm copy;
+    MPI_Request request;
+    MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Barrier(copy);
+    MPI_Comm_free(&copy);
+}
+
+/* A receive that fails, in a program that goes on. */
+static void fail(void) {
+    MPI_Comm alone;
+    MPI_Comm_dup(MPI_COMM_SELF, &alone);
+    MPI_Comm_set_errhandler(alone, MPI_ERRORS_RETURN);
+    MPI_Request request;
+    MPI_Isend(out, 8, MPI_CHAR, 0, 15, alone, &request);
+    MPI_Recv(in, 4, MPI_CHAR, 0, 15, alone, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&alone);
+}
+
 /* Return whether this is a program that starts one, or one that was started, and nothing else. */
 static bool starts(int argc, char **argv) {
     MPI_Comm other;
@@ -205,6 +248,10 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "rare")) {
         partitioned();
         file(argv[2]);
+        windows();
+        graph();
+        idup();
+        fail();
     }
     MPI_Win window;
     MPI_Win_create(in, sizeof in, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);

@@ -196,11 +196,13 @@ class Slots:
         return next(slot for slot in itertools.count() if slot not in used)
 
     def do(self, word: str, handle: int) -> int:
-        if word in ("new", "null", "persist"):
-            slot = -1 if word == "null" else self.take()
+        if word in ("new", "null", "other", "persist"):
+            slot = -1 if word == "other" else -2 if word == "null" else self.take()
             self.known.append([handle, slot, word == "persist", False])
-            return slot
+            return max(slot, -1)
         entry = next((entry for entry in self.known if entry[0] == handle), None)
+        if word == "knows":
+            return int(entry is not None and entry[1] != -1)
         if entry is None or (word == "start" and not entry[2]):
             return -1
         if word == "start":
@@ -208,7 +210,7 @@ class Slots:
             return 1
         if word == "done" and entry[2]:
             was_active, entry[3] = entry[3], False
-            return int(str(entry[1])) if was_active else -1
+            return int(str(entry[1])) if was_active else -2
         self.known.remove(entry)
         return int(str(entry[1])) if word == "done" else 1
 
@@ -217,7 +219,8 @@ class Slots:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["new", "new", "null", "done", "done", "persist", "start", "free"]), st.integers(1, 4)
+            st.sampled_from(["new", "new", "null", "other", "done", "done", "persist", "start", "free", "knows"]),
+            st.integers(1, 4),
         ),
         max_size=200,
     )

@@ -36,6 +36,7 @@ def doubts_of(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
     [
         ({"mpi": "MPICH Version: 4.0.2"}, "the program was traced with mpich 4.0.2"),
         ({"opaque_share": 0.25}, "25.0% of MPI calls are not in the trace"),
+        ({"opaque_share": 0.001, "opaque_time_share": 0.4}, "0.1% of MPI calls and 40.0% of the time are not in the"),
         ({"calling_threads": 4}, "4 threads of a rank call MPI"),
         ({"processor": "AMD EPYC"}, "the trace was taken on AMD EPYC, the paths were measured on QEMU TCG CPU"),
         ({"crowd": 4}, "4 ranks of a node were traced on fewer processors"),

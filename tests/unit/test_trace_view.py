@@ -10,6 +10,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.elf import Executable, read_executable
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import (
     Call,
     CallFlag,
@@ -185,6 +186,9 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     about = {"unsupported": "7", "unsupported_calls": "Put 4,Win_fence 2,Cancel 1,?x 3"}
     lacking = Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))
     assert "28 calls seen but not recorded (MPI_Put, MPI_Win_fence, MPI_Cancel)" in as_text(view_trace(lacking))
+    long = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "250000"}) for one in ring().ranks))
+    assert "their time counts as compute (1 ms, 25.0 % of all ranks' time)" in as_text(view_trace(long))
+    assert schedule_from_trace(long).opaque_time_share == 0.25
     apart = Trace(
         tuple(
             replace(one, communicators=(*one.communicators[:2], replace(one.communicators[2], kind=CommKind.INTER)))

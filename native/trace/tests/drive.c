@@ -62,21 +62,23 @@ static int record(const char *part, const char *path) {
     return error != 0;
 }
 
-static int64_t answer(uint32_t slot) { return slot == NMT_NONE ? -1 : (int64_t)slot; }
+static int64_t answer(uint32_t slot) { return slot < NMT_SILENT ? (int64_t)slot : (int64_t)slot - NMT_NONE - 1; }
 
 static int follow_requests(void) {
     struct nmt_requests requests = {0};
-    const struct nmt_call call = nmt_blank_call(NMT_SEND, 0);
+    const struct nmt_call calls[] = {nmt_blank_call(NMT_SEND, 0), nmt_blank_call(NMT_UNSUPPORTED, 0)};
     char word[16];
     uint64_t handle;
     while (scanf("%15s%" SCNu64, word, &handle) == 2) {
         uint32_t slot = NMT_NONE;
         if (!strcmp(word, "new") || !strcmp(word, "persist"))
             slot = nmt_requests_take_slot(&requests);
-        if (!strcmp(word, "new") || !strcmp(word, "null") || !strcmp(word, "persist"))
-            nmt_requests_add(&requests, handle, slot, word[0] == 'p' ? &call : NULL);
+        if (!strcmp(word, "new") || !strcmp(word, "null") || !strcmp(word, "other") || !strcmp(word, "persist"))
+            nmt_requests_add(&requests, handle, slot, &calls[word[0] == 'o'], word[0] == 'p');
         else if (!strcmp(word, "done"))
             slot = nmt_requests_complete(&requests, handle);
+        else if (!strcmp(word, "knows"))
+            slot = nmt_requests_knows(&requests, handle);
         else if (!strcmp(word, "start"))
             slot = nmt_requests_start(&requests, handle) ? 1 : NMT_NONE;
         else

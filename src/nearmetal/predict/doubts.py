@@ -154,9 +154,11 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Ite
 
 def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
     if share := schedule.opaque_share:
-        text = f"{share:.1%} of MPI calls are not in the trace ({named_calls(schedule.opaque_names)}): they are taken "
-        text += "as computing, as long as traced on every path"
-        yield Doubt(text, "measure the program itself on each path", share)
+        time_share = schedule.opaque_time_share
+        text = f"{share:.1%} of MPI calls{f' and {time_share:.1%} of the time' if time_share else ''} are not in the "
+        text += f"trace ({named_calls(schedule.opaque_names)}): they are taken as computing, as long as traced on "
+        text += "every path"
+        yield Doubt(text, "measure the program itself on each path", max(share, time_share))
 
 
 def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:

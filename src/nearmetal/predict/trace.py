@@ -239,6 +239,11 @@ class Trace:
         return tuple(name for name, _ in found.most_common())
 
     @property
+    def opaque_ns(self) -> int:
+        """Return how long ranks were in those calls, or waited for their requests; 0 in older traces."""
+        return sum(rank.number("unsupported_ns") for rank in self.ranks)
+
+    @property
     def calling_threads(self) -> int:
         """Return how many threads of a rank called MPI at most; 0 where only one may, and in older traces."""
         return max(rank.number("calling_threads") for rank in self.ranks)

@@ -113,6 +113,7 @@ class TraceView:
     recorded_calls: int
     unsupported_calls: int
     unsupported_names: tuple[str, ...]
+    unsupported_ns: int
     intercommunicator_messages: int
     rounded_calls: int
     processor: str
@@ -137,6 +138,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
         unsupported_calls=trace.opaque_calls,
         unsupported_names=trace.opaque_names,
+        unsupported_ns=trace.opaque_ns,
         intercommunicator_messages=sum(
             time.calls
             for rank in trace.ranks

@@ -51,7 +51,7 @@ def warnings(view: TraceView) -> list[str]:
     if view.unsupported_calls:
         sentences.append(
             f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)}): "
-            "their messages are not in the figures, and their time counts as compute"
+            f"their messages are not in the figures, and their time counts as compute{_unsupported_time(view)}"
         )
     if view.intercommunicator_messages:
         sentences.append(
@@ -70,6 +70,13 @@ def warnings(view: TraceView) -> list[str]:
             )
         )
     return sentences
+
+
+def _unsupported_time(view: TraceView) -> str:
+    if not view.unsupported_ns:
+        return ""  # a trace of an older profiler does not say
+    share = view.unsupported_ns / max(1, sum(rank.elapsed_ns for rank in view.ranks))
+    return f" ({format_duration(view.unsupported_ns)}, {percent(share)} of all ranks' time)"
 
 
 def _drawn(table: Table) -> str:
