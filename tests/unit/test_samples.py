@@ -230,3 +230,21 @@ class TestPieces:
         (tmp_path / "f").write_bytes(b"12345")
         with (tmp_path / "f").open("rb", buffering=0) as file, pytest.raises(OSError, match="it ends at byte 5,"):
             _Pieces(20).hold(file, [(2, 9)])
+
+
+@pytest.mark.parametrize("name", ["read", "read_row_groups", "read_row_group"])
+def test_arrow_reads_without_threads(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They still held Python's memory when a process ended: one `show --samples` in 20 was aborted."""
+    threads, whole = [], getattr(pq.ParquetFile, name)
+
+    def seen(*args: object, **options: object) -> object:
+        threads.append(options.get("use_threads", True))
+        return whole(*args, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, name, seen)
+    cell = describe(CELLS)[0]
+    assert read_table(path).num_rows == sum(one.ns.size for one in CELLS)
+    assert read_rows(path, cell).num_rows == LATENCY.ns.size
+    assert read_values(path, cell).tolist() == VALUES[0]
+    assert threads
+    assert not any(threads)

@@ -44,6 +44,8 @@ _HASHED_BYTES = 131_072
 _PACKED = ("iteration", "begin_ns", "ns")
 _DAMAGES = (OSError, pa.ArrowException, IndexError, KeyError, ValueError)
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
+_THREADS = False
+"""Arrow's threads let go of Python's memory after a read has ended; where the process ends then, it is aborted."""
 
 
 @dataclass(frozen=True)
@@ -183,14 +185,14 @@ def read_rows(path: Path, cell: StoredCell, sha256: str = "") -> pa.Table:
     with _read(path), _opened(path, sha256) as file:
         groups = list(range(cell.first_group, min(cell.first_group + cell.ranks, file.num_row_groups)))
         _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
-        rows = file.read_row_groups(groups)
+        rows = file.read_row_groups(groups, use_threads=_THREADS)
         return rows.select(list(_COLUMNS)).replace_schema_metadata()
 
 
 def read_table(path: Path, sha256: str = "") -> pa.Table:
     """Return all rows of a file; takes and raises what `read_values` does."""
     with _read(path), _opened(path, sha256) as file:
-        return file.read()
+        return file.read(use_threads=_THREADS)
 
 
 @contextlib.contextmanager
@@ -321,5 +323,5 @@ def _rank_values(file: pq.ParquetFile, group: int) -> tuple[NDArray[np.int64], N
 
 def _column(file: pq.ParquetFile, group: int, name: str) -> NDArray[Any]:
     """Return one column of a row group; `to_numpy` would load pandas, as `pa.array` does."""
-    found = file.read_row_group(group, columns=[name], use_threads=False).column(0)
+    found = file.read_row_group(group, columns=[name], use_threads=_THREADS).column(0)
     return np.from_dlpack(found.chunk(0) if found.num_chunks == 1 else found.combine_chunks())  # type: ignore[arg-type]
