@@ -21,8 +21,9 @@ from nearmetal.results.gated import GateExit
 _HEAD = """# Command line
 
 Made from `src/nearmetal/cli` by `make reference`; `nearmetal VERB --help` says the same, and so does the man page,
-`man packaging/man/nearmetal.1`. Data goes to stdout, messages to stderr. Shell completion:
-[Install](../how-to/install.md).
+`man packaging/man/nearmetal.1`. Data goes to stdout, messages to stderr. When nobody reads
+them any more (`| head`, a login that is gone), a verb goes on in silence and ends with its own exit code. Shell
+completion: [Install](../how-to/install.md).
 """
 EXIT_CODES = {
     ExitCode.OK: "done",

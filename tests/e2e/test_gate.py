@@ -349,9 +349,10 @@ def test_an_interrupted_gate_can_be_continued(
     assert len(after) == 20
 
 
-def test_a_closed_pipe_does_not_change_the_exit_code(made: Callable[..., str]) -> None:
+@pytest.mark.parametrize("talk", ["--no-remeasure", "2>&1"])
+def test_a_closed_pipe_does_not_change_the_exit_code(made: Callable[..., str], talk: str) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
-    command = f"set -o pipefail; {sys.executable} -m nearmetal gate {new} --against {base} --no-remeasure | true"
+    command = f"set -o pipefail; {sys.executable} -m nearmetal gate {new} --against {base} {talk} | true"
     program = "from nearmetal.cli.main import main; main()"
     command = command.replace("-m nearmetal", f"-c '{program}'")
     done = subprocess.run(["bash", "-c", command], check=False, timeout=600)

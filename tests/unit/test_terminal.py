@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from rich.table import Table
 
 from nearmetal.cli.doctor import CheckLine, draw
 from nearmetal.cli.main import run
-from nearmetal.errors import NearmetalError, visible
+from nearmetal.errors import ExitCode, NearmetalError, visible
 from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
 from nearmetal.report.terminal import Console
-from tests.fake_runs import make_run, rewrite
+from tests.fake_runs import SEARCH, make_run, rewrite
+from tests.fake_runs import STUDY as SMALL
 
 ATTACK = "[/b] [openmpi] [red]x :boom: \x1b]0;owned\x07\x1b[2J\x9b1A\u202e"
 STUDY = f"""
@@ -309,20 +311,50 @@ def test_a_run_label_that_no_file_can_have_is_refused(hostile: Path, tmp_path: P
     assert visible("\ud800") == "\ufffd"
 
 
-def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:
+def _nearmetal(*argv: str, stdout: int, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nearmetal", *argv]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
+    return subprocess.run(command, stdout=stdout, stderr=stderr, text=True, check=False, timeout=600)
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def unread(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A pipe, or a terminal, whose other end is gone."""
+    read, write = os.pipe() if request.param == "pipe" else os.openpty()
+    os.close(read)
+    yield write
+    os.close(write)
 
 
 @pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show", "--trial", "0", "--samples"]])
-def test_a_closed_pipe_ends_it_quietly(attack: Path, verb: list[str]) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        ended = _nearmetal(verb[0], str(attack), *verb[1:], stdout=write)
-    finally:
-        os.close(write)
+def test_a_closed_pipe_ends_it_quietly(attack: Path, unread: int, verb: list[str]) -> None:
+    ended = _nearmetal(verb[0], str(attack), *verb[1:], stdout=unread)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("verb", "root", "text"), [("run", "--out", SMALL), ("tune", "--run", SEARCH)])
+def test_a_measurement_goes_on_when_nobody_reads_it(
+    tmp_path: Path, unread: int, verb: str, root: str, text: str
+) -> None:
+    """`nearmetal run STUDY 2>&1 | head` ended the run midway, with exit code 0."""
+    (tmp_path / "s.toml").write_text(text)
+    made = []
+    for stream in (unread, subprocess.DEVNULL):
+        folder = tmp_path / str(stream)
+        argv = [verb, str(tmp_path / "s.toml"), root, str(folder), *(["--out", str(tmp_path)] * (verb == "tune"))]
+        assert _nearmetal(*argv, stdout=stream, stderr=stream).returncode == 0
+        made.append(sorted(str(one.relative_to(folder)) for one in folder.rglob("*")))
+    assert made[0] == made[1]
+    assert len(made[0]) > 9
+
+
+@pytest.mark.parametrize("stream", ["&-", "/dev/null"])
+def test_an_exit_code_does_not_depend_on_a_reader(tmp_path: Path, stream: str) -> None:
+    """With standard output closed it was a traceback, and files of the run could have got its number."""
+    (tmp_path / "s.toml").write_text(SMALL.replace('"fake"', '"fake"\noptions = { "fail.tap" = "gone" }'))
+    script = f'exec "$0" -m nearmetal run s.toml --out run >{stream} 2>{stream} <{stream}'
+    ended = subprocess.run(["sh", "-c", script, sys.executable], cwd=tmp_path, check=False, timeout=600)
+    assert ended.returncode == ExitCode.PARTIAL
+    assert run(["verify", str(tmp_path / "run")]) == 0
 
 
 @pytest.mark.parametrize("verb", [["show"], ["--help"], ["show", "--trial", "0", "--samples"]])

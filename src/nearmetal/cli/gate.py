@@ -6,7 +6,6 @@ Its exit codes are verdicts, so its errors have codes of their own: no failure o
 from __future__ import annotations
 
 import datetime as dt
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.main import ReaderGoneError
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.values import PATH, format_option, read_share
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
@@ -61,8 +59,6 @@ class _GateCommand(click.Command):
         except NearmetalError as error:
             raise _RecodedError(error) from error
         except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
             raise _RecodedError(NearmetalError(f"{error.filename}: {error.strerror}")) from error
         except (click.Abort, click.exceptions.Exit):
             raise
@@ -145,15 +141,11 @@ def command(
 
 
 def _show(gate: Gate, form: str) -> None:
-    """Print the finding; a reader that went away (`| head`) does not change the exit code."""
-    try:
-        if form == "json":
-            click.echo(as_json.render(gate))
-        else:
-            as_table.render(gate, Console())
-        sys.stdout.flush()
-    except ReaderGoneError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if form == "json":
+        click.echo(as_json.render(gate))
+    else:
+        as_table.render(gate, Console())
+    sys.stdout.flush()  # here, where a failure gets an exit code that is no verdict
 
 
 def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:

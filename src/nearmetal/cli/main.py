@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import importlib
 import io
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -98,16 +101,20 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit; data goes to stdout, everything else to stderr."""
+    _open_closed()
     _handle_signals()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
+def _open_closed() -> None:
+    """Let what was closed at the start (`>&-`) go nowhere; else the next files to be opened would get its numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 (open as long as this process)
+
+
 class OutputError(NearmetalError):
-    """Standard output or standard error cannot be written."""
-
-
-class ReaderGoneError(Exception):
-    """Nobody reads standard output any more (`| head`): no failure, and no OSError, which click would end with 1."""
+    """Standard output cannot be written."""
 
 
 class EndedError(KeyboardInterrupt):
@@ -132,9 +139,6 @@ def run(argv: Sequence[str]) -> int:
     try:
         with _guarded_output():
             return _run(argv)
-    except ReaderGoneError:
-        _drop_output()
-        return ExitCode.OK
     except OutputError as error:
         _drop_output()
         with contextlib.suppress(OSError):  # standard error may be what is full
@@ -148,7 +152,14 @@ def _drop_output() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _to_nowhere(stream)
+
+
+def _to_nowhere(stream: IO[Any]) -> None:
+    """Let a stream go nowhere from here on, together with what it holds, and with what programs inherit of it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -198,7 +209,12 @@ def _usage(error: click.UsageError) -> str:
 
 
 class _GuardedStream:
-    """A stream whose failures say what could not be written; `clean` makes control characters of text visible."""
+    """A stream whose reader may go away; `clean` makes control characters of text visible.
+
+    That nobody reads any more (`| head`, a terminal or a login that is gone) ends nothing: a measurement goes on and
+    keeps its results, and every verb ends with its own exit code. Talk that cannot be written ends nothing either;
+    other failures of standard output say what could not be written.
+    """
 
     def __init__(self, stream: IO[Any], name: str, *, clean: bool) -> None:
         self._stream = stream
@@ -217,29 +233,37 @@ class _GuardedStream:
         return _GuardedStream(binary, self._name, clean=False)
 
     def write(self, data: Any) -> int:
-        """Write text, or bytes of a `buffer`; raise OutputError when that fails, ReaderGoneError when nobody reads."""
-        with self._saying():
+        """Write text, or bytes of a `buffer`; raise OutputError when standard output cannot be written."""
+        try:
             return self._stream.write(visible(data) if self._clean else data)
+        except OSError as error:
+            self._lose(error)
+            return len(data)
 
     def flush(self) -> None:
         """Flush; raise as `write` does."""
-        with self._saying():
+        try:
             self._stream.flush()
+        except OSError as error:
+            self._lose(error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    @contextlib.contextmanager
-    def _saying(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError as error:
-            raise ReaderGoneError from error
-        except OSError as error:
+    def _lose(self, error: OSError) -> None:
+        if self._name == "output" and not _nobody_reads(self._stream, error):
             raise OutputError(
-                f"cannot write to standard {self._name}: {error.strerror}",
+                f"cannot write to standard output: {error.strerror}",
                 hint="free some space, or write to another place",
             ) from error
+        _to_nowhere(self._stream)
+
+
+def _nobody_reads(stream: IO[Any], error: OSError) -> bool:
+    """Return whether what failed is a pipe without a reader, or a terminal that is gone."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
 _PLAINLY = "nearmetal.plainly"
@@ -270,5 +294,6 @@ def _guarded_output() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
+        sys.stderr.flush()
     finally:
         sys.stdout, sys.stderr = before
