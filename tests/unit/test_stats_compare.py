@@ -427,6 +427,12 @@ def test_noise_floor_of_a_quiet_and_a_loud_machine() -> None:
     assert quiet.block_spread == pytest.approx(0.005 * 2**0.5, rel=0.6)
 
 
+def test_figures_that_differ_by_rounding_alone_are_no_noise() -> None:
+    rounded = BlockFigures(np.full(6, 10.0), np.full(6, math.exp(math.log(10.0))))
+    assert rounded.log_ratios.any()
+    assert noise_floor(rounded, rng=rng()).floor == 0.0
+
+
 def test_noise_floor_detects_an_order_effect() -> None:
     assert noise_floor(blocks(10, 1.03, 0.005, 3), rng=rng()).false_alarm
     alone = noise_floor(blocks(1, 1.0, 0.005, 3), rng=rng())

@@ -367,4 +367,5 @@ def is_quiet(baseline: BlockFigures, floor: float, plan: StoppingPlan) -> bool:
 
 
 def _floor(log_ratio: Interval) -> float:
-    return math.expm1(max(abs(log_ratio.low), abs(log_ratio.high)))
+    widest = max(abs(log_ratio.low), abs(log_ratio.high))
+    return math.expm1(widest) if widest > tests.ROUNDING else 0.0

@@ -147,13 +147,13 @@ def evidence_of(
 
     shift = max(0.0, abs(of.mean) - offset)
     inner = max(0.0, bound - offset)
-    equal = min(1.0, 2.0 * tost_p(of.mean, of.standard_error, of.df, inner))
+    equal = tost_p(of.mean, of.standard_error, of.df, inner)
     return Evidence(
         difference=ends(alpha),
         equivalence=ends(2.0 * alpha),
         p_difference=overall(two_sided_p(replace(of, mean=shift))),
-        # A one-sided p at twice its level meets the two-sided boundaries.
-        p_equivalence=overall(equal) / 2.0,
+        # A one-sided p at twice its level meets the two-sided boundaries; beyond even odds there are none to meet.
+        p_equivalence=overall(2.0 * equal) / 2.0 if equal < 0.5 else equal,
         p_beyond=overall(beyond_p(of.mean, of.standard_error, of.df, bound + offset)),
         margin_log=bound,
         wider=why,
