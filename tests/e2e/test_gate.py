@@ -215,6 +215,20 @@ def test_a_failing_path_does_not_pass(made: Callable[..., str], capsys: pytest.C
     assert "link is down" in printed
 
 
+def test_what_the_base_could_not_measure_is_named(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = made("old", '"fail.tap" = "link is down"'), made("new", seed=2)
+    assert gate(new, "--against", base, "--no-remeasure") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Not compared, for the base has no valid trial of it: tap (3 cells)." in out
+    assert gate(new, "--against", base, "--no-remeasure", "--format", "json") == 0
+    named = found(capsys)["not_in_base"]
+    assert [(one["path"], one["message_bytes"]) for one in named] == [  # type: ignore[attr-defined]
+        ("tap", 8),
+        ("tap", 1024),
+        ("tap", 65536),
+    ]
+
+
 def test_launches_too_short_for_a_figure_are_not_called_no_blocks(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ def render(gate: Gate, console: Console) -> None:
     console.print(f"{gate.run.root} against {gate.base.root}", style="bold")
     for line in gate_words.unfinished(gate):
         console.print(line, style="yellow", soft_wrap=True)
-    console.print(f"Figures from {gate.run.host_label}.")
+    console.print(gate_words.figures_from(gate))
     for line in gate.mixed:
         console.print(f"MIXED PROVENANCE, compared on request: {line}")
     for change in gate.changes[:_MOST_CHANGES]:
@@ -43,7 +43,8 @@ def _told(gate: Gate) -> Iterator[str]:
     for one in gate.parts:
         if not one.standing.passes:
             yield f"part, not judged: {one.name}: {gate_words.cell(one)}"
-    yield from filter(None, (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)))
+    said = (gate_words.not_in_base, gate_words.others, gate_words.remeasured, gate_words.noise)
+    yield from filter(None, (say(gate) for say in said))
 
 
 def tables(gate: Gate) -> list[Table]:

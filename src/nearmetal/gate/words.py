@@ -64,6 +64,18 @@ def others(gate: Gate) -> str:
     return " ".join(sentences)
 
 
+def figures_from(gate: Gate) -> str:
+    """Return what kind of machine measured the runs."""
+    return f"Figures from {' and '.join(dict.fromkeys((gate.run.host_label, gate.base.host_label)))}."
+
+
+def not_in_base(gate: Gate) -> str:
+    """Return of which paths the run has figures that the base lacks, empty where there is none."""
+    by_path = Counter(one.path for one in gate.not_in_base)
+    named = ", ".join(f"{path} ({counted(count, 'cell')})" for path, count in by_path.items())
+    return named and f"Not compared, for the base has no valid trial of it: {named}."
+
+
 def noise(gate: Gate) -> str:
     """Return what the runs can resolve, and what is known about the difference between runs of one state."""
     resolutions = sorted(one.found.resolution for one in gate.judged if one.found)

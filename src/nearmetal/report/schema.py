@@ -371,3 +371,4 @@ class GateJson:
     remeasured: Remeasured | None
     cells: list[GateCellJson]
     others: list[GateCellJson]
+    not_in_base: tuple[CellId, ...]

@@ -166,6 +166,7 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
         tail_margin=pair.question.figures.get(Metric.P99, pair.question.tail_margin),
         cells=_judged(pair, fresh[pair.metric] if fresh else None, suspects),
         others=tuple(others),
+        not_in_base=tuple(cell for cell in pair.run.cells if cell not in pair.base.cells),
         changes=tuple(_changes(pair)),
         mixed=tuple(str(one) for side in (pair.base, pair.run) for one in disagreements(side.records)),
         remeasured=None,

@@ -94,6 +94,7 @@ class Gate:
     """The whole finding; `changes` lists what differs between the runs besides their figures.
 
     `cells` are judged by `metric`, the headline; `others`, by a further figure each, count only where they are worse.
+    `not_in_base` are cells that the run alone has a figure of: they are only named.
     """
 
     run: GatedRun
@@ -103,6 +104,7 @@ class Gate:
     tail_margin: float
     cells: tuple[GateCell, ...]
     others: tuple[GateCell, ...]
+    not_in_base: tuple[CellId, ...]
     changes: tuple[ConditionChange, ...]
     mixed: tuple[str, ...]
     remeasured: Remeasured | None

@@ -202,12 +202,12 @@ def compare_page(gate: Gate) -> str:
     return _two_runs(
         many.name(gate.run),
         many.name(gate.base),
-        f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
+        f"{gate.run.blocks} and {gate.base.blocks} blocks. {gate_words.figures_from(gate)}",
         element("div", *lead, class_="honest warn") if lead else together(),
         element("p", *_finding(gate), class_="lead"),
         charts.shapes(),
         between_runs(gate, many.name(gate.base)),
-        *([element("p", others)] if (others := gate_words.others(gate)) else []),
+        *(element("p", said) for said in (gate_words.not_in_base(gate), gate_words.others(gate)) if said),
         element("p", gate_words.noise(gate)),
         element("p", _TWO_RUNS, class_="note"),
         element(
