@@ -51,15 +51,41 @@ def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
     for (lone, setting), groups in groupby(by_group, lambda one: (len(one[1]) == 1, one[0].setting)):
         held = list(groups)
         if lone and len(held) > 1:
-            names = ", ".join(group.workload for group, _ in held)
-            title = f"{names}, setting {setting}" if len({group.setting for group in view.groups}) > 1 else names
-            found.append((title, tuple(cell for _, cells in held for cell in cells)))
+            of_all = tuple(cell for _, cells in held for cell in cells)
+            several = len({group.setting for group in view.groups}) > 1
+            title = _named(of_all) + (f", setting {setting}" if several else "")
+            found.append((title, of_all))
         else:
             found += [(words.group_title(view, group), cells) for group, cells in held]
     return found
 
 
 _MOST_COLUMNS = 14
+_MOST_NAMED = 6
+_LONGEST_NAME = 16
+
+
+def _named(cells: Sequence[Cell]) -> str:
+    names = _columns_of(cells)
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    return ", ".join([*names[:_MOST_NAMED], *more])
+
+
+def _columns_of(cells: Sequence[Cell]) -> list[str]:
+    """Return the names of columns that are of several operations: each workload's, its operation's where it has more.
+
+    No two operations share a name.
+    """
+    what = dict.fromkeys((cell.group.workload, cell.group.operation) for cell in cells)
+    workloads, operations = ([one[part] for one in what] for part in (0, 1))
+
+    def name(workload: str, operation: str) -> str:
+        if workloads.count(workload) == 1:
+            return workload
+        bare = operation.partition(" [")[0]  # without an imported figure's unit
+        return bare if operations.count(operation) == 1 else words.measured(workload, bare, "")
+
+    return [name(cell.group.workload, cell.group.operation) for cell in cells]
 
 
 def cost(comparison_ratio: float, cell: Cell) -> float:
@@ -104,7 +130,7 @@ def picture(
     y = scale_of(view, frame.bottom, frame.top)
     settings = [cell.group.setting for cell in cells]
     several = len({(cell.group.workload, cell.group.operation) for cell in cells}) > 1
-    names = [cell.group.workload if several else words.size(cell) for cell in cells]
+    names = [words.short(one, _LONGEST_NAME) for one in _columns_of(cells)] if several else [*map(words.size, cells)]
     xs, step = columns(len(cells), frame)
     paths = [entry for entry in view.shown_paths if not entry.baseline]
     gap = min(26.0, 0.85 * step / max(1, len(paths)))

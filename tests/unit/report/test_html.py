@@ -28,7 +28,7 @@ from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
-    from nearmetal.results.records import View
+    from nearmetal.results.records import Cell, View
     from nearmetal.study.order import Order
 
 ATTACK = "</title><script>alert('x')</script>\\\"><img src=x onerror=alert(1)>&amp;"
@@ -163,6 +163,20 @@ def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(study=STUDY.replace("[trials]", lone), blocks=3)))
     titles = [(title, len(cells)) for title, cells in overview.panels(view)]
     assert titles == [("latency", 3), ("barrier, allreduce", 2)]
+
+
+def test_operations_of_one_workload_are_told_apart_in_a_chart(view: View) -> None:
+    def of(operation: str, workload: str = "lu") -> Cell:
+        group = replace(view.cells[0].group, workload=workload, operation=operation)
+        return replace(view.cells[0], group=group, message_bytes=0, sized=False)
+
+    cells = (of("lu.W.total"), of("lu.W.communication"), of("rate [GB/s]", "x"), of("rate [GB/s]"), of("ft", "ft"))
+    ((title, drawn),) = overview.panels(replace(view, cells=cells))
+    assert title == "lu.W.total, lu.W.communication, x, lu (rate), ft"
+    picture = overview.picture(view, title, drawn, None)
+    assert re.findall(r"rotate[^>]*>([^<]+)<", picture) == ["lu.W.total", "lu.W.co…nication", "x", "lu (rate)", "ft"]
+    many = [of(f"step-{number}") for number in range(9)]
+    assert overview.panels(replace(view, cells=tuple(many)))[0][0].endswith(", step-5, 3 more")
 
 
 def test_settings_with_few_sizes_are_drawn_side_by_side_on_one_scale(tmp_path: Path) -> None:
