@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.report.steps import next_steps
+from nearmetal.report.steps import gains, next_steps
 from nearmetal.report.words import launches_sentence, noise_sentence, reach
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
@@ -170,6 +170,21 @@ def test_the_verdict_on_a_path_rests_on_programs_and_names_their_parts(tmp_path:
     assert verdict.verdict is Verdict.SLOWER
     assert verdict.reason == "slower in 1 of 1 cell; of parts: slower in 1, undecided in 1 of 2"
     assert "(ft.W.communication): " in next_steps(view)[-1]
+
+
+def test_the_gain_of_a_setting_is_that_of_the_whole_program(tmp_path: Path) -> None:
+    two = '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]'
+    study = parse_study(text := STUDY.replace("[trials]", two), "study.toml")
+    info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    with RunDir.create(tmp_path / "run", info, text) as run:
+        for order in (one for number in range(5) for one in plan.block(study, number)):
+            speed = 1.2 if order.setting == "tuned" else 1.0
+            cells = [cell("ft.W.total", 100.0 / speed), cell("ft.W.communication", 4.0 / speed**9)]
+            run.append(order, Outcome(TrialStatus.VALID), cells, attempt=1, started_utc=info.created_utc)
+        view = build_view(run)
+    assert gains(view) == [
+        f"tuned against plain, turbulence over {path}: 1.20 times as fast." for path in ("veth", "tap")
+    ]
 
 
 def judged(folder: Path, slow: str, by: float, *more: str) -> int:

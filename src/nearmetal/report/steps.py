@@ -8,9 +8,9 @@ from itertools import chain
 from scipy import special
 
 from nearmetal.report.tables import Table
-from nearmetal.report.words import cell_title, percent
+from nearmetal.report.words import cell_title, decimals, percent
 from nearmetal.results.causes import launch_modes
-from nearmetal.results.records import Cell, PathCell, View, wholes_and_parts
+from nearmetal.results.records import Cell, GroupId, PathCell, View, wholes_and_parts
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
@@ -153,8 +153,16 @@ def open_cells(view: View) -> Table:
 
 
 def gains(view: View) -> list[str]:
-    """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
-    grouped = by_key(((one.setting, one.path, one.workload, one.reference), one.comparison) for one in view.settings)
+    """Return what each further setting gains on each path, as sentences, by the mean and against the first setting.
+
+    Of a program this is what its whole gains: a user does not wait for its parts alone.
+    """
+    wholes = {(cell.group, cell.message_bytes) for cell in view.wholes}
+    grouped = by_key(
+        ((one.setting, one.path, one.workload, one.reference), one.comparison)
+        for one in view.settings
+        if (GroupId(one.workload, one.operation, one.setting), one.message_bytes) in wholes
+    )
     return [_gain(*key, found) for key, found in grouped.items()]
 
 
@@ -168,6 +176,6 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
     )
     if not speeds:
         return f"{start} no difference is shown in {counted(len(found), 'cell')}."
-    ends = " to ".join(dict.fromkeys(f"{speed:.3g}" for speed in (speeds[0], speeds[-1])))
+    ends = " to ".join(dict.fromkeys(f"{speed:.{decimals(speed, 3)}f}" for speed in (speeds[0], speeds[-1])))
     proven = "" if len(speeds) == len(found) else f" in the {len(speeds)} of {len(found)} cells that show a difference"
     return f"{start} {ends} times as fast{proven}."
