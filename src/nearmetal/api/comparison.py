@@ -45,9 +45,10 @@ class Comparison:
 def of_paths(view: View) -> Comparison:
     """Return the comparison of every path of a run with its baseline."""
     noise = words.noise_sentence(view) + words.launches_sentence(view)
-    says = [*words.unfinished(view.unfinished), words.blocks_sentence(view), noise, f"Figures from {view.host_label}."]
+    says = [*words.unfinished(view.unfinished), *(f"{one}." for one in words.mixed(view)), words.blocks_sentence(view)]
+    says += [noise, f"Figures from {view.host_label}."]
     return Comparison(
-        " ".join(filter(None, says)),
+        " ".join(says),
         Frame(f"Verdicts: paths against {view.baseline}", pa.Table.from_pylist([_verdict(o) for o in view.verdicts])),
         Frame(
             "Cells",
@@ -108,9 +109,10 @@ def of_runs(gate: Gate) -> Comparison:
         "margin": gate.margin,
         "reason": gate_words.verdict(gate),
     }
-    labels = " and ".join(dict.fromkeys((gate.run.host_label, gate.base.host_label)))
+    mixed = [f"MIXED PROVENANCE, compared on request: {one}." for one in gate.mixed]
+    said = (gate_words.not_in_base(gate), gate_words.noise(gate), differs, gate_words.figures_from(gate))
     return Comparison(
-        " ".join([*gate_words.unfinished(gate), gate_words.noise(gate), differs, f"Figures from {labels}."]),
+        " ".join(filter(None, [*gate_words.unfinished(gate), *mixed, *said])),
         Frame("Verdict on the run", pa.Table.from_pylist([whole])),
         Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in (*gate.cells, *gate.others)])),
     )

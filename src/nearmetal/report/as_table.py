@@ -42,8 +42,8 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
         say_unfinished(view.unfinished, console)
     console.print(f"Figures from {view.host_label}.")
     console.print(words.blocks_sentence(view))
-    for line in view.mixed:
-        console.print(f"MIXED PROVENANCE, compared on request: {line}")
+    for line in words.mixed(view):
+        console.print(line)
     for group in view.groups:
         draw(console, [tables.levels(view, group)] if brief else tables.of_group(view, group))
     if not brief:
@@ -104,7 +104,7 @@ def _head(view: View, console: Console, most: int, *, verdicts: int, run: str) -
         if not premature:
             say_unfinished(view.unfinished, console)
         for sentence in (
-            *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], most, "differences"),
+            *_most(words.mixed(view), most, "differences"),
             *_most(view.causes, most, "causes of modes"),
             *_most(steps.next_steps(view), most, "steps"),
             *_most(words.failure_sentences(view, run), most, "kinds of failures"),

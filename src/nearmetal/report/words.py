@@ -27,10 +27,10 @@ _MOST_NAMED = 4
 
 
 def decimals(value: float, digits: int = SIGNIFICANT_DIGITS) -> int:
-    """Return how many decimals give a value its significant digits."""
+    """Return how many decimals give a value its significant digits, as it is when rounded: 9.9999 has those of 10."""
     if value == 0 or not math.isfinite(value):
         return 0
-    return max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))))
 
 
 def figure(value: float) -> str:
@@ -72,7 +72,7 @@ def ratio(value: float) -> str:
     """Return a ratio with three decimals, fewer when large, more when small; beyond 1000 times only that it is."""
     if not _LEAST_RATIO <= value <= _MOST_RATIO:
         return f"<{_LEAST_RATIO}" if value < _LEAST_RATIO else f">{_MOST_RATIO}"
-    return f"{value:.{max(decimals(value, 3), 3 if value < 10 else 0)}f}"
+    return f"{value:.{max(decimals(value, 3), 3 if round(value, 3) < 10 else 0)}f}"
 
 
 def ratio_span(interval: Interval | None) -> str:
@@ -226,9 +226,11 @@ def noise_sentence(view: View) -> str:
     if alarms:
         text += (
             f" In {len(alarms)} of them the two differ by up to {percent(math.expm1(max(alarms)))}, more than the "
-            f"spread over blocks explains (expected by chance in {ALPHA:.0%} of cells): drift, or an "
-            "effect of the order. The intervals there are widened by as much."
+            f"spread over {'occasions' if view.occasions > 1 else 'blocks'} explains (expected by chance in "
+            f"{percent(ALPHA)} of cells): drift, or an effect of the order."
         )
+        # Intervals for another occasion are not widened beside (`stats.widen`).
+        text += "" if view.occasions > 1 else " The intervals there are widened by as much."
     if (parts := view.noise_of_parts) is not None:
         text += f" Of parts, such as a program's communication: {percent(parts)}."
     return text
@@ -297,12 +299,20 @@ def unfinished(lacks: Unfinished | None) -> list[str]:
     return [headline, f"To measure the rest: {lacks.resume}"]
 
 
+def mixed(view: View) -> list[str]:
+    """Return what differs between trials that are compared nevertheless, as was asked for."""
+    return [f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed]
+
+
 def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
-    if len(view.shown_paths) == 1 and not view.settings:
-        return f"Figures are geometric means over blocks; there is no path but {view.baseline} to compare them with."
-    asked = view.criteria
     trimmed = "1 % trimmed at each end" + (" where the files hold samples" if view.host_kind == "import" else "")
+    if len(view.shown_paths) == 1 and not view.settings:
+        return (
+            f"Figures are geometric means over blocks of each launch's mean ({trimmed}), median and p99; there is no "
+            f"path but {view.baseline} to compare them with."
+        )
+    asked = view.criteria
     over = f"geometric means over blocks, {_intervals(view)}"
     if view.occasions > 1:
         over = over.replace("blocks", "occasions")

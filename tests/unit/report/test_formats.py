@@ -157,7 +157,7 @@ def test_a_hostile_title_stays_text_in_markdown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(21.149, "21.15"), (0.31302, "0.3130"), (12345.6, "12346"), (0.0, "0"), (999.96, "1000.0")],
+    [(21.149, "21.15"), (0.31302, "0.3130"), (12345.6, "12346"), (0.0, "0"), (999.96, "1000"), (9.99999, "10.00")],
 )
 def test_figures_have_four_significant_digits(value: float, text: str) -> None:
     assert words.figure(value) == text
@@ -178,6 +178,7 @@ def test_intervals_show_only_significant_digits(low: float, high: float, text: s
 
 
 def test_ratios_and_p_values_read_as_in_papers() -> None:
+    assert words.ratio_span(Interval(9.9996, 10.04, 0.95)) == "10.0..10.0"
     assert words.ratio_span(Interval(0.0594, 0.06, 0.95)) == "0.0594..0.0600"
     assert words.ratio_span(Interval(0.5, float("inf"), 0.95)) == "0.500..unbounded"
     assert words.ratio_span(Interval(5.8e-9, 2.2e9, 0.95)) == "<0.001..>1000"
@@ -211,6 +212,7 @@ def test_a_study_with_one_path_is_answered_by_its_figures(tmp_path: Path) -> Non
     assert "latency, latency (half a round trip): 8 B: " in text
     for cell in view.cells:
         assert f"{words.size(cell)}: {words.level(cell.paths[0].levels[Metric.MEDIAN])} us (median)" in text
+    assert "of each launch's mean (1 % trimmed at each end), median and p99;" in words.method_sentence(view)
 
 
 def test_the_answer_fits_a_screen_when_names_wrap(tmp_path: Path) -> None:
@@ -235,6 +237,19 @@ def test_sentences_leave_room_for_ratios(view: View) -> None:
     assert len(drawn) <= 40
     assert any(line.startswith("Ratio to") for line in drawn)
     assert sum(line.startswith("cause ") for line in drawn) < 3
+
+
+@pytest.mark.parametrize("form", ["csv", "latex"])
+def test_formats_without_sentences_come_with_cautions_on_stderr(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = Recipe(study=ONE_SIZE, blocks=5, busy=5, facts=lambda order: {"kernel.release": f"6.{order.block // 3}"})
+    make_run(tmp_path / "run", facts)
+    assert nearmetal(["compare", str(tmp_path / "run"), "--format", form, "--allow-mixed"]) == 0
+    told = capsys.readouterr().err
+    assert "MIXED PROVENANCE, compared on request: kernel.release: 6.0 | 6.1" in told
+    assert "CAUTION: " in told
+    assert "kernel.release: 6.0 | 6.1." in of_paths(build_view(RunDir.open(tmp_path / "run"), allow_mixed=True)).says
 
 
 def test_a_cell_without_a_size_shows_only_its_name(view: View) -> None:

@@ -134,6 +134,14 @@ def test_a_baseline_that_differs_from_itself_widens_every_interval(tmp_path: Pat
     assert all(cell.noise is not None and cell.noise.false_alarm for cell in biased.cells)
 
 
+def test_intervals_for_another_occasion_are_not_said_to_be_widened(tmp_path: Path) -> None:
+    study = ONE_SIZE.replace("max_blocks = 8", "max_blocks = 5")
+    recipe = Recipe(study=study, blocks=25, again=1.05, hours=(1.0, 1.01, 0.99, 1.02, 1.0))
+    sentence = noise_sentence(build_view(make_run(tmp_path / "run", recipe)))
+    assert "more than the spread over occasions explains (expected by chance in 5 % of cells): drift, or" in sentence
+    assert "widened" not in sentence
+
+
 def test_boots_that_differ_widen_the_intervals(tmp_path: Path) -> None:
     boots = (0.98, 1.0, 1.02)
     fixed = ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8")
