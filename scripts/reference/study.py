@@ -40,8 +40,9 @@ _HEAD = """# The study file
 TOML, format 1. Unknown keys are errors, and all errors are reported at once. Made from `src/nearmetal/study/spec.py`
 by `make reference`.
 
-A size is an integer number of bytes or text with a binary unit (`"64 KiB"`), a duration is text with a unit (`"30 s"`),
-a share is a number below 1 or text (`"5 %"`).
+A size is an integer number of bytes or text with a binary unit (`"64 KiB"`, short `"64K"`; `KB`, which may mean 1000 or
+1024, is refused), a duration is text with a unit (`"30 s"`), a share is a number below 1 or text (`"5 %"`). Upper and
+lower case count in units: `"60 MS"` is refused.
 """
 
 

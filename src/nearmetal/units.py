@@ -22,10 +22,10 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 DURATION_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
-_SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 MOST = (1 << 63) - 1
 """The largest number of ns or bytes that a file can hold."""
-_QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{1,8}+)")
+_QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{0,8}+)")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?")
 _MOST_LETTERS = 60
 
@@ -64,13 +64,14 @@ def to_whole(value: float) -> int:
     return round(value)
 
 
-def _parse(text: str, table: dict[str, int], kind: str, example: str, *, exact: bool = False) -> int:
+def _parse(text: str, table: dict[str, int], kind: str, example: str, *, exact: bool, measured: bool) -> int:
     match = _QUANTITY.fullmatch(text.strip())
-    why = ""
-    factors = {unit.lower(): factor for unit, factor in table.items()}
-    if match and (factor := factors.get(match[2].lower())):
+    number, unit = match.groups() if match else ("", "")
+    why, hint = "", f"write a number and one of {', '.join(filter(None, table))}, such as {example!r}"
+    alike = {one.lower(): one for one in table}.get(unit.lower())
+    if match and (unit in table or (measured and alike)):
         try:
-            value = decimal(match[1]) * factor
+            value = decimal(number) * table[unit if unit in table else alike or ""]
             whole_value = to_whole(value)
             if value == whole_value or (whole_value and not exact):
                 return whole_value
@@ -78,23 +79,29 @@ def _parse(text: str, table: dict[str, int], kind: str, example: str, *, exact: 
             why = f": it is {value:g} {smallest}, " + (f"no whole number of {smallest}" if exact else "below 1")
         except ValueError as error:
             why = f": {error}"
-    units = ", ".join(table)
-    raise BadInputError(
-        f"{text[:40]!r} is not a {kind}{why}", hint=f"write a number and one of {units}, such as {example!r}"
-    )
+    elif alike:
+        hint = f"upper and lower case count: did you mean '{number} {alike}'?"
+    elif f"{unit[:1].upper()}iB" in table and unit[1:].lower() == "b":
+        why = f": {unit} may mean powers of 1000 or of 1024"
+        hint = f"write '{number} {unit[0].upper()}iB' for a power of 1024"
+    raise BadInputError(f"{text[:40]!r} is not a {kind}{why}", hint=hint)
 
 
-def parse_duration_ns(text: str) -> int:
-    """Read `'250 ms'`, `'3 min'` or `'12us'` as nanoseconds; raise BadInputError otherwise."""
-    return _parse(text, DURATION_NS, "duration", "250 ms")
+def parse_duration_ns(text: str, *, measured: bool = False) -> int:
+    """Read `'250 ms'`, `'3 min'` or `'12us'` as nanoseconds; raise BadInputError otherwise.
 
-
-def parse_size_bytes(text: str, *, exact: bool = True) -> int:
-    """Read `'64 KiB'`, `'4MiB'` or `'8 B'` as bytes (binary units only); raise BadInputError otherwise.
-
-    So it does for parts of a byte, such as those of `'1.3 KiB'`, which are rounded unless `exact`.
+    In what was `measured` under earlier versions, units in upper and lower case are the same, as they were then.
     """
-    return _parse(text, _SIZE_BYTES, "size", "64 KiB", exact=exact)
+    return _parse(text, DURATION_NS, "duration", "250 ms", exact=False, measured=measured)
+
+
+def parse_size_bytes(text: str, *, measured: bool = False) -> int:
+    """Read `'64 KiB'`, `'64K'`, `'8 B'` or `'8'` as bytes (binary units only); raise BadInputError otherwise.
+
+    So it does for parts of a byte, such as those of `'1.3 KiB'`, and for units in other upper and lower case. In what
+    was `measured` under earlier versions the former are rounded and the latter read, as they were then.
+    """
+    return _parse(text, _SIZE_BYTES, "size", "64 KiB", exact=not measured, measured=measured)
 
 
 def parse_share(text: str) -> float:

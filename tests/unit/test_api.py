@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import builtins
+import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.api.comparison import Comparison
 from nearmetal.api.frame import Frame
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
+from nearmetal.report.schema import VerdictJson
 from nearmetal.store.query import MixedError
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -135,6 +137,14 @@ def test_comparison_of_runs(run: nm.Run, tmp_path: Path) -> None:
     assert {one["verdict"] for one in found.cells.to_dicts() if one["path"] == "bridge"} == {"worse"}
     assert found.says.endswith(f"Figures from {run.info.host_label}.")
     assert other.compare(run, margin=0.9).verdicts["verdict"].tolist() == ["within"]
+    for wrong in (5, 1, 0, -0.05, math.nan, True, "5 %"):
+        with pytest.raises(BadInputError, match=r"margin .* is not a share between 0 and 1") as refused:
+            other.compare(run, margin=wrong)  # type: ignore[arg-type]
+        assert refused.value.hint == "margin=0.05 means 5 %"
+
+
+def test_verdicts_have_the_names_of_the_report(run: nm.Run) -> None:
+    assert set(run.compare().verdicts.columns) < {one.name for one in fields(VerdictJson)}
 
 
 def test_notebook_output_is_escaped(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nearmetal.study.shipped import read_study
 if TYPE_CHECKING:
     from pathlib import Path
 
-WHOLE = {"--host": "local", "--paths": "veth,bridge", "--workloads": "latency", "--sizes": "8", "--margin": "5"}
+WHOLE = {"--host": "local", "--paths": "veth,bridge", "--workloads": "latency", "--sizes": "8", "--margin": "5%"}
 
 
 def words(path: Path, **changed: str) -> list[str]:
@@ -60,11 +60,19 @@ def test_paths_share_the_machines_out_or_leave_it_to_a_person(
 
 def test_missing_flags_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
-    asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3\n", catch_exceptions=False)
+    asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3%\n3 %\n", catch_exceptions=False)
     assert asked.exit_code == 0, asked.output
     study, _ = read_study(file)
     assert ([w.name for w in study.workload], study.workload[1].sizes) == (["latency", "bw"], [8, 1024])
     assert ([p.name for p in study.path], study.margin) == (["native", "vf"], 0.03)
+
+
+@pytest.mark.parametrize("margin", ["5", "0.5", "0.05 %", "60%", "nan", "inf %"])
+def test_a_margin_is_read_as_the_gate_reads_it(tmp_path: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`init --margin 0.5` was half a per cent, `gate --margin 0.5` half."""
+    code = nearmetal(words(tmp_path / "s.toml", margin=margin))
+    assert (code, read_study(tmp_path / "s.toml")[0].margin) == (0, 0.5) if margin == "0.5" else code == 2
+    assert margin == "0.5" or f"--margin {margin!r} is not " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -103,13 +111,13 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sizes"), [("8,64K", (8, 65536)), ("1M, 1 MiB,1mb", (1 << 20,)), ("64 KiB,0", (0, 65536))]
+    ("text", "sizes"), [("8,64K", (8, 65536)), ("1M, 1 MiB,1048576", (1 << 20,)), ("64 KiB,0", (0, 65536))]
 )
 def test_sizes_may_be_written_in_several_ways(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_sizes(text) == sizes
 
 
-@pytest.mark.parametrize("text", ["", "8,", "-1", "1T", "K", "9" * 30])
+@pytest.mark.parametrize("text", ["", "8,", "-1", "1T", "K", "1mb", "64k", "9" * 30])
 def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(BadInputError):
         parse_sizes(text)
@@ -155,7 +163,6 @@ def test_a_missing_directory_is_reported(tmp_path: Path, capsys: pytest.CaptureF
     "argv",
     [
         ["between", "vm1", "vm2", "--minutes"],
-        ["init", "s.toml", "--margin"],
         ["predict", "t", "--on", "r", "--compute-scale"],
     ],
 )

@@ -56,7 +56,7 @@ def test_all_errors_are_reported_together_with_their_locations() -> None:
         "margin: '500 %' is not a share above 0 and below 100 %: write '5 %' or 0.05",
         "path[0].kinds: unknown key; did you mean 'kind'?",
         "workload[0].sizes[0]:",
-        "workload[0].sizes[1]: '4 KB' is not a size: write a number and one of B, KiB, MiB, GiB, such as",
+        "workload[0].sizes[1]: '4 KB' is not a size: KB may mean powers of 1000 or of 1024: write '4 KiB' for a power",
         "workload[0].iterations:",
         "trials.timeout: '5 parsecs' is not a duration",
         "trials.min_blocks:",
@@ -190,7 +190,7 @@ def test_every_number_of_a_study_is_in_the_list_above() -> None:
 def test_a_run_whose_numbers_were_true_can_still_be_read() -> None:
     study = parse_study(GOOD + "iterations = true\n", "t.toml", measured=True)
     assert study.workload[0].iterations == 1
-    assert parse_study(GOOD.replace("1 KiB", "1.3 KiB"), "t.toml", measured=True).workload[0].sizes == [8, 1331]
+    assert parse_study(GOOD.replace("1 KiB", "1.3 kib"), "t.toml", measured=True).workload[0].sizes == [8, 1331]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,13 @@ def run_study(
     return open_run(run.root)
 
 
+def _share(name: str, value: float) -> float:
+    """Return a share; raise BadInputError for what is none, and for 5, which may mean 5 %, as the command line does."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise BadInputError(f"{name} {value!r} is not a share between 0 and 1", hint=f"{name}=0.05 means 5 %")
+    return value
+
+
 class _LineWatcher:
     """A watcher of the schedule that forwards lines."""
 
@@ -174,14 +181,14 @@ class Run:
         """Compare the paths of this run with its baseline or, given `base`, this run with another, cell by cell.
 
         `margin` is how much more this run may cost than `base` (0.05: 5 %), the study's by default; the margin between
-        paths is always the study's. Raise BadInputError without valid trials, or when kernel, MPI, NIC or code differ
-        between trials and `allow_mixed` is not set.
+        paths is always the study's. Raise BadInputError without valid trials, for a margin that is no share between 0
+        and 1, or when kernel, MPI, NIC or code differ between trials and `allow_mixed` is not set.
         """
         if base is None:
             if margin is not None:
                 raise BadInputError("the margin between paths is fixed by the study", hint="give `base`, or no margin")
             return of_paths(build_view(self._directory, allow_mixed=allow_mixed, distributions=False))
-        asked = self.study.margin if margin is None else margin
+        asked = self.study.margin if margin is None else _share("margin", margin)
         question = Question(asked, allow_mixed=allow_mixed, tail_margin=self.study.tail_margin)
         return of_runs(judge(read_pair(self._directory, base._directory, question)))  # noqa: SLF001 (another Run)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nearmetal.cli.values import PATH, FiniteRange, parse_sizes, write_file
+from nearmetal.cli.values import PATH, parse_sizes, read_share, write_file
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far.host import check_names
 from nearmetal.paths.table import find_path
@@ -22,7 +22,6 @@ from nearmetal.workloads.operations import operation_named
 
 _PATHS = {"local": "veth,bridge", "lab": "native,vf", "ssh": "native", "slurm": "native"}
 _HOSTS = click.Choice(list(_PATHS))
-_MARGIN = FiniteRange(0.1, 50)
 
 
 @click.command(name="init")
@@ -32,7 +31,7 @@ _MARGIN = FiniteRange(0.1, 50)
 @click.option("--paths", help="The data paths, the baseline first.")
 @click.option("--workloads", help="Operations to measure, such as latency,bw,allreduce.")
 @click.option("--sizes", help="Message sizes, such as 8,64K.")
-@click.option("--margin", type=_MARGIN, help="Difference that still counts as equal, in percent.")
+@click.option("--margin", help="Difference that still counts as equal, such as 5%.")
 def command(  # noqa: PLR0917 (click passes by name)
     study: Path,
     host: str | None,
@@ -40,7 +39,7 @@ def command(  # noqa: PLR0917 (click passes by name)
     paths: str | None,
     workloads: str | None,
     sizes: str | None,
-    margin: float | None,
+    margin: str | None,
 ) -> None:
     """Write a commented study to STUDY. Asks for whatever the flags leave open; nothing is measured.
 
@@ -63,8 +62,7 @@ def command(  # noqa: PLR0917 (click passes by name)
         paths=_paths(paths or _asked("Data paths, the baseline first", "--paths", default=_PATHS[host]), host),
         workloads=_operations(workloads or _asked("Operations, such as latency,bw", "--workloads", default="latency")),
         sizes=parse_sizes(sizes or _asked("Message sizes", "--sizes", default="8,64K")),
-        margin_percent=margin
-        or _asked("Difference that still counts as equal, in percent", "--margin", default=5.0, type=_MARGIN),
+        margin=_margin(margin or _asked("Difference that still counts as equal", "--margin", default="5%")),
     )
     text = draft_text(draft)
     check_study(parse_study(text, str(study)))
@@ -119,3 +117,11 @@ def _operations(text: str) -> tuple[str, ...]:
             message = f"{name} takes no message size"
             raise BadInputError(message, hint="leave it out here and add it to the study file without `sizes`")
     return names
+
+
+def _margin(text: str) -> float:
+    """Return the margin, read as `gate` reads it; raise BadInputError below 0.1 % or above 50 %."""
+    share = read_share("--margin", text, "5%")
+    if not 0.001 <= share <= 0.5:
+        raise BadInputError(f"--margin {text!r} is not from 0.1% to 50%", hint="write --margin 5%")
+    return share

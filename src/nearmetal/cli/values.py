@@ -70,7 +70,7 @@ class FiniteRange(click.FloatRange):
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Read `8,64K,1M` as bytes, ascending and each once; raise BadInputError for what is no size."""
-    return tuple(sorted({_size(part) for part in text.split(",")}))
+    return tuple(sorted({parse_size_bytes(part) for part in text.split(",")}))
 
 
 def read_share(option: str, text: str, example: str) -> float:
@@ -82,10 +82,3 @@ def read_share(option: str, text: str, example: str) -> float:
     if not 0 <= share <= 10 or (share >= 1 and not text.rstrip().endswith("%")):
         raise BadInputError(f"{option} {text!r} is not a percentage", hint=f"write {option} {example}")
     return share
-
-
-def _size(text: str) -> int:
-    plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
-    if plain.isdecimal() and len(plain) < 20:
-        return int(plain)
-    return parse_size_bytes(f"{plain[:-1]} {plain[-1]}iB" if plain[-1:] in {"K", "M", "G"} else text)

@@ -19,7 +19,7 @@ class Draft:
     paths: tuple[str, ...]
     workloads: tuple[str, ...]
     sizes: tuple[int, ...]
-    margin_percent: float
+    margin: float
     nodes: tuple[NodeSpec, ...] = ()
 
 
@@ -57,7 +57,7 @@ def draft_text(draft: Draft) -> str:
         "format = 1",
         f"name = {toml(draft.name)}",
         f"baseline = {toml(draft.paths[0])}  # the path to compare the others with; measured twice",
-        f"margin = {toml(f'{draft.margin_percent:g} %')}  # differences up to this still count as equal",
+        f"margin = {toml(f'{draft.margin * 100:g} %')}  # differences up to this still count as equal",
         "",
         "[host]",
         f"kind = {toml(draft.host)}  # local, lab, ssh or slurm: where trials run",

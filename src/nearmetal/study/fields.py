@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import (
@@ -44,9 +45,14 @@ def _refuse_truth(value: object) -> None:
 
 def _no_truth(value: object, info: ValidationInfo) -> object:
     """Refuse true and false as numbers, but in the study of a run, in which earlier versions took them for 1 and 0."""
-    if not (info.context or {}).get("measured"):
+    if not _measured(info):
         _refuse_truth(value)
     return value
+
+
+def _measured(info: ValidationInfo) -> bool:
+    """Return whether the study is that of a measured run, which is read as it was then."""
+    return bool((info.context or {}).get("measured"))
 
 
 def _parsed(value: object, parse: Callable[[str], int]) -> object:
@@ -59,9 +65,8 @@ def _parsed(value: object, parse: Callable[[str], int]) -> object:
 
 
 def _read_size(value: object, info: ValidationInfo) -> object:
-    """Read '64 KiB' as bytes; in the study of a measured run, parts of a byte are rounded as they were then."""
-    exact = not (info.context or {}).get("measured")
-    return _parsed(value, lambda text: parse_size_bytes(text, exact=exact))
+    """Read '64 KiB' as bytes; in the study of a measured run as it was then."""
+    return _parsed(value, partial(parse_size_bytes, measured=_measured(info)))
 
 
 def read_duration(value: object, info: ValidationInfo) -> object:
@@ -70,9 +75,9 @@ def read_duration(value: object, info: ValidationInfo) -> object:
     In the study of a run that was measured it is what it was then: nanoseconds.
     """
     _refuse_truth(value)
-    if isinstance(value, int | float) and not (info.context or {}).get("measured"):
+    if isinstance(value, int | float) and not _measured(info):
         raise ValueError(f"{value} has no unit: write it as text, such as '{value} s' or '{value} us'")
-    return _parsed(value, parse_duration_ns)
+    return _parsed(value, partial(parse_duration_ns, measured=_measured(info)))
 
 
 def _share(value: object) -> float:
