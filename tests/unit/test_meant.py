@@ -298,7 +298,7 @@ def test_one_cell_of_a_comparison_is_told_in_the_singular(tmp_path: Path) -> Non
     only = re.sub(r'\[\[path\]\]\nname = "(bridge|macvlan|tap|shm)"\n', "", text)
     both = [make_run(tmp_path / name, Recipe(study=only, blocks=3)) for name in ("run", "base")]
     page = " ".join(re.sub("<[^>]+>", " ", compare_page(judge_runs(*both))).split())
-    assert "of 1 cell by mean." in page
+    assert "of 1 cell, by mean, " in page
 
 
 def test_a_study_given_for_a_hosts_file_is_told_what_that_has() -> None:

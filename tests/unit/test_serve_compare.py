@@ -165,6 +165,13 @@ def test_runs_of_mixed_provenance_can_be_shown_anyway(tmp_path: Path) -> None:
     assert 'href="/compare?run=first&amp;run=second&amp;base=base&amp;allow_mixed=true"' in refused.text
 
 
+def test_a_longer_tail_is_in_the_first_sentence(tmp_path: Path) -> None:
+    make_run(tmp_path / "base", Recipe(study=SMALL, blocks=5))
+    make_run(tmp_path / "stalls", Recipe(study=SMALL, blocks=5, stalls=frozenset({"tap"}), seed=8))
+    page = serving(tmp_path).get("/compare", params={"run": "stalls", "base": "base"}).text
+    assert ">worse</span>: of 5 cells, by mean, 5 within; 1 worse by p99." in page
+
+
 def test_two_runs_are_compared_as_in_the_gate(tmp_path: Path) -> None:
     make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
     make_run(tmp_path / "slower", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}, seed=8))

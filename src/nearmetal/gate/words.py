@@ -16,12 +16,19 @@ WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WIT
 
 def verdict(gate: Gate) -> str:
     """Return the finding in one line."""
+    return (
+        f"{gate.verdict} ({tally(gate)}; "
+        f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
+    )
+
+
+def tally(gate: Gate) -> str:
+    """Return what the verdict rests on: how many cells stand how, by which figures, and whether a run was cut short."""
     further = Counter(one.metric for one in gate.against)
     return (
-        f"{gate.verdict} ({_counts(gate, gate.metric) or 'nothing to judge'}"
+        f"{_counts(gate, gate.metric) or 'nothing to judge'}"
         f"{''.join(f'; {count} worse by {metric}' for metric, count in further.items())}"
-        f"{_of_parts(gate)}{'; not finished' if gate.cut_short else ''}; "
-        f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
+        f"{_of_parts(gate)}{'; not finished' if gate.cut_short else ''}"
     )
 
 

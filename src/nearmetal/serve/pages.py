@@ -243,12 +243,11 @@ def _two_runs(
 
 def _finding(gate: Gate) -> list[str]:
     """Return the finding in one sentence."""
-    counts = [f"{gate.count(one)} {one}" for one in Standing if gate.count(one)]
     return [
         f"Against {many.name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
         f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
-        f": {', '.join(counts) or 'nothing could be judged'}, of {counted(len(gate.judged), 'cell')} by {gate.metric}.",
+        f": of {counted(len(gate.judged), 'cell')}, by {gate.metric}, {gate_words.tally(gate)}.",
     ]
 
 
