@@ -98,6 +98,7 @@ def test_show_finds_the_change_and_the_facts_that_changed_with_it(
     assert max(map(len, printed.splitlines())) <= 80
     assert "1 of 2 series changed level" in " ".join(printed.split())
     assert printed.startswith("Figures from made up.")
+    assert "of those marked, at most 5 % are expected to be false." in " ".join(printed.split())
     assert "kernel.release: 6.1 -> 6.8" in printed
     assert nearmetal(["history", "show", history, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -291,7 +292,7 @@ def test_missing_things_are_reported(history: str, capsys: pytest.CaptureFixture
     for argv, message in (
         (["show", "nowhere.duckdb"], "there is no history"),
         (["show", history, "--path", "nosuch"], "holds no mean of path 'nosuch'\nhint: its paths: veth, tap; its w"),
-        (["show", history, "--metric", "p99"], "holds no p99"),
+        (["show", history, "--metric", "p99"], "supports a p99\nhint: it holds --metric mean, --metric median"),
         (["add", str(runs[0]), str(runs[1])], "is a directory"),
         (["add", "no/such/h.duckdb", str(runs[1])], "is not a directory"),
         (["add", history, "nowhere"], "not a run directory"),

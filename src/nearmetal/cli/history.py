@@ -68,6 +68,9 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
     found = build_history(str(history), kept, Metric(metric), path=path, workload=workload, every_interval=whole)
     if not found.series:
         known = [cell.cell for one in kept for cell in one.cells[Metric(metric)]]
+        others = [f"--metric {other}" for other in Metric if any(one.cells[other] for one in kept)]
+        if others and not known:
+            raise BadInputError(f"no launch in {history} supports a {metric}", hint=f"it holds {', '.join(others)}")
         raise _nothing(f"{history} holds no {metric}", history, known, {"path": path, "workload": workload})
     if out is not None:
         Disk().put_bytes(out, as_html.render(found).encode())

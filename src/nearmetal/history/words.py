@@ -122,7 +122,7 @@ def found(history: History) -> str:
     few = f" The shortest series has {counted(least, 'run')}: fewer than {needed} cannot show a change"
     few = f"{few}{' of one series alone' * (len(history.series) > 1)}." if least < needed else ""
     share = words.percent(history.alpha)
-    return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{few}"
+    return f"{text} Found by ranks and permutations; of those marked, at most {share} are expected to be false.{few}"
 
 
 # ---- A history on a terminal, in 80 columns
