@@ -64,6 +64,21 @@ def test_a_doubt_is_reported_once_for_the_launch_it_affects_most() -> None:
     assert "30.0% of MPI calls" in doubts_of(schedules)
 
 
+def test_a_program_that_spends_its_time_in_calls_that_are_only_counted_is_refused() -> None:
+    """87 % of its time in one-sided calls, and `predict --decide` chose a path with 91 % probability."""
+
+    def found(*shares: tuple[float, float]) -> list[tuple[str, bool]]:
+        schedules = [replace(ping(), opaque_share=calls, opaque_time_share=time) for calls, time in shares]
+        doubts = find_doubts(schedules, NAMED, Placement.block(2, 1))
+        return [(one.said[:5], one.refuse) for one in doubts if "not in the trace" in one.said]
+
+    assert found((0.99, 0.09)) == [("99.0%", False)]
+    assert found((0.01, 0.1)) == [("1.0% ", True)]
+    assert found((0.99, 0.09), (0.01, 0.1)) == [("1.0% ", True)]
+    assert found((0.99, 0.0)) == [("99.0%", False)]  # a trace of an older profiler does not say how long they took
+    assert not found((0.0001, 0.0001))
+
+
 def test_sizes_of_every_trace_are_compared_with_the_measured_ones() -> None:
     """Only the first trace's messages were checked, so the order of the traces decided whether any was refused."""
     fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, 1000))

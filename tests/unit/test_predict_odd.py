@@ -106,7 +106,7 @@ def test_intervals_of_several_kinds_name_their_paths(tmp_path: Path, monkeypatch
 def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))
     assert "on 1 rank, 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
-    assert "The program sends no messages" in out
+    assert "No messages are replayed" in out
     assert "of messages are between nodes" not in out
 
 

@@ -204,7 +204,9 @@ _REPLAY_OPTIONS = (
     click.option(
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
     ),
-    click.option("--extrapolate", is_flag=True, help="Predict even for message sizes that were not measured."),
+    click.option(
+        "--extrapolate", is_flag=True, help="Predict even if what was not measured, such as sizes, decides the answer."
+    ),
 )
 
 

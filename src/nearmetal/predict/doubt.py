@@ -45,9 +45,9 @@ def told_once(found: Iterable[Iterable[Doubt]]) -> list[Doubt]:
 
 
 def worst(found: Iterable[Iterable[Doubt]]) -> list[Doubt]:
-    """Return the doubt of the launch that it concerns most; the others' say the same in other figures."""
+    """Return the doubt that is refused, or of the launch that it concerns most; others say it in other figures."""
     told = [doubt for several in found for doubt in several]
-    return [max(told, key=lambda doubt: doubt.share)] if told else []
+    return [max(told, key=lambda doubt: (doubt.refuse, doubt.share))] if told else []
 
 
 def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:

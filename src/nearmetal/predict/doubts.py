@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
-from nearmetal.predict.doubts_of_messages import FEW, doubts_of_messages
+from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
 from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule
@@ -25,6 +25,8 @@ ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
 """The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
+NEGLIGIBLE = 0.0005
+"""Calls that are a smaller share of all, and of the time, are not worth a word."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -153,12 +155,14 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Ite
 
 
 def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
-    if share := schedule.opaque_share:
-        time_share = schedule.opaque_time_share
+    """Say which calls take as long on every path as when traced; if they are much of the time, that is the answer."""
+    share, time_share = schedule.opaque_share, schedule.opaque_time_share
+    if share and not (time_share and max(share, time_share) < NEGLIGIBLE):
         text = f"{share:.1%} of MPI calls{f' and {time_share:.1%} of the time' if time_share else ''} are not in the "
         text += f"trace ({named_calls(schedule.opaque_names)}): they are taken as computing, as long as traced on "
         text += "every path"
-        yield Doubt(text, "measure the program itself on each path", max(share, time_share))
+        refuse = time_share >= BEYOND_SHARE
+        yield Doubt(text, "measure the program itself on each path", max(share, time_share), refuse=refuse)
 
 
 def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:

@@ -153,7 +153,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     as_measured = _as_measured(rows)
     sentences = [*_between_nodes(rows), *as_measured]
     if not sentences:
-        sentences.append("The program sends no messages: it takes the same time on every path.")
+        sentences.append("No messages are replayed: the program is taken to run as long on every path.")
     for errors, whose in _paths_of((row.errors, row) for row in rows):
         span = errors.span()
         if span is None:
