@@ -407,3 +407,5 @@ def test_plan_shows_iterations_only_for_workloads_that_take_them(capsys: pytest.
     assert stdout.count("its own") == 2
     assert run(["plan", "aa"]) == 0
     assert "its own" not in capsys.readouterr().out
+    assert run(["plan", "tools"]) == 0
+    assert "polling" not in capsys.readouterr().out, "no tool of the network waits as ranks of an MPI do"

@@ -17,6 +17,7 @@ from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
+from nearmetal.run.unused import progress_of
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TrialsSpec
@@ -59,7 +60,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
             fill(" ".join(format_size(size).replace(" ", "\u00a0") for size in workload.sizes), _SIZES_WIDE) or "none",
             str(workload.iterations) if workload.kind in _ITERATE else "its own",
             " ".join(map(str, workload.placed)),
-            workload.progress,
+            progress_of(workload) or "its own",
             f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
         )
     console.print(table)
@@ -137,7 +138,7 @@ def plan_json(spec: Study) -> dict[str, object]:
                 "sizes": one.sizes,
                 "iterations": one.iterations,
                 "warmup": one.warmup,
-                "progress": one.progress,
+                "progress": progress_of(one),
                 "nodes_of_ranks": one.placed,
                 "longest_pause_ns": longest_pause_ns(spec, one),
             }

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.paths.table import find_path
 from nearmetal.stats.summary import Metric
-from nearmetal.study.order import PACE, Order
+from nearmetal.study.order import PACE, Order, Progress
 from nearmetal.study.spec import HostSpec, Study, TuneClass, TuneSpec, WorkloadSpec
 from nearmetal.units import format_size
 from nearmetal.workloads.apps import ApplicationWorkload
@@ -59,11 +59,20 @@ def _unused(host: str, workload: WorkloadSpec) -> Iterator[tuple[str, str]]:
     if "ranks" in given and not isinstance(workload.placement, str) and workload.ranks != len(workload.placement):
         count = len(workload.placement)
         yield f"ranks = {workload.ranks}, but `placement` has {count} of them", "leave `ranks` out: it is for words"
-    taken = _TAKEN.get(workload.kind, _TAKEN_BY_PAIRS)
-    if workload.kind == CommandWorkload.kind and workload.options.get("mpi"):
-        taken = ("progress",)
+    taken = _taken(workload)
     for key in (one for one in _ENGINES if one in given and one not in taken and host != "fake"):
         yield f"{key!r} would have no effect on kind {workload.kind!r}: {_INSTEAD[key]}", f"leave `{key}` out"
+
+
+def _taken(workload: WorkloadSpec) -> tuple[str, ...]:
+    if workload.kind == CommandWorkload.kind and workload.options.get("mpi"):
+        return ("progress",)
+    return _TAKEN.get(workload.kind, _TAKEN_BY_PAIRS)
+
+
+def progress_of(workload: WorkloadSpec) -> Progress | None:
+    """Return how a workload's ranks wait for messages, None where it has no ranks of an MPI."""
+    return workload.progress if "progress" in _taken(workload) else None
 
 
 def refuse_log_ins(host: HostSpec) -> None:
