@@ -32,18 +32,23 @@ _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 def blocks_to_settle(one: RatioEstimate) -> int | None:
     """Return how many more blocks a figure needs to be shown within or beyond its margin; None beyond 1,000.
 
-    A half-width shrinks with the square root of the blocks, and must become less than the estimate's distance from the
-    margin's end; what the baseline differs from itself does not shrink. An estimate on the margin is settled by no
-    number of blocks.
+    A half-width shrinks with the square root of the blocks and with Student's t, which is six times as large for two
+    blocks as for many. It must become less than the estimate's distance from the margin's end; what the baseline
+    differs from itself does not shrink. An estimate on the margin is settled by no number of blocks.
     """
     if one.evidence is None:
         return None
     interval, offset = one.evidence.difference, one.evidence.offset
     half = (interval.high - interval.low) / 2.0 - offset
     distance = abs(one.evidence.margin_log - abs(math.log(one.ratio))) - offset
-    if distance <= 0.0 or half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
-        return None
-    return max(1, math.ceil(one.n * (half / distance) ** 2) - one.n)
+    spread = half / _student(one.n)
+    known = range(one.n + 1, _MOST_BLOCKS + 1)
+    return next((n - one.n for n in known if spread * _student(n) < distance), None)
+
+
+def _student(blocks: int) -> float:
+    """Return the half-width of Student's interval of a mean, in standard deviations of a block."""
+    return float(special.stdtrit(blocks - 1, 0.975)) / math.sqrt(blocks)
 
 
 def occasions_to_settle(one: RatioEstimate) -> int | None:
