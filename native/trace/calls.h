@@ -34,6 +34,8 @@
 #define MPI4_PLAIN(...)
 #endif
 
+#define NMT_MPI41 (MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1))
+
 #define COLLECTIVE(Name, name, call, ...)                                                                              \
     ROW(Name, name, NOTHING, BLOCKING(call), __VA_ARGS__)                                                              \
     ROW(I##name, i##name, NOTHING, REQUESTED(call), __VA_ARGS__, (REQUEST_OUT, request))                               \
@@ -105,6 +107,16 @@ PLAIN(Testsome, testsome, SNAPSHOT(count, requests),
       (INT, count), (REQUESTS, requests), (INT_OUT, done), (INT_OUT, indices), (STATUS, statuses))
 PLAIN(Request_get_status, request_get_status, SNAPSHOT_ONE(request), nmt_note_queried(&mark, OUT_INT(flag) != 0),
       (REQUEST, request), (INT_OUT, flag), (STATUS, status))
+/* MPI 4.1 queries several at once. Their time is waiting, and the wait that follows says what is complete. */
+#if NMT_MPI41
+#define QUERY(Name, name, ...)                                                                                         \
+    PLAIN(Name, name, SNAPSHOT(count, requests), nmt_note_tested(&mark, false, ALL), (INT, count), __VA_ARGS__)
+QUERY(Request_get_status_any, request_get_status_any, (REQUESTS_IN, requests), (INT_OUT, index), (INT_OUT, flag),
+      (STATUS, status))
+QUERY(Request_get_status_all, request_get_status_all, (REQUESTS_IN, requests), (INT_OUT, flag), (STATUS, statuses))
+QUERY(Request_get_status_some, request_get_status_some, (REQUESTS_IN, requests), (INT_OUT, done), (INT_OUT, indices),
+      (STATUS, statuses))
+#endif
 PLAIN(Start, start, SNAPSHOT(1, request), nmt_note_started(&mark), (REQUESTS, request))
 PLAIN(Startall, startall, SNAPSHOT(count, requests), nmt_note_started(&mark), (INT, count), (REQUESTS, requests))
 PLAIN(Request_free, request_free, SNAPSHOT(1, request), nmt_note_request_freed(&mark), (REQUESTS, request))
@@ -307,6 +319,10 @@ UNSUPPORTED_PLAIN(Win_free, win_free, (WINDOW_OUT, window))
 
 /* It waits until all buffered messages have left. */
 UNSUPPORTED(Buffer_detach, buffer_detach, (ADDRESS_OUT, buffer), (COUNT_OUT, size))
+#if NMT_MPI41
+UNSUPPORTED(Comm_detach_buffer, comm_detach_buffer, (COMM, comm), (ADDRESS_OUT, buffer), (COUNT_OUT, size))
+UNSUPPORTED_PLAIN(Comm_flush_buffer, comm_flush_buffer, (COMM, comm))
+#endif
 
 /* Partitioned messages: the requests are not known to us, so starting them and waiting for them is not recorded.
  * MPI_Pready_list has no one prototype. */

@@ -21,6 +21,7 @@
 #define C_STATUS(x) MPI_Status x[]
 #define C_REQUEST(x) MPI_Request x
 #define C_REQUESTS(x) MPI_Request x[]
+#define C_REQUESTS_IN(x) const MPI_Request x[]
 #define C_REQUEST_OUT(x) MPI_Request *x
 #define C_MESSAGES(x) MPI_Message *x
 #define C_ADDRESS(x) MPI_Aint x

@@ -80,6 +80,7 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 #define V_REQUEST(x) void *x = f_##x
 #define V_LARGE_COUNT(x) void *x = f_##x
 #define V_REQUESTS(x) void *x = f_##x
+#define V_REQUESTS_IN(x) void *x = f_##x
 #define V_REQUEST_OUT(x) void *x = f_##x
 #define V_MESSAGES(x) void *x = f_##x
 #define V_WINDOW(x) void *x = f_##x

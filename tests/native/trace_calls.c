@@ -196,6 +196,20 @@ static void idup(void) {
     MPI_Comm_free(&copy);
 }
 
+/* Six messages, asked for together where MPI can. */
+static void query(void) {
+    MPI_Request requests[6];
+    for (int i = 0; i < 3; ++i) {
+        MPI_Irecv(in + i, 1, MPI_DOUBLE, before, 16, MPI_COMM_WORLD, &requests[i]);
+        MPI_Isend(out, 1, MPI_DOUBLE, next, 16, MPI_COMM_WORLD, &requests[3 + i]);
+    }
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+    for (int done = 0; !done;)
+        MPI_Request_get_status_all(6, requests, &done, MPI_STATUSES_IGNORE);
+#endif
+    MPI_Waitall(6, requests, MPI_STATUSES_IGNORE);
+}
+
 /* A receive that fails, in a program that goes on. */
 static void fail(void) {
     MPI_Comm alone;
@@ -251,6 +265,7 @@ int main(int argc, char **argv) {
         windows();
         graph();
         idup();
+        query();
         fail();
     }
     MPI_Win window;

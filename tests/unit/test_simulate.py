@@ -313,6 +313,9 @@ def test_a_deadlock_names_ranks_and_calls() -> None:
     with pytest.raises(DeadlockError, match=r"2 of 2 ranks.*rank 0 in send with 1, tag 7, 1000 B.*rank 1 in send"):
         run_ns(both_send_first, machine)
     assert run_ns(both_send_first) > 0  # with buffering it ends
+    with pytest.raises(DeadlockError) as caught:  # one thread may have sent while the other received
+        run_ns(replace(both_send_first, calling_threads=2), machine)
+    assert "the calls of the 2 threads of a rank that call MPI one after another" in caught.value.hint
 
 
 def test_a_program_that_waits_for_calls_missing_from_its_trace_is_refused_with_their_names() -> None:

@@ -192,7 +192,9 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
         told = "; ".join(_describe(schedule, stuck) for stuck in result.stuck)
         raise DeadlockError(
             f"deadlock: {count} of {schedule.ranks} ranks cannot continue: {told}{more}",
-            hint=_lacking(schedule) or "the trace is incomplete, or relies on buffering beyond the model's eager limit",
+            hint=_lacking(schedule)
+            or _of_threads(schedule)
+            or "the trace is incomplete, or relies on buffering beyond the model's eager limit",
         )
     if result.outcome in _BUDGETS:
         used, limit = _BUDGETS[result.outcome]
@@ -217,6 +219,14 @@ def _lacking(schedule: Schedule) -> str:
         return "a trace does not say which requests MPI_Cancel ended: measure the program itself on each path"
     calls = named_calls(schedule.opaque_names)
     return f"the trace lacks calls that others wait for ({calls}): measure the program itself on each path"
+
+
+def _of_threads(schedule: Schedule) -> str:
+    """Return what to do where threads of a rank may wait for each other in a replay; empty where one calls MPI."""
+    if schedule.calling_threads < 2:
+        return ""
+    threads = f"the {schedule.calling_threads} threads of a rank that call MPI"
+    return f"a replay makes the calls of {threads} one after another: measure the program itself on each path"
 
 
 def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:

@@ -105,6 +105,7 @@ class TraceView:
     command: str
     mpi: str
     threads: str
+    calling_threads: int
     ranks: tuple[RankTimes, ...]
     calls: tuple[CallRow, ...]
     sizes: tuple[SizeBin, ...]
@@ -130,6 +131,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         command=meta.get("command", ""),
         mpi=meta.get("library", ""),
         threads=meta.get("threads", ""),
+        calling_threads=trace.calling_threads,
         ranks=tuple(_rank_times(rank) for rank in trace.ranks),
         calls=_call_rows(trace),
         sizes=_size_bins(trace),

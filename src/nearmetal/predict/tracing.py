@@ -205,6 +205,6 @@ def _incomplete(launch: LaunchLine, folder: Path, status: int) -> NearmetalError
     else:
         hint = (
             "no rank called MPI_Init through this MPI: is it an MPI program, and is its MPI linked dynamically and the "
-            "same as the launcher's?"
+            "same as the launcher's? One that starts MPI by MPI_Session_init alone is not traced"
         )
     return NearmetalError(f"no rank recorded anything in {folder}; {ended}", hint=hint)

@@ -60,6 +60,11 @@ def warnings(view: TraceView) -> list[str]:
         )
     if view.rounded_calls:
         sentences.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
+    if view.calling_threads > 1:
+        sentences.append(
+            f"{view.calling_threads} threads of a rank called MPI: their times in MPI add up, to more than the rank's, "
+            "and compute is what passed between calls of any of them"
+        )
     if view.crowd:
         sentences.append(
             f"{view.crowd} ranks of a node shared fewer processors: compute includes waiting for one; "
