@@ -28,6 +28,7 @@ from nearmetal.predict.place import break_even
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.units import as_percent
 from support.goals import ended
 
 GOAL_ERROR, GOAL_FASTER = 0.10, 0.40
@@ -126,7 +127,7 @@ def musleh_lines(cells: list[Cell]) -> list[str]:
         for column in COLUMNS:
             cell = at[size, column]
             text = f"{cell.modelled:.2f} ({cell.published:.2f})"
-            shown.append(f"*{text}*" if cell.fitted else f"{text} {cell.error:+.0%}")
+            shown.append(f"*{text}*" if cell.fitted else f"{text} {as_percent(cell.error, 0, '+')}")
         lines.append(f"| {size} | " + " | ".join(shown) + " |")
     return lines
 
@@ -215,18 +216,18 @@ def page(cells: list[Cell], speedup: Speedup) -> tuple[str, list[str]]:
     goals = [
         ("Table III: wrong orders", f"{wrong}", wrong == 0),
         ("Table III: median absolute error of checked cells, at most 10 %",
-         f"{middle:.1%} of {len(checked)}, worst {max(checked):.0%}", middle <= GOAL_ERROR),
-        ("Figure 4: IOV slower below 20 %, faster above", f"break-even at {speedup.share or 0:.0%} (fitted)",
+         f"{as_percent(middle, 1)} of {len(checked)}, worst {as_percent(max(checked))}", middle <= GOAL_ERROR),
+        ("Figure 4: IOV slower below 20 %, faster above", f"break-even at {as_percent(speedup.share or 0)} (fitted)",
          speedup.at(0.1) < 0 < speedup.at(0.3)),
-        ("Figure 4: at 50 % IOV is at least 40 % faster", f"{half:.0%} faster", half >= GOAL_FASTER),
+        ("Figure 4: at 50 % IOV is at least 40 % faster", f"{as_percent(half)} faster", half >= GOAL_FASTER),
     ]  # fmt: skip
     text = PAGE.format(
         goals="\n".join(f"| {what} | {found} | {'reached' if ok else '**missed**'} |" for what, found, ok in goals),
         musleh="\n".join(musleh_lines(cells)),
         shares=" | ".join(f"{share} %" for share in range(0, 101, 10)),
         rule="---|" * 11,
-        curve=" | ".join(f"{speedup.at(share / 100):+.0%}" for share in range(0, 101, 10)),
-        all_inter=f"{all_inter:.0%}",
+        curve=" | ".join(as_percent(speedup.at(share / 100), 0, "+") for share in range(0, 101, 10)),
+        all_inter=as_percent(all_inter),
     )
     return text, [f"{what}: {found}" for what, found, ok in goals if not ok]
 

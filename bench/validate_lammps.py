@@ -36,6 +36,7 @@ from nearmetal.run.trial import carry_out
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, parse_study
+from nearmetal.units import as_percent
 from nearmetal.workloads.mpi.table import find_mpi
 from support import validation as judged
 from support.goals import ended, short_of
@@ -192,8 +193,9 @@ def table(cases: list[Case]) -> list[str]:
         measured = float(np.median(case.measured_ns))
         lines.append(
             f"| {case.ranks} | {case.placement} | {case.path} | {judged.milliseconds(measured)} | "
-            f"{np.ptp(case.measured_ns) / measured:.0%} | {judged.milliseconds(float(np.median(case.predicted_ns)))} | "
-            f"{case.error:+.1%} |"
+            f"{as_percent(np.ptp(case.measured_ns) / measured)} | "
+            f"{judged.milliseconds(float(np.median(case.predicted_ns)))} | "
+            f"{as_percent(case.error, 1, '+')} |"
         )
     return lines
 
@@ -203,8 +205,9 @@ def summary(cases: list[Case]) -> list[str]:
     own = [abs(case.error) for case in cases if case.own_cores]
     apart, wrong = wrong_orders(cases)
     return [
-        f"Median absolute error: {np.median([abs(case.error) for case in cases]):.1%} of {len(cases)} cases; "
-        f"{np.median(own):.1%} of the {len(own)} where every rank has its own core.",
+        f"Median absolute error: {as_percent(np.median([abs(case.error) for case in cases]), 1)} "
+        f"of {len(cases)} cases; "
+        f"{as_percent(np.median(own), 1)} of the {len(own)} where every rank has its own core.",
         f"Order of paths: {wrong} of {apart} pairs with a measurable difference wrong.",
     ]
 

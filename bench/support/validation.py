@@ -17,6 +17,7 @@ import numpy as np
 from nearmetal.predict import calibration
 from nearmetal.predict.calibration import OWN, RELAY, SHARED, ValidatedCase
 from nearmetal.predict.validate import TOLD_APART
+from nearmetal.units import as_percent
 from support.coverage import coverage
 
 if TYPE_CHECKING:
@@ -111,17 +112,20 @@ def goals(cases: list[Case]) -> list[Goal]:
     apart, wrong = orders(cases)
     inside, judged = p99_coverage([kept(case) for case in cases])
     return [
-        Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
+        Goal("median absolute error, all cases, at most 10 %",
+             f"{as_percent(median_error(cases), 1)} of {len(cases)} cases",
              median_error(cases) <= GOAL_ALL),
         Goal("median absolute error, ranks with their own cores, at most 5 %",
-             f"{median_error(own):.1%} of {len(own)} cases; of an oracle {median_oracle(own):.1%}",
+             f"{as_percent(median_error(own), 1)} of {len(own)} cases; "
+             f"of an oracle {as_percent(median_oracle(own), 1)}",
              median_error(own) <= GOAL_OWN_CORES),
         Goal("median absolute error, ranks that share cores and relays, at most 10 %",
-             f"{median_error(shared):.1%} of {len(shared)} cases; of an oracle {median_oracle(shared):.1%}",
+             f"{as_percent(median_error(shared), 1)} of {len(shared)} cases; "
+             f"of an oracle {as_percent(median_oracle(shared), 1)}",
              median_error(shared) <= GOAL_SHARED),
         Goal("paths in the right order", f"{wrong} of {apart} pairs with a measurable difference wrong", wrong == 0),
         Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, in at least 85 % of cases",
-             f"{inside} of {judged} cases ({inside / max(1, judged):.0%}), each application held out"
+             f"{inside} of {judged} cases ({as_percent(inside / max(1, judged))}), each application held out"
              f"{f'; {len(cases) - judged} have too few others for an interval' if judged < len(cases) else ''}",
              judged > 0 and inside >= GOAL_P99 * judged),
     ]  # fmt: skip
@@ -137,8 +141,9 @@ def table(cases: list[Case]) -> list[str]:
     head = "| application | ranks | placement | path | measured, ms | range of launches | predicted, ms | error | p99 of iterations measured, ms | predicted, ms |"  # noqa: E501
     rows = (
         f"| {case.app.name} {case.app.letter} | {case.app.ranks} | {case.placement} | {case.path} | "
-        f"{milliseconds(case.measured_ns)} | {case.noise:.0%} | {milliseconds(case.predicted_ns)} | "
-        f"{case.error:+.1%} | {milliseconds(case.measured_p99_ns)} | {milliseconds(case.predicted_p99_ns)} |"
+        f"{milliseconds(case.measured_ns)} | {as_percent(case.noise)} | {milliseconds(case.predicted_ns)} | "
+        f"{as_percent(case.error, 1, '+')} | {milliseconds(case.measured_p99_ns)} | "
+        f"{milliseconds(case.predicted_p99_ns)} |"
         for case in cases
     )
     return [head, "|---|---|---|---|---|---|---|---|---|---|", *rows]
@@ -164,7 +169,7 @@ def coverage_table(cases: Sequence[ValidatedCase]) -> list[str]:
         cells = []
         for error in (lambda case: case.run_error, lambda case: case.p99_error):
             inside, total, width = coverage(cases, name, error)
-            cells.append(f"{inside} of {total} ({inside / max(1, total):.0%}) | x{width:.1f}")
+            cells.append(f"{inside} of {total} ({as_percent(inside / max(1, total))}) | x{width:.1f}")
         lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
     return lines
 
@@ -215,14 +220,14 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
         if failures
         else "Every launch was valid.",
         "Paths count as different when their measured medians differ by more than "
-        f"{TOLD_APART:.0%} and by more than the range of launches.",
+        f"{as_percent(TOLD_APART)} and by more than the range of launches.",
         "The oracle guesses the median of half of a case's launches from that of the other half.",
         "",
         "| application | ranks | cases | median absolute error | worst |",
         "|---|---|---|---|---|",
         *(
-            f"| {name} | {ranks} | {len(group)} | {median_error(group):.1%} | "
-            f"{max((case.error for case in group), key=abs):+.1%} |"
+            f"| {name} | {ranks} | {len(group)} | {as_percent(median_error(group), 1)} | "
+            f"{as_percent(max((case.error for case in group), key=abs), 1, '+')} |"
             for (name, ranks), group in sorted(by_app.items())
         ),
         "",

@@ -110,6 +110,11 @@ def parse_share(text: str) -> float:
     return decimal(number.removesuffix("%")) / 100 if number.endswith("%") else decimal(number)
 
 
+def as_percent(share: float, decimals: int = 0, sign: str = "") -> str:
+    """Return a share as a percentage: 0.71 -> '71 %', with a `sign` of '+' '+71 %'."""
+    return f"{share:{sign}.{decimals}%}".replace("%", " %")
+
+
 def format_size(size_bytes: int) -> str:
     """Return the shortest exact binary form: 65536 -> '64 KiB', 1000 -> '1000 B'."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -258,10 +258,10 @@ QUIET = Noise(nodes=0.001, links=0.001, hiccups=0.0)
     ("faults", "said"),
     [
         (Faults(senders=dict.fromkeys(range(4), 2.0)), "was suspected: sending nodes by bandwidth"),
-        (Faults(senders=dict.fromkeys(range(6), 2.0)), "By bandwidth, 25% of sending nodes are faster than is typical"),
+        (Faults(senders=dict.fromkeys(range(6), 2.0)), "By bandwidth, 25 % of sending nodes are faster than is "),
         (
             Faults(latency_links={(a, b): 2.0 for a in range(4) for b in range(4, 8)}),
-            "By latency, 43% of links are faster than is typical: perhaps the rest is slow.",
+            "By latency, 43 % of links are faster than is typical: perhaps the rest is slow.",
         ),
     ],
     ids=["half of the nodes are slow", "most nodes are slow", "two halves are far apart"],

@@ -83,7 +83,7 @@ def test_changed_files_are_named_one_by_one(root: Path, capsys: pytest.CaptureFi
     )
 
 
-@pytest.mark.parametrize(("part", "name"), [(0, "its directory"), (1, "latency of 8 B"), (2, "latency of 1024 B")])
+@pytest.mark.parametrize(("part", "name"), [(0, "its directory"), (1, "latency of 8 B"), (2, "latency of 1 KiB")])
 def test_a_wrong_recorded_checksum_of_a_cell_is_named(
     root: Path, part: int, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,7 +182,7 @@ def test_a_ping_pong_that_shows_a_timer_is_reported(tmp_path: Path) -> None:
     veth = of_veth(fit_run(RunDir.open(make_run(tmp_path / "run", STUDY, facts=facts))))
     for size, reported in ((1024, True), (700, True), (8, False)):
         doubts = [one.said for one in find_doubts([ping(size)], veth, Placement.block(2, 1))]
-        assert any("100% of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is reported
+        assert any("100 % of messages between nodes" in one and "of 1 KiB, 1 tick" in one for one in doubts) is reported
 
 
 def test_a_path_measured_on_a_busy_machine_is_reported(measured: RunDir) -> None:
@@ -198,7 +198,7 @@ def test_a_path_measured_on_a_busy_machine_is_reported(measured: RunDir) -> None
 
     assert doubts_of(12) == [
         "most trials of the path were disturbed: 12 of 12 launches ran on a busy machine; in the worst of them make "
-        "used 40% of the processors"
+        "used 40 % of the processors"
     ]
     assert doubts_of(7)
     assert not doubts_of(6)  # medians leave out half of them

@@ -113,5 +113,5 @@ def test_messages_that_tcp_may_hold_back_are_reported(tmp_path: Path, monkeypatc
     for ops, held, doubted in ((SENDING * 4, True, True), (SENDING * 4, False, False), (SENDING, True, False)):
         there = Schedule(2, (program(ops), program([recv(0)] * len(ops))))
         _, err = output_of(monkeypatch, there, model_of(tmp_path, Machine(None, measured(5, 8, 1024)), held=held))
-        assert ("75% of messages between nodes follow another one before an answer" in err) is doubted
+        assert ("75 % of messages between nodes follow another one before an answer" in err) is doubted
         assert ("host.tcp_autocorking" in err) is doubted

@@ -60,7 +60,7 @@ def test_paths_share_the_machines_out_or_leave_it_to_a_person(
 
 def test_missing_flags_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
-    asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3%\n3 %\n", catch_exceptions=False)
+    asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3 %\n", catch_exceptions=False)
     assert asked.exit_code == 0, asked.output
     study, _ = read_study(file)
     assert ([w.name for w in study.workload], study.workload[1].sizes) == (["latency", "bw"], [8, 1024])

@@ -165,12 +165,12 @@ def test_the_prediction_errors_in_guests_and_on_more_ranks_match_the_stored_laun
             name = program.upper() if len(program) < 3 else program
             row = f"| {name} | {path} | {len(launches)} | {measured:.4g} |"
             (line,) = (line for line in text_of[where].splitlines() if line.startswith(row))
-            assert line.endswith(f"| {predicted:.4g} | {error:+.1f}% |")
+            assert line.endswith(f"| {predicted:.4g} | {error:+.1f} % |")
     for (where, _), found in errors.items():
         middle, worst = statistics.median(map(abs, found)), max(found, key=abs)
         assert f"is {middle:.1f} %, the" in text_of[where] or f"{middle:.1f} %, worst" in text_of[where]
         assert f"worst {worst:+.1f} %" in text_of[where]
-    assert sum(map(len, errors.values())) == sum(len(re.findall(r"\d% \|\n", section)) for section in text_of.values())
+    assert sum(map(len, errors.values())) == sum(len(re.findall(r"\d % \|\n", section)) for section in text_of.values())
 
 
 @pytest.mark.parametrize("command", [predict, place], ids=["predict", "place"])

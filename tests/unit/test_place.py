@@ -302,7 +302,7 @@ def test_programs_are_distinguished_by_their_file_names(command: str, other: str
 def test_messages_between_nodes_over_a_path_inside_one_are_refused() -> None:
     named = NamedMachine("shm", "as-found", "polling", MACHINE, kind="shm")
     (doubt,) = find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 4))
-    assert (doubt.refuse, doubt.said) == (True, "33% of messages go between nodes, but shm was measured inside one")
+    assert (doubt.refuse, doubt.said) == (True, "33 % of messages go between nodes, but shm was measured inside one")
     assert not find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 8))
 
 

@@ -90,7 +90,7 @@ def test_columns_show_only_values_that_intervals_cover(tmp_path: Path, monkeypat
     """The 95th percentile over replays alone was inside the interval of launches, which includes the model's error."""
     out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))
     assert "p95" not in out
-    assert "Ratios: 90% of validated pairs of paths (own cores) were 0.83 to 1.16 times" in " ".join(out.split())
+    assert "Ratios: 90 % of validated pairs of paths (own cores) were 0.83 to 1.16 times" in " ".join(out.split())
 
 
 def test_intervals_of_several_kinds_name_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_intervals_of_several_kinds_name_their_paths(tmp_path: Path, monkeypatch
     assert re.search(
         r"Intervals of (veth, bridge|bridge, veth): .* \(own cores\): .* Intervals of tap: .* \(relay\)", out
     )
-    assert "Ratios of bridge: 90% of validated pairs of paths (own cores)" in out
+    assert "Ratios of bridge: 90 % of validated pairs of paths (own cores)" in out
 
 
 def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_messages_of_many_packets_under_an_interrupt_stage_are_reported(
     source, stage = model_of(tmp_path, Machine(path(1), path(5))), ("--interrupts", "igb-queue:usecs=3")
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
         _, err = output_of(monkeypatch, ping(message_bytes), source, *argv)
-        assert ("100% of messages are larger than 14,480 B" in err) is doubted
+        assert ("100 % of messages are larger than 14,480 B" in err) is doubted
         assert ("moderation is simulated by a rule" in err) is bool(argv)
 
 
@@ -332,12 +332,12 @@ def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     out, _, shares = rows(bare, guests)
     assert "on 2 ranks, 2 guests, 1 host" in out
-    assert "0% (native), 100% (guest-vf) of messages are between nodes." in out
+    assert "0 % (native), 100 % (guest-vf) of messages are between nodes." in out
     assert shares == [0.0, 1.0]
     unknown = replace(bare, machine=replace(machine, intra=None))
     _, err, shares = rows(unknown)
     assert (
-        "100% of messages are inside a host, which on bare metal is one node: assumed to take as long as between hosts"
+        "100 % of messages are inside a host, which on bare metal is one node: assumed to take as long as between hosts"
         in err
     )
     assert shares == [1.0]

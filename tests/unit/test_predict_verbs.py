@@ -83,7 +83,7 @@ def test_predict_lists_paths_by_time(files: tuple[str, str]) -> None:
 def test_predict_answers_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
     text = " ".join(out.split())
-    assert "times the errors of 42 validated cases (own cores): 90% took 0.84 to 1.22 times as long" in text
+    assert "times the errors of 42 validated cases (own cores): 90 % took 0.84 to 1.22 times as long" in text
     assert re.search(r"polling: 10 % more of each changes the run time by: .*latency between nodes \+\d\.\d %", text)
     assert not re.search(r"in(ter|tra)\.", text)
     assert len({parameter(name) for name in SENSITIVITY_PARAMETERS}) == len(SENSITIVITY_PARAMETERS)
@@ -136,7 +136,7 @@ def test_marked_iterations_have_a_p99_with_its_own_errors(
     out, _ = run(predict, *argv)
     ends = [format_duration(end * iteration_ns) for end in (low, high)]
     assert f"{ends[0].removesuffix(' us')} to {ends[1]}" in out
-    assert "p99 of iterations: 90% of 42 that were validated (own cores)" in out
+    assert "p99 of iterations: 90 % of 42 that were validated (own cores)" in out
     monkeypatch.setattr("nearmetal.predict.validate.MOST_MARKS", 39)  # 2 ranks of 10 iterations, 2 replicas
     (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
     assert row["p99_iteration"] is None
@@ -203,7 +203,7 @@ def test_place_writes_the_file_of_the_launcher(files: tuple[str, str], tmp_path:
     _, err = run(place, files[0], "--on", files[1], *argv, "--break-even", "veth", "vf")
     comment, first, *_ = target.read_text().splitlines()
     assert (comment[0], first) == ("#", "rank 0=a slot=0")
-    assert "vf is faster below 20% of messages between nodes, veth above" in err.replace("\n", " ")
+    assert "vf is faster below 20 % of messages between nodes, veth above" in err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,9 @@ def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple
     write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
     decide = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "1", "--decide")
     out, _ = run(predict, *decide, "--loss", "60%")
-    assert "vf / as-found / polling is the cheapest that stays within 60% of native / as-found" in " ".join(out.split())
+    assert "vf / as-found / polling is the cheapest that stays within 60 % of native / as-found" in out.replace(
+        "\n", " "
+    )
     out, _ = run(predict, *decide, "--loss", "900%")
     assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
     out, _ = run(predict, *decide, "--loss", "900%", "--path", "vf", "--path", "virtio", "--baseline", "vf")
@@ -378,7 +380,7 @@ def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Pa
     with pytest.raises(BadInputError, match="cannot order metal, fn, far by cost: what far costs is not known"):
         run(predict, *decide)
     out, _ = run(predict, *decide, "--path", "fn,metal")
-    assert "fn / as-found / polling is the cheapest that stays within 60% of metal" in " ".join(out.split())
+    assert "fn / as-found / polling is the cheapest that stays within 60 % of metal" in " ".join(out.split())
     out, _ = run(predict, *decide, "--path", "metal,fn,far")
     assert "Nothing cheaper than metal / as-found / polling itself" in " ".join(out.split())
 
@@ -404,14 +406,14 @@ def model_of(tmp_path: Path, machine: Machine, **about: object) -> str:
 def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_path: Path) -> None:
     """Messages of 4 KiB with a run of 8 B and 1 KiB: a line through two points would rank the paths."""
     source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
-    with pytest.raises(BadInputError, match=r"100% of messages and 100% of bytes between nodes are larger") as error:
+    with pytest.raises(BadInputError, match=r"100 % of messages and 100 % of bytes between nodes are larger") as error:
         run(predict, files[0], "--on", source)
     assert "up to 4 KiB against 1 KiB, 4.0 times" in error.value.message
     assert 'measure sizes = [8, "1 KiB", "4 KiB"]' in error.value.hint
     with pytest.raises(BadInputError, match="larger than the largest measured"):
         run(place, files[0], "--on", source, "--hosts", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1")
     out, err = run(predict, files[0], "--on", source, "--extrapolate", "--replicas", "1", "--format", "json")
-    assert "warning: 100% of messages and 100% of bytes between nodes are larger than the largest measured" in err
+    assert "warning: 100 % of messages and 100 % of bytes between nodes are larger than the largest measured" in err
     assert json.loads(out)[0]["doubts"][0]["share"] == 1
 
 
@@ -468,7 +470,7 @@ def test_a_message_to_oneself_costs_no_trip_over_the_wire(
     source = model_of(tmp_path, Machine(None, measured(50, 8, 1024)))
     out, err = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json")
     assert json.loads(out)[0]["quantiles"][0]["ns"] == 500  # 0.4 us and 1000 B at 10 GB/s
-    assert "100% of messages go from a rank to itself" in err
+    assert "100 % of messages go from a rank to itself" in err
     assert "hint: measure the path `shm` in the same run" in err
 
 
@@ -563,7 +565,7 @@ def test_a_machine_unlike_the_measured_one_is_reported(files: tuple[str, str], t
     assert "measured on nodes that share 1 processor of one computer" in err.replace("\n", " ")
     apart = model_of(tmp_path, Machine(None, path(5), cores=Cores(4)))  # guests of a host share no memory
     _, err = run(predict, files[0], "--on", apart, "--replicas", "1", "--vms-per-host", "2")
-    assert "33% of messages are between guests of one host: assumed to take as long as between hosts" in err
+    assert "33 % of messages are between guests of one host: assumed to take as long as between hosts" in err
     far = model_of(tmp_path, Machine(path(1), path(5)), host="ssh", virtual=True)
     _, err = run(predict, files[0], "--on", far, "--replicas", "1")
     assert "virtual machines, which cannot see whether they share processors" in err

@@ -16,5 +16,5 @@ def test_the_page_matches_the_model(tmp_path: Path) -> None:
     page = written.read_text()
     assert page == (ROOT / "docs" / "explanation" / "prediction-published.md").read_text()
     assert page.count("| reached |") == 3
-    assert "at least 40 % faster | 19% faster | **missed** |" in page  # a bandwidth table does not show it
+    assert "at least 40 % faster | 19 % faster | **missed** |" in page  # a bandwidth table does not show it
     assert done.returncode == 4, "it ran to its end but missed a goal"

@@ -123,8 +123,8 @@ def record(counters: dict[str, int], trial: int = 0) -> SimpleNamespace:
 
 def test_a_launch_is_disturbed_by_other_programs_and_by_stolen_time() -> None:
     assert disturbed(QUIET).why == "", "the limits themselves still count as quiet"
-    assert disturbed(BUSY).why == "cc1plus, bash used 39% of the processors"
-    assert disturbed(STOLEN).why == "the hypervisor gave 5% of the processors' time to others"
+    assert disturbed(BUSY).why == "cc1plus, bash used 39 % of the processors"
+    assert disturbed(STOLEN).why == "the hypervisor gave 5 % of the processors' time to others"
     assert disturbed({"others.cc1plus": 30, "cpu.user": 39}).why == "", "the launch is too short to tell"
     assert disturbed({}).why == ""
 
@@ -134,7 +134,7 @@ def test_a_report_counts_the_disturbed_launches() -> None:
     (sentence,) = disturbed_launches([record(QUIET), record(STOLEN), record(BUSY)])  # type: ignore[list-item]
     assert (
         sentence
-        == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39% of the processors"
+        == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39 % of the processors"
     )
 
 

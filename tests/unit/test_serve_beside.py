@@ -118,7 +118,7 @@ def test_a_placement_shows_gains_hosts_and_where_paths_are_equal(client: TestCli
     page, raw = client.get("/placements/halo").text, kept(made, "placement")
     best = raw["candidates"][0]
     assert f"{best['method']} on {best['name']} is the best one known" in page
-    assert f"{best['gain'][0]:+.1%}" in page
+    assert f"{100 * best['gain'][0]:+.1f} %" in page
     assert raw["break_even"]["said"][1:] in page
     assert "n1" in page
     assert client.get("/api/v1/placements/halo").json() == raw

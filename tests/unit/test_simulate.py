@@ -552,5 +552,5 @@ def test_calls_that_a_trace_cannot_hold_count_as_computing_and_are_reported() ->
     schedule = schedule_from_trace(Trace(two))
     assert schedule.opaque_share == 6 / 8
     doubts = find_doubts([schedule], NamedMachine("p", "s", "polling", MACHINE), Placement.block(2, 1))
-    assert [doubt.said.partition(" of MPI calls are not in the trace")[0] for doubt in doubts][:1] == ["75.0%"]
+    assert [doubt.said.partition(" of MPI calls are not in the trace")[0] for doubt in doubts][:1] == ["75.0 %"]
     assert schedule_from_trace(Trace((traced(0, barrier, steps), traced(1, barrier, steps)))).opaque_share == 0

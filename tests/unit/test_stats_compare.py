@@ -193,7 +193,7 @@ def test_near_metal_needs_enough_launches_to_have_seen_a_rare_mode() -> None:
     within = {MEAN: WITHIN, MEDIAN: WITHIN, P99: WITHIN}
     five = conclude(within, {}, 5, Criteria())
     assert (five.verdict, five.needs, five.settled) == (Verdict.UNDECIDED, 9, False)
-    assert "5 launches, which cannot exclude a mode rarer than 45%" in five.reason
+    assert "5 launches, which cannot exclude a mode rarer than 45 %" in five.reason
     assert conclude(within, {}, 13, Criteria()).needs == 1
     assert conclude(within, {}, 5, Criteria(rarest_mode=0.5)).verdict is Verdict.NEAR_METAL
     assert conclude(within, {}, 4, Criteria(rarest_mode=0.5)).verdict is Verdict.UNDECIDED
@@ -230,7 +230,7 @@ def test_a_slow_launch_calls_for_more_launches() -> None:
     one = conclude(within, {}, 14, Criteria(), slow=1)
     assert (one.verdict, one.needs, one.settled) == (Verdict.UNDECIDED, 8, False)
     assert "14 launches, 1 of them slower than the rest by more than the margin, which cannot exclude" in one.reason
-    assert "rarer than 30%" in one.reason
+    assert "rarer than 30 %" in one.reason
     assert conclude(within, {}, 22, Criteria(), slow=1).verdict is Verdict.NEAR_METAL
     assert conclude(within, {}, 21, Criteria(), slow=1).verdict is Verdict.UNDECIDED
     for slow, launches in ((0, 14), (1, 22), (2, 30)):

@@ -39,7 +39,7 @@ def test_alternating_modes_are_found_with_share_distance_and_order() -> None:
     assert [one.share for one in modes.modes] == pytest.approx([0.5, 0.5])
     assert modes.distance == pytest.approx(97 / 35, rel=0.01)
     assert modes.order == "alternating"
-    assert str(modes) == f"2 modes {modes.distance:.2f} times apart (50%, 50%; alternating)"
+    assert str(modes) == f"2 modes {modes.distance:.2f} times apart (50 %, 50 %; alternating)"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,21 @@
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nearmetal
 from nearmetal.errors import BadInputError
-from nearmetal.units import format_duration, format_size, format_wait, parse_duration_ns, parse_share, parse_size_bytes
+from nearmetal.units import (
+    as_percent,
+    format_duration,
+    format_size,
+    format_wait,
+    parse_duration_ns,
+    parse_share,
+    parse_size_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -114,3 +126,11 @@ def test_durations_are_shown_in_a_suitable_unit(ns: int, text: str) -> None:
 )
 def test_waiting_times_are_rounded_sensibly(seconds: float, text: str) -> None:
     assert format_wait(seconds * 1e9) == text
+
+
+def test_shares_are_written_in_one_form() -> None:
+    """Half of the outputs said `5 %`, half `5%`."""
+    assert (as_percent(0.71), as_percent(0.0049, 1), as_percent(-0.1, 1, "+")) == ("71 %", "0.5 %", "-10.0 %")
+    source = Path(nearmetal.__file__).parent
+    others = [path.name for path in source.rglob("*.py") if re.search(r"\.\d%\}|\}%", path.read_text())]
+    assert others == ["units.py"]

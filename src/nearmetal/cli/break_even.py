@@ -19,7 +19,7 @@ from nearmetal.report.prediction_json import BreakEvenJson
 from nearmetal.report.schema import made
 from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
-from nearmetal.units import format_duration
+from nearmetal.units import as_percent, format_duration, format_size
 
 
 def two_machines(replay: Replay, pair: tuple[str, str]) -> tuple[NamedMachine, NamedMachine]:
@@ -55,9 +55,8 @@ def find_break_even(
         raise BadInputError(text, hint="leave --break-even out")
     compute_ns = seen.compute_ns // messages
     compute = Distribution((0.0,), (EXCHANGES * compute_ns * PS_PER_NS,))
-    share = (
-        f"In this program {seen.inter_share:.0%} of messages are between nodes if hosts are filled one after another."
-    )
+    share = f"In this program {as_percent(seen.inter_share)} of messages are between nodes "
+    share += "if hosts are filled one after another."
     # The compute of `seen` is that of the machine already, so it must not be scaled again.
     as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
     found = break_even(
@@ -82,10 +81,15 @@ def print_break_even(found: BreakEvenJson) -> None:
     """Draw both curves on standard error."""
     longest = max(*found.first_ns, *found.second_ns)
     rows = (
-        (f"{share:.0%}", _curve(first_ns, second_ns, longest), format_duration(first_ns), format_duration(second_ns))
+        (
+            as_percent(share),
+            _curve(first_ns, second_ns, longest),
+            format_duration(first_ns),
+            format_duration(second_ns),
+        )
         for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
     )
-    title = f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
+    title = f"{found.first} against {found.second}: messages of {format_size(found.message_bytes)}, "
     title += f"{format_duration(found.compute_ns)} of compute per message"
     table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
     as_table.draw(Console(stderr=True), [table])
@@ -108,5 +112,6 @@ def _verdict(first: str, second: str, found: BreakEven) -> str:
     if found.share is None:
         return f"{below} is faster wherever the two are shown to differ"
     if found.crossings > 1:
-        return f"neither is faster on one side: the curves cross {found.crossings} times, first at {found.share:.0%}"
-    return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"
+        crossings = f"{found.crossings} times, first at {as_percent(found.share)}"
+        return f"neither is faster on one side: the curves cross {crossings}"
+    return f"{below} is faster below {as_percent(found.share)} of messages between nodes, {above} above"

@@ -48,7 +48,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import counted, is_whole
+from nearmetal.units import as_percent, counted, is_whole
 
 _HOST = re.compile(r"[\w.-]+")
 _CHECK_BLOCKS = 5
@@ -264,9 +264,13 @@ def _check(
     with closing(open_host(study, warn)) as host, measuring(study):
         gain = measure_gain(study, host, blocks, console.print)
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")
-    span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
+    span = (
+        ""
+        if gain.low is None or gain.high is None
+        else f" [{as_percent(gain.low, 1, '+')}, {as_percent(gain.high, 1, '+')}]"
+    )
     clock = "the program's own figure" if figure else "the wall clock, start-up included"
-    measured = f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval"
+    measured = f"measured {as_percent(gain.share, 1, '+')}{span}: {blocks} paired launches by {clock}; 95 % interval"
     console.print(measured)
     return [measured]
 

@@ -11,7 +11,7 @@ from nearmetal.fabric.detect import Fit, Role
 from nearmetal.fabric.survey import Survey
 from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.two_way import off_diagonal
-from nearmetal.units import counted
+from nearmetal.units import as_percent, counted
 
 LARGE_SHARE = 0.25
 """Of nodes or links that are faster than the rest: from here on the rest may as well be what is slow."""
@@ -48,7 +48,7 @@ def _faster(of: Survey) -> Iterator[str]:
         for role, limit in fit.limits.items():
             share = float((_excess(fit, role) < -limit).mean())
             if share >= LARGE_SHARE:
-                part = f"{share:.0%} of {_OF[role]}"
+                part = f"{as_percent(share)} of {_OF[role]}"
                 yield f"By {fit.metric}, {part} are faster than is typical: perhaps the rest is slow."
 
 

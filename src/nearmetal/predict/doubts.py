@@ -13,7 +13,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.trace import named_calls
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source
-from nearmetal.units import by_key, counted
+from nearmetal.units import as_percent, by_key, counted
 
 PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`conditions.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
@@ -158,17 +158,18 @@ def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
     """Say which calls take as long on every path as when traced; if they are much of the time, that is the answer."""
     share, time_share = schedule.opaque_share, schedule.opaque_time_share
     if share and not (time_share and max(share, time_share) < NEGLIGIBLE):
-        text = f"{share:.1%} of MPI calls{f' and {time_share:.1%} of the time' if time_share else ''} are not in the "
-        text += f"trace ({named_calls(schedule.opaque_names)}): they are taken as computing, as long as traced on "
-        text += "every path"
+        text = f"{as_percent(share, 1)} of MPI calls"
+        text += f" and {as_percent(time_share, 1)} of the time" if time_share else ""
+        text += f" are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as computing, "
+        text += "as long as traced on every path"
         refuse = time_share >= BEYOND_SHARE
         yield Doubt(text, "measure the program itself on each path", max(share, time_share), refuse=refuse)
 
 
 def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:
     if share := schedule.rounded_share:
-        text = f"{share:.0%} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, because "
-        text += "the program makes too many distinct calls"
+        text = f"{as_percent(share)} of MPI calls have rounded sizes in the trace, up to a fifth less than was sent, "
+        text += "because the program makes too many distinct calls"
         yield Doubt(text, "trace fewer steps of the program", share)
 
 
@@ -183,9 +184,9 @@ def _of_threads(schedule: Schedule) -> Iterator[Doubt]:
 def _of_any_source(schedule: Schedule) -> Iterator[Doubt]:
     """Say that who comes first decides what a program does next, where a receive takes messages of several ranks."""
     if (share := share_of_any_source(schedule)) >= FEW:
-        text = f"{share:.0%} of receives take the message of whichever rank comes first: what the program does next "
-        text += "is replayed as traced, although on another path other ranks may come first (as workers that ask for "
-        text += "work do)"
+        text = f"{as_percent(share)} of receives take the message of whichever rank comes first: what the program does "
+        text += "next is replayed as traced, although on another path other ranks may come first (as workers that ask "
+        text += "for work do)"
         yield Doubt(text, "compare it with launches of the program: --validate RUN", share)
 
 

@@ -15,7 +15,7 @@ from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.segments import Sizes, far_from_its_protocol
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.predict.wire import PACKET_BYTES
-from nearmetal.units import format_size
+from nearmetal.units import as_percent, format_size
 
 BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
@@ -43,21 +43,22 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         return float(sent.count[chosen].sum()) / total
 
     if machine.intra is None and own.any():
-        text = f"{share(own):.0%} of messages go from a rank to itself: assumed to take as long as a copy in memory"
+        text = f"{as_percent(share(own))} of messages go from a rank to itself: "
+        text += "assumed to take as long as a copy in memory"
         yield Doubt(text, "measure the path `shm` in the same run", share(own))
     cores = machine.cores.count if machine.cores else 0
     if machine.intra is not None and machine.intra.one_processor and cores != 1 and same.any():
-        text = f"{share(same):.0%} of messages stay inside a node of {cores or 'more'} processors, but were measured "
-        text += "between ranks that shared one: their times include waiting for it"
+        text = f"{as_percent(share(same))} of messages stay inside a node of {cores or 'more'} processors, but were "
+        text += "measured between ranks that shared one: their times include waiting for it"
         yield Doubt(text, "measure `shm` on nodes with as many processors", share(same))
     if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
-        text = f"{share(apart):.0%} of messages go between nodes, but {named.path} was measured inside one"
+        text = f"{as_percent(share(apart))} of messages go between nodes, but {named.path} was measured inside one"
         yield Doubt(text, "name the paths between nodes with --path", share(apart), refuse=True)
     if machine.host is None and beside.any():
         where, hint = "between guests of one host", "measure a path between two guests of one host"
         if named.bare:
             where, hint = "inside a host, which on bare metal is one node", "measure the path `shm` in the same run"
-        text = f"{share(beside):.0%} of messages are {where}: assumed to take as long as between hosts"
+        text = f"{as_percent(share(beside))} of messages are {where}: assumed to take as long as between hosts"
         yield Doubt(text, hint, share(beside))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     yield from _of_pairs(named, placement, share(apart))
@@ -87,7 +88,7 @@ def _of_the_rule(share: float) -> Iterator[Doubt]:
 
 def _of_many_packets(share: float) -> Iterator[Doubt]:
     if share:
-        text = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for "
+        text = f"{as_percent(share)} of messages are larger than {MANY_PACKETS_BYTES:,} B: on their way TCP waits for "
         text += "interrupts, which moderation delays. The interrupt stage does not model that: such ping-pongs were "
         text += "off by up to 60 %"
         yield Doubt(text, "measure the setting itself at these sizes", share)
@@ -100,8 +101,11 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     """
     if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
         return
-    text = f"{share:.0%} of messages between nodes follow another one before an answer. In the run's streams TCP held "
-    text += "such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because of it"
+    text = f"{as_percent(share)} of messages between nodes follow another one before an answer. In the run's streams "
+    text += (
+        "TCP held such messages back (autocorking), for an unknown time: two programs took 10 to 17 % longer because "
+    )
+    text += "of it"
     hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
     yield Doubt(text, hint, share)
 
@@ -138,7 +142,9 @@ def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, t
     if not chosen.any():
         return
     share, size = float(counts[chosen].sum()) / total, int(nearest[chosen][counts[chosen].argmax()])
-    text = f"{share:.0%} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a "
+    text = (
+        f"{as_percent(share)} of messages {where} take the time of a ping-pong that shows a timer, not the path, in a "
+    )
     text += f"launch or more: of {format_size(size)}, {names[size]}"
     yield Doubt(text, "measure the path so that no timer decides it: a processor of its own for each rank", share)
 
@@ -167,7 +173,7 @@ def _of_sizes(
 
     def told(chosen: NDArray[np.bool_], what: str, more: Sizes | None = None, *, refuse: bool = False) -> Doubt:
         of_messages, of_bytes = shares(chosen)
-        text = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
+        text = f"{as_percent(of_messages)} of messages and {as_percent(of_bytes)} of bytes {where} are {what}"
         hint = f"measure {_sizes_to_measure(measured if more is None else np.union1d(measured, more), sizes)}"
         return Doubt(text, hint, max(of_messages, of_bytes), refuse=refuse)
 
@@ -218,8 +224,8 @@ def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, co
     share = float(counts[sizes > SURELY_EAGER_BYTES].sum()) / max(1.0, float(counts.sum()))
     if path.fit is not None and path.eager_up_to_bytes == UNBOUNDED and share >= FEW:
         mpi = named.mpi or "the run's MPI"
-        text = f"{share:.0%} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the size above "
-        text += f"which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
+        text = f"{as_percent(share)} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the "
+        text += f"size above which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
         yield Doubt(text, "give the MPI's eager limit, such as --eager '64 KiB'", share)
 
 

@@ -23,7 +23,7 @@ from nearmetal.predict.schedule import Comm, Peer, Program, Schedule, exchange
 from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.traffic import inter_share, messages_of, traffic
-from nearmetal.units import counted
+from nearmetal.units import as_percent, counted
 
 Hosts = NDArray[np.uint32]
 IN_ORDER = "in-order"
@@ -339,7 +339,7 @@ def share_schedule(inter_share: float, *, message_bytes: int = 8192, compute: Di
         comms=(Comm(0, size=4),),
         gaps=(0,) if compute else (),
     )
-    return Schedule(4, (program,), (compute,) if compute else (), name=f"{inter_share:.0%} between nodes")
+    return Schedule(4, (program,), (compute,) if compute else (), name=f"{as_percent(inter_share)} between nodes")
 
 
 def break_even(

@@ -26,6 +26,7 @@ from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.order import Curve
+from nearmetal.units import as_percent
 
 WIDTH, HEIGHT = 560.0, 340.0
 ROOM_FOR_NAMES = 108.0
@@ -175,7 +176,7 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
     least = min(show(max(1.0, float(curve.ns[0]))) for _, _, curve in curves)
     most = max(show(max(1.0, _at(curve, 0.95))) for _, _, curve in curves)
     x = logarithmic(least, most, FRAME.left, FRAME.right)
-    y = linear(0.0, 1.0, FRAME.bottom, FRAME.top, lambda v: f"{v:.0%}".replace("%", " %"))
+    y = linear(0.0, 1.0, FRAME.bottom, FRAME.top, as_percent)
     parts = [x_axis(FRAME, x, f"{title} (log scale)"), y_axis(FRAME, y, "share of iterations at or below")]
     for entry, _, curve in curves:
         inside = [

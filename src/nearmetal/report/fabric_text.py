@@ -13,7 +13,7 @@ from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, s
 from nearmetal.fabric.unseen import beyond_the_margin, unseen
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
-from nearmetal.units import counted
+from nearmetal.units import as_percent, counted
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
 """Shades of the heat map change at these multiples of the median pair's time."""
@@ -151,7 +151,7 @@ def bisection_sentences(of: Survey) -> list[str]:
         ("first half to second", cut.there_together, cut.there_alone),
         ("second half to first", cut.back_together, cut.back_alone),
     ):
-        lines.append(f"  {way}: {_amount(together)} MB/s of {_amount(alone)} alone ({together / alone:.0%})")
+        lines.append(f"  {way}: {_amount(together)} MB/s of {_amount(alone)} alone ({as_percent(together / alone)})")
     return lines
 
 
@@ -204,6 +204,6 @@ def method_sentence() -> str:
         "Log times of all pairs are split by a robust fit into a part for each node and a residual for each link. What "
         "stands out is measured again, ten times, while all other nodes are busy; a node or link is named when its "
         "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
-        f"{ALPHA:.0%} chance of naming anything healthy), and their median is beyond it. Only bandwidth "
+        f"{as_percent(ALPHA)} chance of naming anything healthy), and their median is beyond it. Only bandwidth "
         "shows a slow direction; half a round trip cannot."
     )

@@ -12,6 +12,7 @@ from nearmetal.report.charts import FRAME, WIDTH, chart, labels_at_right, mark, 
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.units import as_percent
 
 
 def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None] | None) -> Markup | None:
@@ -101,7 +102,7 @@ def _dot(entry: PathEntry, centres: Sequence[tuple[float, float]], x: float, y: 
 def _reading(one: PathCell, level: Level, cell: Cell, metric: Metric) -> str:
     span = f" [{words.level_span(level)}]" if level.interval else ""
     centres = mode_centres(one, cell, metric)
-    modes = " and ".join(f"{words.figure(at)} ({share:.0%})" for at, share in centres)
+    modes = " and ".join(f"{words.figure(at)} ({as_percent(share)})" for at, share in centres)
     text = f", modes {modes}" if modes else ""
     return f"{words.short(one.path)} {words.level(level)}{span}{text}"
 

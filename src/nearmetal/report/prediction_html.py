@@ -14,7 +14,7 @@ from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, Predi
 from nearmetal.report.prediction_text import figures, parameter, placements
 from nearmetal.report.tables import Table
 from nearmetal.report.words import moment
-from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, by_key, format_duration, ranges
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, as_percent, by_key, format_duration, format_size, ranges
 
 MAX_BARS = 40
 """More than these are left to the table."""
@@ -95,7 +95,7 @@ def _run_times(of: PredictionFile, rows: Sequence[PredictedJson]) -> Markup:
         bars.append(Bar(_short(of, row), tuple(parts), format_duration(row.median_ns), span))
     used = {name for row in rows for name, length in row.parts_ns.items() if length}
     legend = [_PARTS[name] for name in _PARTS if name in used]
-    axis = f"median run time, {unit}; lines: where {LEVEL:.0%} of launches are expected"
+    axis = f"median run time, {unit}; lines: where {as_percent(LEVEL)} of launches are expected"
     return stacked(f"Predicted run time of {of.program}, one bar per path", axis, bars, legend)
 
 
@@ -149,7 +149,8 @@ def _best(of: PlacementFile) -> str:
         return f"{known}. No other placement gains on host after host."
     start = f"{best.method} on {best.name} is the fastest: {format_duration(best.median_ns)}"
     surely = "" if low > 0 else ", but its replicas do not prove it"
-    return f"{start}, {middle:.1%} [{low:.1%} to {high:.1%}] less than host after host{surely}."
+    gain = f"{as_percent(middle, 1)} [{as_percent(low, 1)} to {as_percent(high, 1)}]"
+    return f"{start}, {gain} less than host after host{surely}."
 
 
 def _medians(of: PlacementFile) -> Markup:
@@ -189,7 +190,7 @@ def _break_even_chart(of: BreakEvenJson | None) -> list[Markup]:
     drawn = [x_axis(_EVEN, x, "messages between nodes, %"), y_axis(_EVEN, y, f"median run time, {unit}")]
     for name, values, look in ((of.first, of.first_ns, "c0"), (of.second, of.second_ns, "c1")):
         drawn += _curve(name, tuple(zip(of.shares, values, strict=False)), look, (x, y, ns))
-    about = f"Messages of {of.message_bytes} B, {format_duration(of.compute_ns)} of compute per message."
+    about = f"Messages of {format_size(of.message_bytes)}, {format_duration(of.compute_ns)} of compute per message."
     return [
         element("h2", f"{of.first} against {of.second}"),
         element("p", f"{words.as_sentence(of.said)} {about}"),
@@ -204,7 +205,7 @@ def _curve(
     at = [(x(100 * share), y(value / ns)) for share, value in points]
     drawn = [element("path", class_=f"series {look} line", d=joined(at))]
     for (one, two), (share, value) in zip(at, points, strict=True):
-        tip = element("title", f"{name}, {share:.0%} between nodes: {format_duration(value)}")
+        tip = element("title", f"{name}, {as_percent(share)} between nodes: {format_duration(value)}")
         drawn.append(element("circle", tip, class_=f"series {look} mark", cx=one, cy=two, r=4.0))
     return [*drawn, element("text", name, class_="name", x=at[-1][0] + 8, y=at[-1][1] + 4)]
 

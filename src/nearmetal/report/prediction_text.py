@@ -13,7 +13,7 @@ from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.report.prediction_json import PlacedJson, PredictedJson
 from nearmetal.report.tables import Table
-from nearmetal.units import by_key, counted, format_duration
+from nearmetal.units import as_percent, by_key, counted, format_duration
 
 _T = TypeVar("_T")
 
@@ -36,14 +36,14 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
     columns = {head: names, "median": [format_duration(row.median_ns) for row in rows]}
     for at, name in enumerate(("95th percentile", "99th percentile"), 1) if whole else ():
         columns[name] = [format_duration(row.quantiles[at].ns) if at < len(row.quantiles) else "-" for row in rows]
-    columns[f"{LEVEL:.0%} of launches"] = [span(row.launches_ns) or "not known" for row in rows]
+    columns[f"{as_percent(LEVEL)} of launches"] = [span(row.launches_ns) or "not known" for row in rows]
     bare = rows[0].ratio.to if rows else ""
     columns[f"to {bare if whole else bare.partition(' / ')[0]}"] = [_ratio(row) for row in rows]
     if any(row.p99_iteration for row in rows):
         columns["p99 of iterations"] = [_p99(row) for row in rows]
     asked = next((row.loss.at_most for row in rows if row.loss), None)
     if asked is not None:
-        columns[f"within {asked:.0%}"] = [f"{row.loss.probability:.0%}" if row.loss else "-" for row in rows]
+        columns[f"within {as_percent(asked)}"] = [as_percent(row.loss.probability) if row.loss else "-" for row in rows]
     if whole:
         columns["validated cases"] = [f"{row.validated['cases']} ({row.validated['class']})" for row in rows]
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), _QUANTILES if whole else "")
@@ -72,7 +72,7 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
             row.method,
             format_duration(row.median_ns),
             gained(row.gain).replace(" ", "\n", 1),
-            f"{row.inter_share:.0%}",
+            as_percent(row.inter_share),
         )
         for name, row in zip(names, rows, strict=True)
     )
@@ -88,7 +88,7 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
 def gained(gain: tuple[float, float, float]) -> str:
     """Return by how much a placement is faster than host after host: the middle, and the ends of its interval."""
     middle, low, high = gain
-    return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
+    return f"{as_percent(middle, 1, '+')} [{as_percent(low, 1, '+')}, {as_percent(high, 1, '+')}]"
 
 
 _PARAMETERS = {
@@ -162,7 +162,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
             continue
         sentences.append(
             f"Intervals{whose}: replayed launches, times the errors of {len(errors.logs)} validated cases "
-            f"({errors.of}): {LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
+            f"({errors.of}): {as_percent(LEVEL)} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
     ratios = (
         (f"({row.errors.of}) were {low / row.ratio:.2f} to {high / row.ratio:.2f} times", row)
@@ -171,7 +171,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
         for low, high in [row.ratio_span]
     )
     sentences += [
-        f"Ratios{whose}: {LEVEL:.0%} of validated pairs of paths {were} the predicted ratio."
+        f"Ratios{whose}: {as_percent(LEVEL)} of validated pairs of paths {were} the predicted ratio."
         for were, whose in _paths_of(ratios)
     ]
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
@@ -182,7 +182,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
             )
         else:
             sentences.append(
-                f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} that were validated ({errors.of}) took "
+                f"p99 of iterations: {as_percent(LEVEL)} of {len(errors.logs)} that were validated ({errors.of}) took "
                 f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
             )
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
@@ -214,7 +214,7 @@ def _as_measured(rows: Sequence[AnswerRow]) -> list[str]:
 
 def _between_nodes(rows: Sequence[AnswerRow]) -> list[str]:
     """Return the share of messages between nodes, of each path where they differ: as bare metal from its guests."""
-    shares = dict.fromkeys((f"{row.found.inter_share:.0%}", row.named.path) for row in rows if row.found.messages)
+    shares = dict.fromkeys((as_percent(row.found.inter_share), row.named.path) for row in rows if row.found.messages)
     if len({share for share, _ in shares}) > 1:
         return [f"{', '.join(f'{share} ({path})' for share, path in shares)} of messages are between nodes."]
     return [f"{share} of messages are between nodes." for share, _ in shares][:1]
@@ -230,8 +230,11 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
             str(case.launches.ns.size),
             format_duration(case.measured_ns),
             format_duration(case.predicted_ns),
-            f"{case.error:+.1%}",
-            *(f"{case.parts_ns[part] / case.measured_ns - 1:+.1%}" if part in case.parts_ns else "" for part in parts),
+            as_percent(case.error, 1, "+"),
+            *(
+                as_percent(case.parts_ns[part] / case.measured_ns - 1, 1, "+") if part in case.parts_ns else ""
+                for part in parts
+            ),
             _share(case.oracle),
             _share(case.inside, 0),
         )
@@ -246,11 +249,12 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     oracle = _share(median(known)) if known else "not known, for fewer than 4 launches"
     sentences = [
         "n: measured launches.",
-        f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {counted(len(cases), 'case')}.",
+        f"Median absolute error {as_percent(median(errors), 1)}, worst {as_percent(max(errors), 1)}, "
+        f"of {counted(len(cases), 'case')}.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
         *(f"{part}: the error with {_MEASURED_PART[part]}." for part in parts),
         f"Order of paths: {wrong} of {counted(apart, 'pair')} with a measurable difference wrong.",
-        f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
+        f"Inside: the share of launches in the {as_percent(LEVEL)} interval that was predicted.",
     ]
     if launches < ENOUGH_LAUNCHES:
         sentences.append(f"A case has {launches} launches; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
@@ -258,7 +262,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
 
 
 def _share(value: float, digits: int = 1) -> str:
-    return "-" if isnan(value) else f"{value:.{digits}%}"
+    return "-" if isnan(value) else as_percent(value, digits)
 
 
 def decision(
@@ -266,13 +270,13 @@ def decision(
 ) -> str:
     """Return the sentence that answers `--decide`."""
     chosen = cheapest(rows, order, settings)
-    asked = f"within {loss:.0%} of {bare.name}"
+    asked = f"within {as_percent(loss)} of {bare.name}"
     if chosen is None:
         likely = max(rows, key=lambda row: row.chance)
         return (
-            f"No path stays {asked} with {SURE:.0%} probability; the most likely is {likely.named.name} with "
-            f"{likely.chance:.0%}."
+            f"No path stays {asked} with {as_percent(SURE)} probability; the most likely is {likely.named.name} with "
+            f"{as_percent(likely.chance)}."
         )
     if chosen.named == bare:
-        return f"Nothing cheaper than {bare.name} itself stays {asked} with {SURE:.0%} probability."
-    return f"{chosen.named.name} is the cheapest that stays {asked}, with {chosen.chance:.0%} probability."
+        return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
+    return f"{chosen.named.name} is the cheapest that stays {asked}, with {as_percent(chosen.chance)} probability."

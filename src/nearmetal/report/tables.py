@@ -12,7 +12,7 @@ from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell,
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import format_size
+from nearmetal.units import as_percent, format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def modes(view: View) -> Table:
             typical = found[len(found) // 2]
             ends = (cell.shown.value(mode.centre_ns) for mode in typical.modes)
             centres = "\n".join(
-                f"{words.figure(at)} ({mode.share:.0%})" for at, mode in zip(ends, typical.modes, strict=True)
+                f"{words.figure(at)} ({as_percent(mode.share)})" for at, mode in zip(ends, typical.modes, strict=True)
             )
             where = f"{len(found)} of {len(one.trials)}"
             rows.append(

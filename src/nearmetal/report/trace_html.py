@@ -9,7 +9,7 @@ from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.charts import heat_map
 from nearmetal.report.markup import Markup, PageFrame, element, fold, header, page, section
 from nearmetal.report.tables import Table
-from nearmetal.units import NS_PER_MS, format_duration, format_size
+from nearmetal.units import NS_PER_MS, as_percent, format_duration, format_size
 
 MATRIX_CELLS = 192
 _SHADES = 32
@@ -60,7 +60,7 @@ def _most(view: TraceView) -> str:
     if not view.calls:
         return "No call was recorded."
     first = view.calls[0]
-    return f"{trace_text.percent(first.total_ns / inside)} of the time in MPI is {first.name}."
+    return f"{as_percent(first.total_ns / inside, 1)} of the time in MPI is {first.name}."
 
 
 _LOOKS = (("c0", "computing"), ("c1", "in MPI"), ("c7 pale", "the profiler and the rest"))
@@ -73,10 +73,10 @@ def _times(view: TraceView) -> Markup:
         rest = max(0, rank.elapsed_ns - rank.compute_ns - rank.mpi_ns)
         lengths = zip(_LOOKS, (rank.compute_ns, rank.mpi_ns, rest), strict=True)
         parts = [
-            Part(ns / NS_PER_MS, look, f"{name}: {format_duration(ns)}, {ns / max(1, rank.elapsed_ns):.1%}")
+            Part(ns / NS_PER_MS, look, f"{name}: {format_duration(ns)}, {as_percent(ns / max(1, rank.elapsed_ns), 1)}")
             for (look, name), ns in lengths
         ]
-        share = trace_text.percent(rank.mpi_ns / max(1, rank.elapsed_ns))
+        share = as_percent(rank.mpi_ns / max(1, rank.elapsed_ns), 1)
         bars.append(Bar(f"rank {rank.rank}, {rank.node}", tuple(parts), f"{share} MPI"))
     return stacked("Time of each rank", "time between MPI_Init and MPI_Finalize, ms", bars, _LOOKS, width=620.0)
 

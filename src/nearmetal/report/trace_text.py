@@ -10,7 +10,7 @@ from nearmetal.predict.trace import named_calls
 from nearmetal.predict.trace_view import RankTimes, TraceView, Traffic, matrix
 from nearmetal.report import schema
 from nearmetal.report.tables import Table, aligned
-from nearmetal.units import counted, format_duration, format_size
+from nearmetal.units import as_percent, counted, format_duration, format_size
 
 MATRIX_CELLS = 64
 _RANK_ROWS = 16
@@ -81,17 +81,12 @@ def _unsupported_time(view: TraceView) -> str:
     if not view.unsupported_ns:
         return ""  # a trace of an older profiler does not say
     share = view.unsupported_ns / max(1, sum(rank.elapsed_ns for rank in view.ranks))
-    return f" ({format_duration(view.unsupported_ns)}, {percent(share)} of all ranks' time)"
+    return f" ({format_duration(view.unsupported_ns)}, {as_percent(share, 1)} of all ranks' time)"
 
 
 def _drawn(table: Table) -> str:
     """Return rows under a heading, words to the left and figures to the right."""
     return "\n".join(f"  {line}" for line in aligned((table.head, *table.rows), table.left))
-
-
-def percent(share: float) -> str:
-    """Return a share as a percentage with one decimal."""
-    return f"{100 * share:.1f} %"
 
 
 def rounded_size(size_bytes: float) -> str:
@@ -123,8 +118,8 @@ def times(view: TraceView) -> Table:
             format_duration(rank.elapsed_ns),
             format_duration(rank.compute_ns),
             format_duration(rank.mpi_ns),
-            percent(rank.mpi_ns / max(1, rank.elapsed_ns)),
-            percent(rank.profiler_ns / max(1, rank.elapsed_ns)),
+            as_percent(rank.mpi_ns / max(1, rank.elapsed_ns), 1),
+            as_percent(rank.profiler_ns / max(1, rank.elapsed_ns), 1),
         )
         for rank in shown_ranks(view)
     ]
@@ -155,7 +150,7 @@ def time_sentence(view: TraceView) -> str:
     compute = sum(rank.compute_ns for rank in view.ranks) / max(1, elapsed)
     inside = sum(rank.mpi_ns for rank in view.ranks) / max(1, elapsed)
     few = "" if len(view.ranks) <= _RANK_ROWS else f"; the {_RANK_ROWS} ranks with the least and the most MPI"
-    return f"{percent(compute)} compute, {percent(inside)} in MPI{few}"
+    return f"{as_percent(compute, 1)} compute, {as_percent(inside, 1)} in MPI{few}"
 
 
 def calls(title: str, view: TraceView, *, collective: bool) -> Table:
@@ -168,7 +163,7 @@ def calls(title: str, view: TraceView, *, collective: bool) -> Table:
             format_duration(row.total_ns),
             format_duration(row.total_ns / row.calls),
             format_duration(row.max_ns),
-            percent(row.total_ns / inside),
+            as_percent(row.total_ns / inside, 1),
             rounded_size(row.total_bytes / row.calls) if row.total_bytes else "-",
         )
         for row in view.calls
@@ -230,9 +225,9 @@ def crossings(view: TraceView) -> Table:
             one.placement,
             f"{one.nodes}",
             f"{one.messages}",
-            percent(one.message_share),
+            as_percent(one.message_share, 1),
             rounded_size(one.total_bytes),
-            percent(one.byte_share),
+            as_percent(one.byte_share, 1),
         )
         for one in view.crossings
     ]

@@ -12,6 +12,7 @@ from nearmetal.tune.explain import explain, front
 from nearmetal.tune.objective import Objective
 from nearmetal.tune.search import Confirmation, Ratio, SearchResult, first_line
 from nearmetal.tune.space import Point, Space
+from nearmetal.units import as_percent
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -37,7 +38,7 @@ def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[st
     if proof.ratio is not None and proof.interval is not None:
         lines.append(
             f"cost against present: {proof.ratio:.3f} ({proof.interval.low:.3f} to {proof.interval.high:.3f}, "
-            f"{proof.interval.level:.0%}), {proof.blocks} fresh blocks"
+            f"{as_percent(proof.interval.level)}), {proof.blocks} fresh blocks"
         )
     if proof.to_native:
         before, after = proof.to_native
@@ -79,7 +80,8 @@ def alternatives(space: Space, found: SearchResult) -> Table:
     made = front(space, found.notes)
     ranked = sorted(made.settings.items(), key=lambda one: sum(one[1])) if made.disagree else []
     rows = [
-        (named(space, point), *(f"{math.expm1(cost):+.1%}" for cost in costs)) for point, costs in ranked[:_SHOWN_FRONT]
+        (named(space, point), *(as_percent(math.expm1(cost), 1, "+") for cost in costs))
+        for point, costs in ranked[:_SHOWN_FRONT]
     ]
     title = "where objectives disagree: none of these is beaten in all (search figures)"
     more = f"and {len(ranked) - _SHOWN_FRONT} more" if len(ranked) > _SHOWN_FRONT else ""
@@ -92,11 +94,11 @@ def mattered(space: Space, objective: Objective, found: SearchResult) -> list[Ta
     rows = []
     for effect in [effect for effect in effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]:
         first, *others = effect.by_value
-        values = ", ".join(f"{value}: {math.expm1(effect.by_value[value]):+.1%}" for value in others)
-        rows.append((f"{effect.knobs[0]} ({first})", effect.cell, f"{effect.share:.0%}", values or words.NOTHING))
+        values = ", ".join(f"{value}: {as_percent(math.expm1(effect.by_value[value]), 1, '+')}" for value in others)
+        rows.append((f"{effect.knobs[0]} ({first})", effect.cell, as_percent(effect.share), values or words.NOTHING))
     pairs = [pair for pair in interactions if pair.share >= _LEAST_SHARE] if rows else []
     rows += [
-        (" x ".join(pair.knobs), pair.cell, f"{pair.share:.0%}", "together, beyond each alone")
+        (" x ".join(pair.knobs), pair.cell, as_percent(pair.share), "together, beyond each alone")
         for pair in pairs[: _SHOWN_EFFECTS // 2]
     ]
     head = ("knob", "cell", "share", "against its first value")

@@ -15,7 +15,7 @@ from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
 from nearmetal.tune.search import TrialNote
 from nearmetal.tune.space import Point, Space
-from nearmetal.units import by_key, counted
+from nearmetal.units import as_percent, by_key, counted
 
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
@@ -111,7 +111,7 @@ def _mean(notes: Sequence[TrialNote]) -> float:
 
 
 def _percent(cost: float) -> str:
-    return f"{math.expm1(cost):+.1%}" if math.isfinite(cost) else "failed"
+    return as_percent(math.expm1(cost), 1, "+") if math.isfinite(cost) else "failed"
 
 
 def _ending(notes: Sequence[TrialNote], last: int, blocks: int) -> str:

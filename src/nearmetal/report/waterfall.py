@@ -13,7 +13,7 @@ from nearmetal.report import words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table, aligned
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
-from nearmetal.units import NS_PER_US, format_size
+from nearmetal.units import NS_PER_US, as_percent, format_size
 
 _WIDTH = 80
 _NARROWEST, _LEAST_BAR = 30, 36
@@ -76,12 +76,16 @@ def _answers(lanes: Sequence[Lane]) -> list[str]:
         return lines
     worst = max(lanes, key=lambda lane: lane.of.mean_ns)
     part = max(worst.of.parts_ns, key=lambda name: worst.of.parts_ns[name])
-    return [f"The longest part of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%} of it, is {part}."]
+    return [
+        f"The longest part of {worst.name}, {as_percent(worst.of.parts_ns[part] / worst.of.mean_ns)} of it, is {part}."
+    ]
 
 
 def _cautions(lanes: Sequence[Lane]) -> list[str]:
     off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
-    return [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
+    return [
+        f"CAUTION: the parts of {lane.name} miss the measured time by {as_percent(lane.of.residue, 1)}." for lane in off
+    ]
 
 
 def _answer(lane: Lane) -> str:

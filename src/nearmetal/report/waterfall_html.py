@@ -11,7 +11,7 @@ from nearmetal.report.markup import Markup, element, fold
 from nearmetal.report.tables import Table
 from nearmetal.report.waterfall import Lane, by_size, sentences, table, us
 from nearmetal.results.waterfalls import Waterfall
-from nearmetal.units import NS_PER_US
+from nearmetal.units import NS_PER_US, as_percent
 
 
 def section(found: Sequence[Waterfall], baseline: str, drawn: Callable[[Table], Markup]) -> Markup:
@@ -37,7 +37,7 @@ def picture(of: str, lanes: Sequence[Lane]) -> Markup:
 
 def _part(lane: Lane, part: str, ns: float) -> Part:
     more = f" ({lane.added_ns(part) / NS_PER_US:+.2f} us against {lane.base.path})" if lane.base else ""
-    tip = f"{part}: {us(ns)} us, {ns / lane.of.mean_ns:.0%}{more}; {PARTS[part]}"
+    tip = f"{part}: {us(ns)} us, {as_percent(ns / lane.of.mean_ns)}{more}; {PARTS[part]}"
     return Part(ns / NS_PER_US, f"{_colour(part)}{' most' if part == lane.most_added else ''}", tip)
 
 

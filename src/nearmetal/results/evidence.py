@@ -14,7 +14,7 @@ from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import COMPUTERS, OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import NS_PER_S, by_key, counted, format_size, format_wait, is_whole
+from nearmetal.units import NS_PER_S, as_percent, by_key, counted, format_size, format_wait, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
@@ -335,9 +335,9 @@ class Disturbance:
         """Return what took the processors; empty where it is within the limits."""
         found = []
         if self.others > BUSY_SHARE:
-            found.append(f"{', '.join(self.names)} used {self.others:.0%} of the processors")
+            found.append(f"{', '.join(self.names)} used {as_percent(self.others)} of the processors")
         if self.stolen > STOLEN_SHARE:
-            found.append(f"the hypervisor gave {self.stolen:.0%} of the processors' time to others")
+            found.append(f"the hypervisor gave {as_percent(self.stolen)} of the processors' time to others")
         return " and ".join(found)
 
 

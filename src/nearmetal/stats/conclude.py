@@ -17,6 +17,7 @@ from scipy import special
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict, margin_log
 from nearmetal.stats.summary import Metric
+from nearmetal.units import as_percent
 
 RAREST_MODE = 0.2
 LEAST_FOR_DIFFERENCE = 10
@@ -145,7 +146,7 @@ def _of_launches(found: Conclusion, launches: int, slow: int, criteria: Criteria
         return found
     rare = rarest_excluded(launches, slow)
     apart = f", {slow} of them slower than the rest by more than the margin" if slow else ""
-    reason = f"near-metal in {launches} launches{apart}, which cannot exclude a mode rarer than {rare:.0%}"
+    reason = f"near-metal in {launches} launches{apart}, which cannot exclude a mode rarer than {as_percent(rare)}"
     return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.stats.interval import BoolArray, FloatArray, IntArray
+from nearmetal.units import as_percent
 
 POINTS = 400
 """So many quantiles stand for a launch; the test counts them as samples, which makes it careful with longer ones."""
@@ -56,7 +57,7 @@ class Modes:
         return any(a.high_ns < ns < b.low_ns for a, b in zip(self.modes, self.modes[1:], strict=False))
 
     def __str__(self) -> str:
-        shares = ", ".join(f"{one.share:.0%}" for one in self.modes)
+        shares = ", ".join(as_percent(one.share) for one in self.modes)
         return f"{len(self.modes)} modes {self.distance:.2f} times apart ({shares}; {self.order})"
 
 

@@ -17,6 +17,7 @@ from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
+from nearmetal.units import as_percent
 
 INTERVAL_LEVEL = 0.95
 _HALF = (1.0 - INTERVAL_LEVEL) / 2.0
@@ -116,7 +117,7 @@ def quantile(ordered: IntArray, probability: float) -> Quantile:
     ranks = quantile_ranks(ordered.size, probability)
     if ranks is None:
         needed = support(probability)
-        reason = f"n = {ordered.size} cannot support it; a {INTERVAL_LEVEL:.0%} interval needs n >= {needed}"
+        reason = f"n = {ordered.size} cannot support it; a {as_percent(INTERVAL_LEVEL)} interval needs n >= {needed}"
         return Quantile(probability, None, None, reason)
     low, high = ranks
     ends = Interval(float(ordered[low - 1]), float(ordered[high - 1]), INTERVAL_LEVEL)

@@ -16,6 +16,7 @@ from nearmetal.store.record import PLACES, TrialRecord, read_record, record_path
 from nearmetal.store.rundir import HOSTS, RunDir
 from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_READABLE, agrees, hint_damaged
+from nearmetal.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _wrong_parts(path: Path, record: TrialRecord) -> list[str]:
         found = part_sums(path, record.cells)
     except ForeignFileError as error:
         return [error.message]
-    names = ["its directory", *(f"{cell.operation} of {cell.message_bytes} B" for cell in record.cells)]
+    names = ["its directory", *(f"{cell.operation} of {format_size(cell.message_bytes)}" for cell in record.cells)]
     return [
         f"{path}: the sum of {name} is not the one in trials/{record.name}.json"
         for name, recorded, seen in zip(names, record.parts, found, strict=True)
@@ -145,7 +146,7 @@ def _wrong_summaries(path: Path, record: TrialRecord) -> list[str]:
             found |= {"min_ns": ns.min(), "max_ns": ns.max(), "mean_ns": ns.mean(), "median_ns": np.median(ns)}
         problems += [
             f"trials/{record.name}.json says {name} = {getattr(kept, name):.12g} of {cell.operation} of "
-            f"{cell.message_bytes} B, its samples say {value:.12g}"
+            f"{format_size(cell.message_bytes)}, its samples say {value:.12g}"
             for name, value in found.items()
             if not math.isclose(getattr(kept, name), value, rel_tol=1e-9)
         ]

@@ -16,6 +16,7 @@ from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
+from nearmetal.units import as_percent
 from nearmetal.workloads.program_group import LOG, Command, group_argv, overlap, read_log
 from nearmetal.workloads.program_group_run import LATE
 from nearmetal.workloads.workload import Launch
@@ -187,5 +188,6 @@ def check_clients(workload: WorkloadOrder, finished: Finished, files: dict[str, 
     for step in {one.step for one in ran}:
         share = overlap([one for one in ran if one.step == step])
         if share < LEAST_OVERLAP:
-            message = f"the pairs overlapped for only {share:.0%} of the time; at least {LEAST_OVERLAP:.0%} is needed"
+            least = as_percent(LEAST_OVERLAP)
+            message = f"the pairs overlapped for only {as_percent(share)} of the time; at least {least} is needed"
             raise TrialError(message, hint="make each run longer (option `seconds`)")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nearmetal.errors import TrialError
 from nearmetal.reading import timed
 from nearmetal.store.samples import CellSamples
+from nearmetal.units import format_size
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame, padded, torn
 from nearmetal.workloads.framed_header import read_header
 
@@ -129,8 +130,9 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
     for index, cell in enumerate(file.cells):
         if cell.missed[cell.warmup :].all():
             raise TrialError(
-                f"{file.header.operation} of {cell.size_bytes} B has no value: all {file.header.iterations[index]} "
-                f"iterations missed their time window of {file.header.sync_window_ns[index]} ns",
+                f"{file.header.operation} of {format_size(cell.size_bytes)} has no value: all "
+                f"{file.header.iterations[index]} iterations missed their time window of "
+                f"{file.header.sync_window_ns[index]} ns",
                 hint="windows need a core for each rank; use sync = 'barrier', or a longer sync_window_us",
             )
     origin_ns = file.cells[0].begin_ns[:, :1]

@@ -210,7 +210,7 @@ def test_two_modes_are_drawn_as_two(view: View) -> None:
     assert drawn[0] is not None
     assert drawn[1] is not None
     assert drawn[1].count("mark hollow") == drawn[0].count("mark hollow") + 2
-    assert "modes 20.00 (70%) and 45.00 (30%)" in drawn[1]
+    assert "modes 20.00 (70 %) and 45.00 (30 %)" in drawn[1]
 
 
 def test_a_column_without_a_title_has_no_empty_heading() -> None:

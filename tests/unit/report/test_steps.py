@@ -44,7 +44,7 @@ def test_missing_launches_are_counted_and_timed(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, cost=SAME)))
     assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
     assert steps(view) == {"6 more blocks, about 54 s"}  # 14 - 8 blocks of 6 launches of 1.5 s
-    assert "near-metal in 8 launches, which cannot exclude a mode rarer than 31%" in open_cells(view).rows[0][2]
+    assert "near-metal in 8 launches, which cannot exclude a mode rarer than 31 %" in open_cells(view).rows[0][2]
 
 
 def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None:

@@ -193,10 +193,12 @@ def test_a_caution_is_reported_beside_as_many_answers_as_a_screen_holds(one: Wat
 
 
 def test_the_longest_part_is_not_called_most_of_a_message(one: Waterfall) -> None:
-    """`Most of vf, default, 35%, is ...` was printed of a part below half."""
+    """`Most of vf, default, 35 %, is ...` was printed of a part below half."""
     (_, lanes), *_ = waterfall.by_size([one], "native")
     part, ns = max(one.parts_ns.items(), key=lambda item: item[1])
-    assert waterfall.sentences(lanes) == [f"The longest part of vf, default, {ns / one.mean_ns:.0%} of it, is {part}."]
+    assert waterfall.sentences(lanes) == [
+        f"The longest part of vf, default, {100 * ns / one.mean_ns:.0f} % of it, is {part}."
+    ]
 
 
 def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir) -> None:

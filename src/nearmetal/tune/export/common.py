@@ -14,6 +14,7 @@ from nearmetal.knobs.access import Access
 from nearmetal.knobs.knob import Step, Target, canon
 from nearmetal.knobs.table import find
 from nearmetal.tune.profile import Profile
+from nearmetal.units import as_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def banner(profile: Profile) -> str:
     if evidence := profile.evidence:
         lines.append(
             f"Measured on fresh trials: {evidence.ratio:.3f} of the cost before"
-            f" ({evidence.low:.3f} to {evidence.high:.3f} at {evidence.level:.0%})."
+            f" ({evidence.low:.3f} to {evidence.high:.3f} at {as_percent(evidence.level)})."
         )
         if evidence.label:
             lines.append(f"Measured on: {evidence.label}.")
