@@ -7,6 +7,7 @@ and new queues have the device's values.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from nearmetal.knobs import session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
+from nearmetal.tune.export.scripts import slurm
+from nearmetal.tune.profile import Profile
 from undoing import WAYS, check_undone
 
 if TYPE_CHECKING:
@@ -57,7 +60,8 @@ case "$1 $3" in
     number=0
     while [ $number -lt "$count" ]; do echo "Queue: $number"; show queue$number; echo; number=$((number + 1)); done ;;
 "-Q queue_mask")
-    number=0 mask=$(($4))
+    number=0 mask=${4#0x}
+    while [ ${#mask} -gt 1 ]; do mask=${mask%0} number=$((number + 4)); done
     while [ $mask -gt 1 ]; do mask=$((mask / 2)); number=$((number + 1)); done
     [ -d queue$number ] || { echo "Cannot get device per queue parameters: Invalid argument" >&2; exit 1; }
     case $5 in
@@ -159,3 +163,19 @@ def test_what_a_queue_adapts_by_itself_is_no_value_of_its_own(nic: Path, shell: 
         (nic / name / "adaptive-rx").write_text("on\n")
     (nic / "queue2" / "tx-frames").write_text(f"{FOUND['tx-frames']}\n")
     assert [cell.knob for cell in plan(shell, {"nic.tx-usecs": 8}, [LO]).cells] == ["nic.tx-usecs"]
+
+
+@pytest.mark.parametrize("setting", [{"nic.rx-usecs": "8"}, {"nic.adaptive-rx": "on"}, {"nic.rx-frames": "1"}], ids=str)
+def test_an_epilog_of_slurm_restores_single_queues(nic: Path, tmp_path: Path, setting: dict[str, Scalar]) -> None:
+    for number in range(4, 70):  # no shell counts as far as the mask of the last ones
+        (nic / f"queue{number}").mkdir()
+        for parameter, value in FOUND.items():
+            (nic / f"queue{number}" / parameter).write_text(f"{value}\n")
+    (nic / "queue69" / "rx-usecs").write_text("70\n")
+    before = _state(nic)
+    for name, text in slurm(Profile("p", "c", ("lo",), dict(setting))).files.items():
+        script = tmp_path / name
+        script.write_text(text.replace("/run/nearmetal", str(tmp_path / "kept")))
+        subprocess.run(["sh", str(script)], check=True, env={"SLURM_JOB_ID": "1", "PATH": f"{nic}:/usr/bin:/bin"})
+        assert (_state(nic) == before) == name.startswith("epilog")
+    assert not (tmp_path / "kept/1").exists()

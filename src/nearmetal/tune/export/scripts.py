@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nearmetal.knobs.access import NOT_LISTED
+from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
 from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, resets, steps
@@ -56,8 +57,14 @@ def slurm(profile: Profile) -> Exported:
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
     save_above, above = _largest_frames_above(profile)
-    prolog += save + save_above + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
-    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{above}'
+    save_queues, queues = _single_queues(profile)
+    prolog += (
+        save
+        + save_above
+        + save_queues
+        + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
+    )
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{above}{queues}'
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
@@ -82,6 +89,35 @@ def _largest_frames_above(profile: Profile) -> tuple[str, str]:
     if "nic.mtu" not in profile.setting:
         return "", ""
     return "".join(_SAVE_ABOVE.format(shlex.quote(one)) for one in profile.interfaces), _ABOVE
+
+
+# A driver may give what is written for the whole device to every queue. One line is one value of one queue: its mask,
+# the parameter, the value; not what a queue adapts by itself.
+_QUEUES_OF = r"""queues_of() {
+    ethtool -Q "$1" --show-coalesce 2> /dev/null | awk '
+        function tell(name, value) { if (value != "n/a") print mask, name, value }
+        /^Queue: / { mask = sprintf("0x%x", 2 ^ ($2 % 4)); for (i = 4; i <= $2; i += 4) mask = mask "0" }
+        mask && /^Adaptive RX:/ { on["rx"] = $3; on["tx"] = $5; tell("adaptive-rx", $3); tell("adaptive-tx", $5) }
+        mask && /^[rt]x-(usecs|frames):/ { sub(":", "", $1); if (on[substr($1, 1, 2)] != "on") tell($1, $2) }'
+}
+"""
+_SAVE_QUEUES = 'queues_of {0} > "$kept.new/queues."{0}\n'
+_PUT_QUEUES_BACK = """for pass in 1 2; do
+    queues_of {0} | grep -vxF -f - -- "$kept/queues."{0} | while read -r mask name value; do
+        ethtool -Q {0} queue_mask "$mask" --coalesce "$name" "$value" < /dev/null 2> /dev/null
+    done
+done
+[ "$(queues_of {0})" = "$(cat "$kept/queues."{0})" ] || failed="$failed single queues of {0}"
+"""
+
+
+def _single_queues(profile: Profile) -> tuple[str, str]:
+    """Return the lines that save what single queues have of moderation, and those that restore it."""
+    whole = {f"nic.{parameter}" for parameter in OF_A_QUEUE}
+    changed = {*profile.setting, *(name for knob in profile.setting for name in resets(knob))}
+    names = [shlex.quote(one) for one in profile.interfaces] if whole & changed else []
+    save, back = ("".join(text.format(name) for name in names) for text in (_SAVE_QUEUES, _PUT_QUEUES_BACK))
+    return (_QUEUES_OF + save, _QUEUES_OF + back) if names else ("", "")
 
 
 def _kept(profile: Profile, knobs: Iterable[str], interfaces: Iterable[str]) -> tuple[str, str]:
