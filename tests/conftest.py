@@ -76,5 +76,5 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
     worker = getattr(config, "workerinput", {}).get("workerid", "main")
     state = f"{os.environ['NEARMETAL_FAR_CACHE']}-state-{worker}"
-    os.environ["XDG_STATE_HOME"] = state
+    os.environ |= {"XDG_STATE_HOME": state, "NEARMETAL_MACHINE_STATE": f"{state}/machine"}
     config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))

@@ -89,7 +89,12 @@ class Player:
             os.dup2(output, 1)
             os.dup2(output, 2)
             sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode) for n, mode in ((0, "r"), (1, "w"), (2, "w")))
-            os.environ |= {"XDG_STATE_HOME": str(self.root / "state"), "TMPDIR": str(self.root), "SSH_CONNECTION": ""}
+            os.environ |= {
+                "XDG_STATE_HOME": str(self.root / "state"),
+                "NEARMETAL_MACHINE_STATE": str(self.root / "machine"),
+                "TMPDIR": str(self.root),
+                "SSH_CONNECTION": "",
+            }
             tempfile.tempdir = str(self.root)
             self.reach(boot, away=away)
             fault.install(self.folder)

@@ -25,12 +25,18 @@ def _in_namespace(tmp_path: Path, script: str, *arguments: str) -> process.Finis
         **os.environ,
         "PYTHONPATH": source,
         "XDG_STATE_HOME": str(tmp_path),
+        "NEARMETAL_MACHINE_STATE": str(tmp_path / "machine"),
         "NM": sys.executable,
         "SSH_CONNECTION": "",
     }
     head = (
         'nm() { "$NM" -c "from nearmetal.cli.main import main; main()" "$@"; }\n'
         "mtu() { cat /sys/class/net/v0/mtu; }\n"
+        # Applies profile $1, with its output in $2, and leaves it to wait as process $waits; `abandon` kills that.
+        'applied() { "$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null '
+        '>"$2" 2>&1 &\n'
+        "waits=$!; until grep -q 'type yes' \"$2\" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done; }\n"
+        'abandon() { applied "$@"; kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits; wait; }\n'
         "mount -t sysfs sysfs /sys; ip link add v0 type veth peer name v1\n"
         "ip link set v0 up; ip link set v1 up\n"
     )
@@ -148,10 +154,7 @@ echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
 
 def test_a_killed_session_blocks_others_until_it_is_rolled_back(tmp_path: Path, profile: Path) -> None:
     (tmp_path / "s.toml").write_text(SEARCH.replace('kind = "fake"', 'kind = "local"'))
-    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
-waits=$!
-until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
-kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits; mtu
+    script = """abandon "$1" "$2"; mtu
 for verb in "apply $1" "run $3 --out $4" "tune $3 --run $4"; do nm $verb </dev/null; echo "status $?"; done
 nm rollback; echo "status $?"; mtu"""
     ran = _in_namespace(
@@ -169,10 +172,7 @@ nm rollback; echo "status $?"; mtu"""
 
 
 def test_another_namespace_is_not_rolled_back_from_here(tmp_path: Path, profile: Path) -> None:
-    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
-waits=$!
-until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
-kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits
+    script = """abandon "$1" "$2"
 unshare --net -- sh -c '
 ip link add v0 mtu 1400 type dummy; "$NM" -c "from nearmetal.cli.main import main; main()" rollback
 echo "status $?"; ip -o link show v0 | grep -o "mtu [0-9]*"'
@@ -185,6 +185,72 @@ mtu; nm rollback; echo "status $?"; mtu"""
     assert ran.text.endswith("\nstatus 0\n1500\n")
 
 
+def test_a_session_with_another_state_directory_is_rolled_back(tmp_path: Path, profile: Path) -> None:
+    script = """abandon "$1" "$2"; mtu; export XDG_STATE_HOME="$2.other"
+nm apply "$1" < /dev/null; echo "status $?"; nm rollback --script | grep -c '^# was: nic.mtu of v0 1500'
+nm rollback; echo "status $?"; mtu; nm rollback; echo "status $?" """
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
+    first, _, then = ran.text.partition("status 1\n1\n")
+    assert first == "1400\n", ran.complaint()
+    assert "put back: nic.mtu of v0\n" in then
+    assert then.endswith("\nstatus 0\n1500\nstatus 0\n")
+    assert "left settings changed: nic.gro of v0, which was off; nic.mtu of v0, which was 1500" in ran.stderr.decode()
+    assert ran.stderr.decode().endswith("nothing to restore\n")
+    assert not [*tmp_path.rglob("*.undo.sh")]
+
+
+def test_settings_are_restored_where_nothing_can_be_written(tmp_path: Path, profile: Path) -> None:
+    script = """mkdir "$2.state"; mount -t tmpfs tmpfs "$2.state"; export XDG_STATE_HOME="$2.state"
+abandon "$1" "$2"; rm "$2.state/nearmetal/journal/lock"; mount -o remount,ro "$2.state"; mtu
+nm rollback; echo "status $?"; mtu; mount -o remount,rw "$2.state"; nm rollback; echo "status $?"
+XDG_STATE_HOME=/proc/nothing; nm rollback; echo "status $?" """
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
+    read_only, _, then = ran.text.partition("status 1\n")
+    assert read_only.startswith("1400\nput back: "), ran.complaint()
+    assert then == "1500\nstatus 0\nstatus 0\n"
+    said = ran.stderr.decode()
+    assert "warning: not locked, cannot use the directory of undo journals " in said
+    assert "error: every setting is back to its old value, but cannot write the undo journal" in said
+    assert said.endswith("nothing to restore\n")
+
+
+def test_sessions_with_different_state_directories_lock_each_other_out(tmp_path: Path, profile: Path) -> None:
+    script = """applied "$1" "$2"; export XDG_STATE_HOME="$2.other"
+for verb in "apply $1" rollback; do nm $verb < /dev/null; echo "status $?"; done
+mtu; kill $waits; until [ "$(mtu)" = 1500 ]; do sleep 0.05; done"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
+    assert ran.text == "status 1\nstatus 1\n1400\n", ran.complaint()
+    assert ran.stderr.decode().count("holds the knobs of this host") == 2
+
+
+@pytest.mark.parametrize("lost", ["rm -r", "chown -R 12345"])
+def test_a_session_whose_journal_cannot_be_read_is_named_until_it_is_given_up(
+    tmp_path: Path, profile: Path, lost: str
+) -> None:
+    script = """abandon "$1" "$2"; $3 "$XDG_STATE_HOME/nearmetal/journal"; export XDG_STATE_HOME="$2.other"
+nm apply "$1" < /dev/null; echo "status $?"; nm rollback; echo "status $?"; mtu
+nm rollback --script | sh; mtu; name=$(basename "$NEARMETAL_MACHINE_STATE"/*.journal.0.undo.sh .0.undo.sh)
+nm rollback --forget "$name"; echo "status $?"; nm rollback; echo "status $?" """
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"), lost)
+    assert [line for line in ran.text.splitlines() if "generic" not in line] == [
+        "status 1",
+        "unknown: nic.gro of v0 off",
+        "unknown: nic.mtu of v0 1500",
+        "status 1",
+        "1400",
+        "put back: nic.mtu of v0 to 1500",
+        "1500",
+        "given up: nic.gro of v0 off",
+        "given up: nic.mtu of v0 1500",
+        "status 0",
+        "status 0",
+    ], ran.complaint()
+    said = ran.stderr.decode()
+    assert "an earlier session may have left settings changed: nic.gro of v0 off, nic.mtu of v0 1500, nic." in said
+    assert ("No such file" if "rm" in lost else "belongs to user 12345") in said
+    assert said.count("nothing to restore") == 1
+
+
 def test_a_profile_writable_by_others_is_not_applied(tmp_path: Path, profile: Path) -> None:
     profile.chmod(0o666)
     ran = _in_namespace(tmp_path, 'echo yes | nm apply "$1"; echo "status $?"; mtu', str(profile))
@@ -194,10 +260,7 @@ def test_a_profile_writable_by_others_is_not_applied(tmp_path: Path, profile: Pa
 
 
 def test_a_killed_apply_is_rolled_back_by_the_verb(tmp_path: Path, profile: Path) -> None:
-    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 600 </dev/null >"$2" 2>&1 &
-waits=$!
-until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
-kill -9 $waits; nm rollback --script; nm rollback; mtu; nm rollback"""
+    script = """applied "$1" "$2"; kill -9 $waits; nm rollback --script; nm rollback; mtu; nm rollback"""
     ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"))
     # The watchdog may have been faster than the verb: either way everything is restored.
     assert ran.text.split()[-1] == "1500", ran.complaint() + ran.text

@@ -36,7 +36,8 @@ class Machine:
         self.inside = inside
         self.sshd = sshd
         source = str(Path(nearmetal.__file__).parents[1])
-        self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, "XDG_STATE_HOME": str(home / "state")}
+        own = {"XDG_STATE_HOME": str(home / "state"), "NEARMETAL_MACHINE_STATE": str(home / "machine")}
+        self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, **own}
         self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
 
     def verb(self, *words: str, typed: str = "", there: bool = False) -> process.Finished:

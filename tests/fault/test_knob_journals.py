@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from knob_machine import KnobMachine
+from nearmetal.cli.main import run
 from nearmetal.cli.rollback import put_everything_back
 from nearmetal.errors import ForeignFileError, StoreError
-from nearmetal.knobs import journal, places, session
+from nearmetal.knobs import journal, places, registry, session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
@@ -531,3 +532,21 @@ def test_who_measures_beside_a_session_that_is_alive_is_told_what_it_changed(
         places.refuse_unfinished_on(machine)
     with host_lock(home):
         assert places.changed_here_for_now() == []
+
+
+def test_users_are_told_of_sessions_that_only_root_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("NEARMETAL_MACHINE_STATE", str(tmp_path / "machine"))
+    registry.note(tmp_path / "root/1-1.journal", 0, "# was: nic.mtu of eth1 1500\n")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert run(["rollback"]) == 1
+    said = capsys.readouterr()
+    assert "a session of root's did not end" in said.err
+    assert "hint: run `nearmetal rollback` as root" in said.err
+    assert "nothing to restore" not in said.err
+    (tmp_path / "machine").rename(tmp_path / "away")
+    (tmp_path / "machine").write_text("no folder")
+    assert run(["rollback"]) == 1
+    assert f"{tmp_path}/machine: Not a directory" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ from nearmetal.cli.reach import open_shell
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
-from nearmetal.knobs import places
-from nearmetal.knobs.folder import expire, forget_scripts, open_journals, set_aside, survey, undo_scripts
+from nearmetal.knobs import places, registry
+from nearmetal.knobs.folder import age, expire, forget_scripts, open_journals, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.knobs.undo import NAMED, RollbackResult
@@ -40,25 +41,38 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
     folder = journals or places.folder_of(host)
     if journals and not journals.is_dir():
         raise BadInputError(f"there is no directory of journals {str(journals)!r}", hint="leave --journals out")
-    with open_shell(host) as shell, places.host_locks(shell, host, folder) as held:
+    with open_shell(host) as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
         if forgotten:
-            path = folder / forgotten
-            if path.parent.resolve() != folder.resolve():
-                raise BadInputError(f"{forgotten} is not one of the journals in {folder}")
-            if not path.is_file():
-                waiting = ", ".join(journal.name for journal in open_journals(folder)) or "none is open"
-                raise BadInputError(f"there is no journal {forgotten} in {folder}", hint=f"open journals: {waiting}")
-            for name in forget(path):
-                click.echo(f"given up: {name}")
-            return ExitCode.OK
+            return _forget(host, folder, forgotten)
         if script:
-            return _print_scripts(folder)
+            return _print_scripts(host, folder)
         home = folder if journals else places.folder_of(places.LOCAL)
         done = put_everything_back(shell, host, folder, home, held, force=force)
     if host == places.LOCAL and (others := survey(folder).far_machines()):
         click.echo(f"trials on far machines did not end: {', '.join(others)}", err=True)
         click.echo(f"hint: their watchdogs restore the settings; check with: nearmetal rollback {others[0]}", err=True)
     return ExitCode.OK if done else ExitCode.FAILED
+
+
+def _warn_unlocked(why: str) -> None:
+    click.echo(f"warning: not locked, {why.partition(';')[0]}", err=True)
+
+
+def _forget(host: str, folder: Path, forgotten: Path) -> int:
+    """End a journal of the host's, or what the machine knows of one that is gone, and tell what is given up."""
+    folders = places.folders_of_the_host(host, folder)
+    path = next((one / forgotten for one in folders if (one / forgotten).is_file()), folder / forgotten)
+    lost = [one for one, _ in places.lost_sessions() if host == places.LOCAL and one.journal.name == forgotten.name]
+    if path.parent.resolve() not in {one.resolve() for one in folders} and not lost:
+        raise BadInputError(f"{forgotten} is not one of the journals in {folder}")
+    if not path.is_file() and not lost:
+        waiting = ", ".join(journal.name for one in folders for journal in open_journals(one)) or "none is open"
+        raise BadInputError(f"there is no journal {forgotten} in {folder}", hint=f"open journals: {waiting}")
+    for name in forget(path) if not lost else [name for one in lost for name in one.changed]:
+        click.echo(f"given up: {name}")
+    for one in lost:
+        registry.forget(one.journal)
+    return ExitCode.OK
 
 
 def put_everything_back(
@@ -71,13 +85,16 @@ def put_everything_back(
     expire(folder)
     with places.interrupted_on(shell, host, folder, home, held) as found:
         # All of them: one that is damaged or stuck must not keep the others from being put back.
-        failed = [path for path, error in survey(folder).refused if not _set_aside(path, error)]
+        refused = [one for own in places.folders_of_the_host(host, folder) for one in survey(own).refused]
+        failed = [path for path, error in refused if not _set_aside(path, error)]
         for path, error in found.damaged:
             _name(path, error)
             where = places.LOCAL if path.parent == home else path.parent.name
             click.echo(f"hint: `nearmetal rollback {where}` on this side sets it aside", err=True)
             failed.append(path)
         failed += [path for path, machine in found.journals if not _put_back(shell, path, machine, force=force)]
+    if host == places.LOCAL:
+        failed += [_name_lost(one, why) for one, why in places.lost_sessions() if one.journal not in failed]
     if not found.journals and not failed:
         click.echo("nothing to restore", err=True)
     return not failed
@@ -120,6 +137,19 @@ def settle_far(shell: FarShell, *, measuring: bool) -> None:
         name = shell.machine_name(HYPERVISOR)
         with places.host_locks(shell, name, places.folder_of(name)) as held:
             settle(shell, name, places.folder_of(name), held)
+
+
+def _name_lost(one: registry.OpenSession, why: str) -> Path:
+    """Name a session of root's that did not end and whose journal cannot be read; return the journal's path."""
+    click.echo(f"error: a session of root's did not end, and its journal cannot be read: {why}", err=True)
+    for name in one.changed:
+        click.echo(f"unknown: {name}")
+    if os.geteuid() != 0:
+        click.echo("hint: run `nearmetal rollback` as root", err=True)
+    else:
+        given_up = f"`nearmetal rollback --forget {one.journal.name}`"
+        click.echo(f"hint: read {one.script}, then run it with sh; {given_up} discards it", err=True)
+    return one.journal
 
 
 def _name(path: Path, error: NearmetalError) -> None:
@@ -183,14 +213,18 @@ def _print_result(path: Path, undone: RollbackResult) -> None:
         click.echo(f"{path.name}: nothing was left changed", err=True)
 
 
-def _print_scripts(folder: Path) -> int:
-    """Print the undo scripts next to the journals, newest session first."""
-    found = survey(folder)
-    waiting = dict.fromkeys(path for path, name, _ in found.waiting() if not name)
-    for script in (one for path in waiting for one in undo_scripts(path)):
+def _print_scripts(host: str, folder: Path) -> int:
+    """Print the undo scripts next to the journals, newest session first, and those whose journals cannot be read."""
+    found = [survey(one) for one in places.folders_of_the_host(host, folder)]
+    lost = places.lost_sessions() if host == places.LOCAL else []
+    waiting = dict.fromkeys(path for one in found for path, name, _ in one.waiting() if not name)
+    scripts = [script for path in sorted(waiting, key=age, reverse=True) for script in undo_scripts(path)]
+    for script in [*scripts, *(one.script for one, _ in lost if not one.unreadable)]:
         click.echo(trusted_bytes(script).decode(), nl=False)
-    if not waiting and not found.refused:
+    refused = [error.render() for one in found for _, error in one.refused]
+    refused += [f"error: {why}" for _, why in lost]
+    if not waiting and not refused:
         click.echo("nothing to restore, so there is no script", err=True)
-    for _, error in found.refused:
-        click.echo(error.render(), err=True)
-    return ExitCode.FAILED if found.refused else ExitCode.OK
+    for text in refused:
+        click.echo(text, err=True)
+    return ExitCode.FAILED if refused else ExitCode.OK

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from nearmetal.errors import NearmetalError, StoreError, TrialError, os_errors_as
+from nearmetal.knobs import registry
 from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
 from nearmetal.process import wait_until
@@ -98,6 +99,7 @@ def set_aside(path: Path) -> Path:
     aside = path.with_name(path.name + DAMAGED_SUFFIX)
     with os_errors_as(StoreError, f"cannot rename {path}"):
         path.rename(aside)
+    registry.forget(path)
     return aside
 
 
@@ -107,7 +109,8 @@ def undo_scripts(path: Path) -> list[Path]:
 
 
 def forget_scripts(path: Path) -> None:
-    """Remove the undo scripts of a journal, and the reports of watchdogs."""
+    """Remove the undo scripts of a journal, and the reports of watchdogs; those in the machine's own folder, too."""
+    registry.forget(path)
     for beside in [*undo_scripts(path), *path.parent.glob(f"{glob.escape(path.name)}.*.watchdog")]:
         remove(beside)
 
@@ -186,7 +189,9 @@ def _opened(folder: Path, name: str = _LOCK_NAME) -> IO[str]:
     place = folder / name
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        if not folder.is_dir():
+        if folder == registry.machine_folder():
+            registry.make_folder()
+        elif not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
         check_folder(folder)

@@ -21,7 +21,7 @@ from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Target
-from nearmetal.knobs.places import folders_for, refuse_unfinished_on
+from nearmetal.knobs.places import folders_for, lock_of_the_machine, refuse_unfinished_on
 from nearmetal.knobs.plan import Plan, plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
@@ -106,7 +106,8 @@ def hold(
     sides = _sides(shell, endpoints, wanted, machine)
     with ExitStack() as stack:
         if locked or any(side.knobs for side in sides):
-            for folder in folders_for(shell, journal_folder):
+            of_machine = lock_of_the_machine(*(side.shell for side in sides if side.knobs))
+            for folder in (*of_machine, *folders_for(shell, journal_folder)):
                 stack.enter_context(host_lock(folder, patience_s=patience_s))
             expire(journal_folder)
         for side in sides:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, NearmetalError, TrialError
+from nearmetal.errors import BadInputError, NearmetalError, StoreError, TrialError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs import registry
 from nearmetal.knobs.folder import age, host_lock, journal_folder, measured, survey
+from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
-from nearmetal.knobs.rollback import changed_by_journals, journals_of, refuse_unfinished
+from nearmetal.knobs.rollback import OVER, UnfinishedError, changed_by_journals, journals_of, refuse_unfinished
+from nearmetal.knobs.trust import UntrustedError
 
 LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0
@@ -25,14 +28,40 @@ _HOLD_SCRIPT = 'echo "$0" > "$1"; exec sleep 86400'
 
 
 @contextmanager
-def host_locks(shell: Shell, host: str, folder: Path) -> Iterator[list[Path]]:
+def host_locks(
+    shell: Shell, host: str, folder: Path, *, unlocked: Callable[[str], object] | None = None
+) -> Iterator[list[Path]]:
     """Hold the locks of a host's knobs, here and on a far machine itself; raise TrialError when another holds one.
 
-    Give the folders of journals that are locked: two for a machine that shares this one's home.
+    Give the folders of journals that are locked: two for a machine that shares this one's home. `unlocked` hears of a
+    lock that cannot be made here, which is passed over then: without it, StoreError is raised.
     """
-    with host_lock(folder), _far_lock(shell, host) if is_far(shell) else nullcontext("") as token:
+    with (
+        _locks([*lock_of_the_machine(shell), folder], unlocked),
+        _far_lock(shell, host) if is_far(shell) else nullcontext("") as token,
+    ):
         shared = token and _holder(folder_of(LOCAL)) == token
         yield [folder, folder_of(LOCAL)] if shared else [folder]
+
+
+@contextmanager
+def _locks(folders: Iterable[Path], unlocked: Callable[[str], object] | None) -> Iterator[None]:
+    with ExitStack() as stack:
+        for folder in folders:
+            try:
+                stack.enter_context(host_lock(folder))
+            except StoreError as error:
+                # Where no lock can be made no session can begin, either.
+                if unlocked is None or isinstance(error, UntrustedError):
+                    raise
+                if folder.is_dir():
+                    unlocked(error.message)
+        yield
+
+
+def lock_of_the_machine(*shells: Shell) -> list[Path]:
+    """Return the folder whose lock is that of the machine itself, where one of the shells is its root's."""
+    return [registry.machine_folder()] if any(map(registry.is_of_the_machine, shells)) else []
 
 
 def _holder(folder: Path) -> str:
@@ -84,18 +113,17 @@ def measuring(machines: Iterable[str]) -> Iterator[None]:
 
 def refuse_unfinished_here() -> None:
     """Raise UnfinishedError when an earlier session has left settings of this machine changed."""
-    if folder_of(LOCAL).is_dir():
+    if folder_of(LOCAL).is_dir() or registry.sessions():
         with MachineShell() as here:
             refuse_unfinished_on(here)
 
 
 def changed_here_for_now() -> list[str]:
     """Return what sessions that are alive have changed on this machine, as sentences for who is about to measure."""
-    home = folder_of(LOCAL)
-    if not home.is_dir():
-        return []
-    with MachineShell() as here, _unless_in_use(home, ()) as locked:
-        found = [] if locked else [text for text, _ in changed_by_journals(here, home, measuring=True)]
+    found = []
+    for folder in filter(Path.is_dir, folders_of_the_host(LOCAL, folder_of(LOCAL))):
+        with MachineShell() as here, _unless_in_use(folder, ()) as locked:
+            found += [] if locked else [text for text, _ in changed_by_journals(here, folder, measuring=True)]
     changed = "; ".join(found)
     return [f"another session has changed {changed}; it is measured under that until that ends"] if found else []
 
@@ -115,10 +143,18 @@ def refuse_unfinished_on(
     `held`, whose locks are the caller's. See `refuse_unfinished`.
     """
     home = home or folder_of(LOCAL)
+    of_others = registry.folders()
     for folder in _all_folders(home):
         with _unless_in_use(folder, held) as locked:
             if locked:
-                refuse_unfinished(shell, folder, "" if folder == home else folder.name, measuring=measuring)
+                called = "" if folder == home or folder in of_others else folder.name
+                refuse_unfinished(shell, folder, called, measuring=measuring)
+    if registry.is_of_the_machine(shell) and (lost := lost_sessions()):
+        named = "; ".join(f"{', '.join(one.changed)} ({why})" for one, why in lost)
+        raise UnfinishedError(
+            f"an earlier session may have left settings changed: {named}",
+            hint="`nearmetal rollback` says what to do; nothing was changed now",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,33 +178,67 @@ def interrupted_on(shell: Shell, host: str, folder: Path, home: Path, held: Sequ
     with ExitStack() as stack:
         found: list[tuple[Path, str]] = []
         damaged: list[tuple[Path, NearmetalError]] = []
+        own = folders_of_the_host(host, folder)
         for one in dict.fromkeys((folder, *_all_folders(home))):
             locked = stack.enter_context(_unless_in_use(one, held))
             there = survey(one)
-            told = journals_of(shell, HYPERVISOR, host, there, named=one == folder)
+            told = journals_of(shell, HYPERVISOR, host, there, named=one in own)
             found += [(path, name) for path, name, _ in told if locked or name == host]
-            damaged += there.refused if one != folder else ()
+            damaged += there.refused if one not in own else ()
         found.sort(key=lambda one: age(one[0]), reverse=True)
         yield Interrupted(tuple(found), tuple(damaged))
 
 
+def folders_of_the_host(host: str, folder: Path) -> list[Path]:
+    """Return where journals of a host's own are: its folder, and for this machine those of root's other homes."""
+    return [folder, *(one for one in registry.folders() if host == LOCAL and one != folder)]
+
+
+def lost_sessions() -> list[tuple[registry.OpenSession, str]]:
+    """Return root's open sessions on this machine whose journals cannot be read, with the reason."""
+    return [(one, why) for one in registry.sessions() if (why := _why_lost(one))]
+
+
+def _why_lost(one: registry.OpenSession) -> str:
+    """Return why nothing is known of an open session; forget one whose journal says that it has ended."""
+    if why := one.unreadable or registry.why_unusable(one.journal.parent):
+        return why
+    if not one.journal.exists():
+        return f"{one.journal} is gone"
+    try:
+        if read_state(one.journal).end in OVER:
+            registry.forget(one.journal)
+    except NearmetalError as error:
+        return error.message
+    return ""
+
+
 def _all_folders(home: Path) -> Iterator[Path]:
-    """Yield where this user's journals are: `home`, then the folders in it of far machines' names."""
+    """Yield where this user's journals are: `home`, the folders in it of far machines' names, other homes of root's."""
     if home.is_dir():
         yield home
         # Others' are not acted upon; see `trust`.
-        yield from sorted(one for one in home.iterdir() if one.is_dir() and one.stat().st_uid == os.geteuid())
+        own = sorted(one for one in home.iterdir() if one.is_dir() and one.stat().st_uid == os.geteuid())
+        yield from own
+    yield from (one for one in registry.folders() if home not in {one, one.parent})
 
 
 @contextmanager
 def _unless_in_use(folder: Path, held: Sequence[Path]) -> Iterator[bool]:
-    """Hold the lock of a folder that is not `held` already; return whether it is, or another session's."""
+    """Hold the lock of a folder that is not `held` already; return whether it is, or another session's.
+
+    Where none can be made, no other session holds one.
+    """
     with ExitStack() as stack:
         try:
             if folder not in held:
                 stack.enter_context(host_lock(folder))
         except TrialError:
             yield False
+        except UntrustedError:
+            raise
+        except StoreError:
+            yield True
         else:
             yield True
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from nearmetal.errors import StoreError, TrialError
 from nearmetal.hosts.host import Shell, is_disposable, is_far
-from nearmetal.knobs import drivers, undo
+from nearmetal.knobs import drivers, registry, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
@@ -300,6 +300,8 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     """
     name = f"{path.name}.{number}"
     os.close(put_durably(path.with_name(f"{name}.undo.sh"), script.encode()))
+    if registry.is_of_the_machine(shell):
+        registry.note(path, number, script)
     if not is_far(shell) or is_disposable(shell):
         return str(path.with_name(f"{name}.watchdog"))
     place = f"{shell.site.state}/journal"
