@@ -11,7 +11,7 @@ import pytest
 from bench.support.surface import Simulation, Surface, read_recording
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
-from nearmetal.report.tuning import sentences
+from nearmetal.report.tuning import alternatives, mattered, sentences
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import parse_study
@@ -113,12 +113,14 @@ class TestFront:
             yield "stream/bw/64 KiB/mean", 100.0 * (1.3 if off else 1.0)
             yield "latency/interrupts-per-s", 50.0
 
-        notes = search(Laboratory(SPACE, measure, LATENCY, 1), Grid(SPACE, blocks=2, seed=1), max_trials=200).notes
-        made = front(SPACE, notes)
+        found = search(Laboratory(SPACE, measure, LATENCY, 1), Grid(SPACE, blocks=2, seed=1), max_trials=200)
+        made = front(SPACE, found.notes)
         assert made.objectives == ("latency", "stream", "interrupts-per-s")
         assert made.disagree
         assert {SPACE.setting(point).get("nic.gro", "on") for point in made.settings} == {"on", "off"}
         assert len(made.settings) == 2
+        shown = [alternatives(SPACE, found), *mattered(SPACE, LATENCY, found)]
+        assert all(table.rows and "below 0 % " in table.note for table in shown), "+26 % of a stream reads as a gain"
 
 
 @pytest.mark.parametrize("number", range(3), ids=["race", "grid", "one-at-a-time"])

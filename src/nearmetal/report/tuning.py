@@ -84,8 +84,9 @@ def alternatives(space: Space, found: SearchResult) -> Table:
         for point, costs in ranked[:_SHOWN_FRONT]
     ]
     title = "where objectives disagree: none of these is beaten in all (search figures)"
-    more = f"and {len(ranked) - _SHOWN_FRONT} more" if len(ranked) > _SHOWN_FRONT else ""
-    return Table(title, ("setting", *made.objectives), tuple(rows), more)
+    more = f"and {len(ranked) - _SHOWN_FRONT} more. " if len(ranked) > _SHOWN_FRONT else ""
+    note = f"{more}Costs against the present setting: below 0 % is better, for rates too."
+    return Table(title, ("setting", *made.objectives), tuple(rows), note)
 
 
 def mattered(space: Space, objective: Objective, found: SearchResult) -> list[Table]:
@@ -101,5 +102,6 @@ def mattered(space: Space, objective: Objective, found: SearchResult) -> list[Ta
         (" x ".join(pair.knobs), pair.cell, as_percent(pair.share), "together, beyond each alone")
         for pair in pairs[: _SHOWN_EFFECTS // 2]
     ]
-    head = ("knob", "cell", "share", "against its first value")
-    return [Table("what mattered in the search", head, tuple(rows), left=2)]
+    head = ("knob", "cell", "share", "cost against its first value")
+    note = "Costs below 0 % are better, for rates too."
+    return [Table("what mattered in the search", head, tuple(rows), note, left=2)]
