@@ -12,15 +12,17 @@ from nearmetal.report.words import cell_title, decimals, percent
 from nearmetal.results.causes import launch_modes
 from nearmetal.results.records import Cell, GroupId, PathCell, View, wholes_and_parts
 from nearmetal.stats.compare import CellComparison, RatioEstimate
-from nearmetal.stats.equivalence import Finding, Verdict
+from nearmetal.stats.equivalence import Evidence, Finding, Verdict
 from nearmetal.stats.order import support
 from nearmetal.stats.summary import HEADLINE, P99, Metric
+from nearmetal.stats.widen import BOOTS_DIFFER
 from nearmetal.units import NS_PER_S, by_key, counted, format_wait
 
 _MOST_BLOCKS = 1000
 _MOST_OCCASIONS = 30
 _WIDEST_MARGIN = 0.5
 _CHANGING = f"find out what changes between occasions: not even {_MOST_OCCASIONS} of them would decide it"
+_BOOTS = "a new run over more boots (`variants` in host.options): more blocks of the same hardly narrow the interval"
 _QUIETER = "measure on a quieter machine"
 _ONE_MODE = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes'
 _RANDOM = 'set pace = "random"'
@@ -86,23 +88,27 @@ def next_step(view: View, cell: Cell, one: PathCell) -> str:
 
 def _for_width(found: CellComparison, view: View) -> str:
     """Return how many more blocks make the first unsettled figure's interval narrow enough."""
-    block_ns, busy = view.block_ns, view.busy
     decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
     if decisive is None:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
         missing = max(1, view.planned_blocks[0] - decisive.blocks)
-        return f"{_launches(missing, decisive, block_ns)}, for a first interval"
+        return f"{_launches(missing, decisive, view.block_ns)}, for a first interval"
     if decisive.launches:
         more = occasions_to_settle(decisive)
         return counted(more, "more occasion") if more else _CHANGING
-    more = blocks_to_settle(decisive)
-    if more:
-        return _blocks(more, block_ns)
-    gap = decisive.evidence.difference
-    wide = math.expm1(max(abs(gap.low), abs(gap.high)))
-    calmer = f"{_QUIETER if busy else 'reduce noise'}: not even 1,000 blocks would decide it"
-    if decisive.evidence.offset and not busy:
+    return _for_blocks(decisive, decisive.evidence, view)
+
+
+def _for_blocks(decisive: RatioEstimate, evidence: Evidence, view: View) -> str:
+    """Return how many more blocks settle a figure of a run of one occasion, or what does where blocks do not."""
+    if BOOTS_DIFFER in evidence.wider:
+        return _BOOTS
+    if more := blocks_to_settle(decisive):
+        return _blocks(more, view.block_ns)
+    wide = math.expm1(max(abs(evidence.difference.low), abs(evidence.difference.high)))
+    calmer = f"{_QUIETER if view.busy else 'reduce noise'}: not even 1,000 blocks would decide it"
+    if evidence.offset and not view.busy:
         calmer = "pin ranks and interrupts"
     if wide <= _WIDEST_MARGIN:
         return f"{calmer}; or set a margin of {percent(wide)}, if you can accept it"

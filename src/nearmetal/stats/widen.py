@@ -45,6 +45,7 @@ from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
 
 LEAST_BLOCKS = 5
+BOOTS_DIFFER = "boots of the machine differ"
 _LOW_FREQUENCY_P = 0.1
 _VARIANTS_P = 0.25
 
@@ -171,7 +172,7 @@ def widened(plain: PairedMoments, values: FloatArray, context: BlockContext = AL
     slow = None if context.steady else low_frequency(plain, values, sure=context.wandering)
     others = (
         (slow, "its blocks drift or are correlated"),
-        (between_variants(plain, values, context.variants), "boots of the machine differ"),
+        (between_variants(plain, values, context.variants), BOOTS_DIFFER),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))
     return of, f"{why}, which makes its interval {of.reach(0.95) / plain.reach(0.95):.2g} times as wide" if why else ""

@@ -101,6 +101,13 @@ def test_two_blocks_do_not_ask_for_what_their_students_t_would_take() -> None:
     assert (found(2).finding, found(4).finding) == (Finding.UNDECIDED, Finding.SLOWER)
 
 
+def test_boots_that_differ_ask_for_boots_and_not_for_blocks(tmp_path: Path) -> None:
+    recipe = Recipe(study=ONE_SIZE.replace("min_blocks = 5", "min_blocks = 8"), boots=(0.95, 1.0, 1.06), cost=SAME)
+    found = steps(build_view(make_run(tmp_path / "run", recipe)))
+    more = "more blocks of the same hardly narrow the interval"
+    assert found == {f"a new run over more boots (`variants` in host.options): {more}"}
+
+
 def test_no_number_of_blocks_settles_an_estimate_on_the_margin() -> None:
     noise = np.array([-0.02, 0.02, -0.01, 0.01, 0.0, 0.0])
     on = estimate_ratio(BlockFigures(1.05 * np.exp(noise), np.ones(6)), rng=np.random.default_rng(1))
