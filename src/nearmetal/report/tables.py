@@ -98,7 +98,7 @@ def comparisons(view: View, group: GroupId) -> Table:
         f"{words.group_title(view, group)}: ratio to {view.baseline} ({better} is better)",
         ("size", "path", *Metric, "p", "verdict"),
         tuple(rows),
-        " ".join([_INTERVALS, *_of_second_launches(view, cells)]),
+        " ".join([_INTERVALS, *_of_second_launches(view, cells), *_of_one_side(view, cells)]),
         left=2,
     )
 
@@ -113,6 +113,20 @@ def _of_second_launches(view: View, cells: Sequence[Cell]) -> list[str]:
         for cell, first, second in pairs
         if first and second and second.levels[metric].refused and not first.levels[metric].refused
     ]
+
+
+def _of_one_side(view: View, cells: Sequence[Cell]) -> list[str]:
+    """Return why ratios are refused of which no level is: the launches of one side have a distribution, others none."""
+    where: dict[tuple[Metric, str], list[str]] = {}
+    for cell in cells:
+        sides = [one for path in (view.baseline, view.baseline + AGAIN) if (one := cell.of(path))]
+        for one in cell.paths:
+            told = {side.levels[metric].refused for side in (one, *sides) for metric in Metric}
+            for metric, why in one.comparison.refused.items() if one.comparison else ():
+                if why not in told:
+                    place = f"{words.size(cell)} {one.path}" if cell.sized else one.path
+                    where.setdefault((metric, why), []).append(place)
+    return [f"{metric} ratio refused, {', '.join(places)}: {why}." for (metric, why), places in where.items()]
 
 
 def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:

@@ -59,8 +59,10 @@ def metric(one: Metric, shown: DisplayScale) -> str:
 
 
 def level(one: Level) -> str:
-    """Return a level without its interval; a percentile that n cannot support is `refused`."""
-    return REFUSED if one.value is None else figure(one.value)
+    """Return a level without its interval; a percentile that n cannot support is `refused`, one that is none a dash."""
+    if one.value is not None:
+        return figure(one.value)
+    return REFUSED if one.refused else NOTHING
 
 
 def level_span(one: Level) -> str:

@@ -417,3 +417,24 @@ def test_a_ratio_that_the_second_launches_of_the_baseline_lack_is_explained(view
     lacking = replace(view, cells=(replace(cell, paths=paths), *view.cells[1:]))
     said = f"median ratio refused, {words.size(cell)}, of the second launches of veth: two modes."
     assert tables.comparisons(lacking, group).note.endswith(said)
+
+
+def test_a_ratio_of_launches_too_short_for_a_distribution_is_explained(view: View) -> None:
+    """A path of one sample a launch has no p99: that is a dash, and why it has no ratio is said."""
+    group, cell = view.groups[0], view.cells[0]
+    one = cell.of("tap")
+    assert one is not None
+    assert one.comparison is not None
+    none = replace(one.levels[Metric.P99], value=None, interval=None)
+    estimates = {metric: found for metric, found in one.comparison.estimates.items() if metric is not Metric.P99}
+    why = "n = 1, where other launches have 6 or more"
+    lone = replace(
+        one,
+        levels={**one.levels, Metric.P99: none},
+        comparison=replace(one.comparison, estimates=estimates, refused={Metric.P99: why}),
+    )
+    paths = tuple(lone if each is one else each for each in cell.paths)
+    lacking = replace(view, cells=(replace(cell, paths=paths), *view.cells[1:]))
+    assert tables.comparisons(lacking, group).note.endswith(f"p99 ratio refused, {words.size(cell)} tap: {why}.")
+    shown = tables.levels(lacking, group, Metric.P99)
+    assert shown.rows[0][shown.head.index("tap")] == words.NOTHING
