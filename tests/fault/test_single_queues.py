@@ -32,13 +32,16 @@ FOUND = {"adaptive-rx": "off", "adaptive-tx": "off", "rx-usecs": "16", "rx-frame
 FOUND |= {"tx-frames": "32", "rx-usecs-high": "0"}
 ETHTOOL = r"""#!/bin/sh
 cd "${0%/*}" || exit 1
-of() { cat "$1/$2"; }
+of() { read -r is < "$1/$2"; }
 show() {
-    echo "Adaptive RX: $(of $1 adaptive-rx)  TX: $(of $1 adaptive-tx)"
+    of $1 adaptive-rx; rx=$is; of $1 adaptive-tx
+    echo "Adaptive RX: $rx  TX: $is"
     echo "stats-block-usecs: 0"
-    for name in rx-usecs rx-frames tx-usecs tx-frames rx-usecs-high; do echo "$name: $(of $1 $name)"; done
+    for name in rx-usecs rx-frames tx-usecs tx-frames rx-usecs-high; do of $1 $name; echo "$name: $is"; done
 }
-count=$(ls -d queue* | wc -l) driver=$(cat driver)
+of . driver
+count=0 driver=$is
+while [ -d queue$count ]; do count=$((count + 1)); done
 whole=device
 [ "$driver" != ice ] || whole=queue0
 case "$1 $3" in
@@ -46,7 +49,8 @@ case "$1 $3" in
 "-l ") printf 'Pre-set maximums:\nCombined: 8\nCurrent hardware settings:\nCombined: %s\n' "$count" ;;
 "-c ") echo "Coalesce parameters for $2:"; show $whole ;;
 "-C "*)
-    [ "$(of $whole "$3")" != "$4" ] || exit 0
+    of $whole "$3"
+    [ "$is" != "$4" ] || exit 0
     echo "$4" > "$whole/$3"
     for queue in queue*; do [ $queue = $whole ] || cp $whole/* $queue; done ;;
 "-L "*)
@@ -78,7 +82,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     """Make a NIC with four queues, of which the third was told other values."""
     place = tmp_path / "nic"
     place.mkdir()
-    (place / "driver").write_text(request.param)
+    (place / "driver").write_text(f"{request.param}\n")
     for name in ("device", *(f"queue{number}" for number in range(4))):
         (place / name).mkdir()
         for parameter, value in FOUND.items():
