@@ -421,9 +421,9 @@ def test_a_large_fabric_fits_the_width_of_a_terminal(workspace: Workspace) -> No
 
 
 def throttled(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-    """Make a bridge on which one node's sending is limited to 1 Mbit/s by a token bucket (tc-tbf(8))."""
+    """Make a bridge on which one node's sending is limited to 2 Mbit/s by a token bucket (tc-tbf(8))."""
     ends = BRIDGE.up(shell, order, nodes)
-    words = ["root", "tbf", "rate", "1mbit", "burst", "2kb", "latency", "1s"]
+    words = ["root", "tbf", "rate", "2mbit", "burst", "2kb", "latency", "1s"]
     shell.run(["tc", "qdisc", "add", "dev", "eth0", *words], node=nodes[2])
     return ends
 
@@ -440,7 +440,7 @@ def test_a_throttled_node_of_a_real_fabric_is_found(
     monkeypatch.setitem(PATHS, "bridge", replace(BRIDGE, up=throttled))
     text = STUDY.replace("[trials]", f'[mpi]\nflavour = "{flavour}"\n[trials]').replace("10 %", "50 %")
     (tmp_path / "study.toml").write_text(re.sub(r"options = .*", f"options = {REAL}", text))
-    words = [str(tmp_path / "study.toml"), "--nodes", "6", "--out", str(tmp_path / "run"), "--format", "json"]
+    words = [str(tmp_path / "study.toml"), "--nodes", "5", "--out", str(tmp_path / "run"), "--format", "json"]
     code = run(["fabric", *words, "--no-bisection"])
     captured = capsys.readouterr()
     assert captured.out, captured.err
