@@ -56,6 +56,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             importlib.import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist names the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that share what a module or folder makes once to one worker: each worker would make it again."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        used = [defined[-1] for defined in item._fixtureinfo.name2fixturedefs.values() if defined[-1].baseid]
+        folders = [one.baseid for one in used if one.scope == "session"]
+        if folders or any(one.scope == "module" for one in used):
+            item.add_marker(pytest.mark.xdist_group(folders[0] if folders else item.nodeid.partition("::")[0]))
+
+
 def pytest_collection_finish() -> None:
     """Exclude the 300,000 collected objects from every later garbage collection."""
     gc.collect()
