@@ -79,15 +79,9 @@ def command(
         click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
     if form in {"csv", "latex"}:  # the others say it themselves
-        _warn(view)
+        for line in words.warnings(view):
+            click.echo(line, err=True)
     click.echo(_RENDER[form](view).rstrip("\n"))
-
-
-def _warn(view: View) -> None:
-    """Say on stderr why figures are not to be relied on, where the output has no place for it."""
-    cautions = (f"CAUTION: {one}" for one in view.cautions)
-    for line in (*words.unfinished(view.unfinished), *words.mixed(view), *cautions):
-        click.echo(line, err=True)
 
 
 _LINES = 40
@@ -126,7 +120,8 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
             raise BadInputError(f"--map {word!r} names no column of {table.name}", hint=f"its columns: {known}")
         path, _, setting = target.partition("/")
         chosen[column] = (path, setting)
-    _warn(view)
+    for line in words.warnings(view):
+        click.echo(line, err=True)
     found = shape(view, load(table), chosen)
     if form == "table":
         console = Console()

@@ -10,7 +10,7 @@ import click
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import figure
-from nearmetal.report.words import unfinished
+from nearmetal.report.words import warnings
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import GroupId
 from nearmetal.store.disk import Disk
@@ -51,4 +51,9 @@ def command(
     disk.put_bytes(table, figure.as_csv(rows).encode())
     disk.put_bytes(out, drawn)
     click.echo(out)
-    click.echo("\n".join([f"data: {table}", f"figures from {view.host_label}", *unfinished(view.unfinished)]), err=True)
+    click.echo(
+        "\n".join(
+            [f"data: {table}", f"figures from {view.host_label}", *figure.left_out(chosen, rows), *warnings(view)]
+        ),
+        err=True,
+    )

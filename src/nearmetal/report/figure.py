@@ -97,6 +97,14 @@ def data(of: ChartKind) -> list[DataPoint]:
     return found
 
 
+def left_out(of: ChartKind, rows: Sequence[DataPoint]) -> list[str]:
+    """Return a sentence on the paths of which nothing is drawn, none where there is no such path."""
+    drawn = {row.path for row in rows}
+    wanted = [one.label for one in of.view.shown_paths if not (one.baseline and of.kind == COST)]
+    missing = [label for label in wanted if label not in drawn]
+    return [f"not drawn, for it has no {of.kind} here: {', '.join(missing)}"] if missing else []
+
+
 def _why_nothing(of: ChartKind) -> str:
     """Return why no path has the figure, as its report says it."""
     paths = [one for cell in of.cells for one in cell.paths]

@@ -306,6 +306,11 @@ def mixed(view: View) -> list[str]:
     return [f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed]
 
 
+def warnings(view: View) -> list[str]:
+    """Return why figures are not to be relied on, for outputs that have no place for it."""
+    return [*unfinished(view.unfinished), *mixed(view), *(f"CAUTION: {one}" for one in view.cautions)]
+
+
 def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
     trimmed = "1 % trimmed at each end" + (" where the files hold samples" if view.host_kind == "import" else "")

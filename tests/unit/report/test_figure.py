@@ -130,6 +130,15 @@ def test_a_chart_without_data_is_refused_with_the_reason(tmp_path: Path) -> None
         _plot(lost.root, "cost", "-o", tmp_path / "fig.svg")
 
 
+def test_paths_that_are_not_drawn_and_cautions_are_named_beside_the_chart(tmp_path: Path) -> None:
+    recipe = Recipe(study=ONE_SIZE, blocks=5, busy=5, fails=lambda order, _: order.path.label in {"tap", "shm"})
+    run = make_run(tmp_path / "run", recipe).root
+    for what in ("cost", "mean"):
+        said = _plot(run, what, "-o", tmp_path / "fig.svg").stderr
+        assert f"not drawn, for it has no {what} here: tap, shm\n" in said
+        assert "CAUTION: " in said
+
+
 def test_an_unsupported_format_is_refused_with_the_supported_ones(root: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"none of \.svg, \.pdf, \.png, \.tex"):
         _plot(root, "cost", "-o", tmp_path / "fig.eps")
