@@ -145,6 +145,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     add_meta(meta, "gaps", facts->processor_time ? "processor" : "elapsed");
     add_unsupported(meta, &facts->unsupported);
     add_meta_number(meta, "rounded", facts->rounded);
+    add_meta_number(meta, "paused_ns", facts->paused_ns);
     add_meta_number(meta, "local_calls", facts->local_calls);
     add_meta_number(meta, "local_ns", facts->local_ns);
     add_meta_number(meta, "profiler_ns", facts->own_ns);

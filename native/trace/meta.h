@@ -33,6 +33,7 @@ struct nmt_facts {
     bool processor_time;      /* gaps in processor time: for ranks that share processors */
     uint64_t own_ns;          /* spent in the profiler, outside MPI */
     uint64_t rounded;
+    uint64_t paused_ns; /* between polls, taken for waiting */
     uint64_t local_calls;
     uint64_t local_ns;
     struct nmt_unsupported unsupported;

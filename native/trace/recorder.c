@@ -26,10 +26,12 @@ bool nmt_recorder_start(struct nmt_recorder *recorder, const char *directory) {
 /* Time since the program resumed: between two polls it counts as waiting when short, else as compute. */
 static void count_pause(struct nmt_recorder *recorder, uint64_t enter_ns) {
     uint64_t pause_ns = enter_ns > recorder->left_ns ? enter_ns - recorder->left_ns : 0;
-    if (recorder->polled && pause_ns < NMT_POLL_PAUSE_NS)
+    if (recorder->polled && pause_ns < NMT_POLL_PAUSE_NS) {
         recorder->polling_ns += pause_ns;
-    else
+        recorder->paused_ns += pause_ns < NMT_POLL_LOOP_NS ? 0 : pause_ns;
+    } else {
         recorder->compute_ns += pause_ns;
+    }
 }
 
 /* Coarsen what makes calls distinct when there are too many of them. Collectives keep their sizes: ranks must agree. */

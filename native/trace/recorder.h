@@ -22,6 +22,7 @@ enum {
 
 enum {
     NMT_POLL_PAUSE_NS = 2000,        /* time between fruitless polls that counts as waiting, not as compute */
+    NMT_POLL_LOOP_NS = 250,          /* a loop that does nothing but poll has shorter pauses than this */
     NMT_MAX_COMMUNICATORS = 1 << 16, /* communicators, freed ones too, after which recording stops */
 };
 
@@ -61,6 +62,7 @@ struct nmt_recorder {
     uint32_t last_call;
     uint64_t compute_ns; /* since the last recorded call, without polls */
     uint64_t polling_ns; /* in fruitless polls since then */
+    uint64_t paused_ns;  /* ever, in pauses between polls that count as waiting but are long for a loop */
     bool polled;         /* the last call was a fruitless poll */
     uint64_t rounded;    /* calls whose size was rounded */
     const char *failure;

@@ -270,6 +270,10 @@ def test_time_adds_up(traced: Trace) -> None:
         inside = sum(time.total_ns for name, time in calls if name not in {"Init", "Finalize"})
         recorded = inside + sum(gap.total_ns for gap in rank.gaps) + int(rank.meta["profiler_ns"])
         assert rank.elapsed_ns == recorded
+        # A poll that finds nothing takes a tick, and the pause behind it another.
+        tested = [time for name, time in calls if name == "Test (completed)"]
+        polled_ns = sum(time.total_ns - time.calls * TICK_NS for time in tested)
+        assert int(rank.meta["paused_ns"]) == polled_ns // 2
 
 
 @every_mpi

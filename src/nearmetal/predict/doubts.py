@@ -51,6 +51,7 @@ def find_doubts(
         *worst(_of_mpi(one, named) for one in schedules),
         *worst(_of_older_rules(one, named) for one in schedules),
         *worst(_of_opaque_calls(one) for one in schedules),
+        *worst(_of_pauses(one) for one in schedules),
         *worst(_of_rounding(one) for one in schedules),
         *worst(_of_threads(one) for one in schedules),
         *worst(_of_any_source(one) for one in schedules),
@@ -164,6 +165,13 @@ def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
         text += "as long as traced on every path"
         refuse = time_share >= BEYOND_SHARE
         yield Doubt(text, "measure the program itself on each path", max(share, time_share), refuse=refuse)
+
+
+def _of_pauses(schedule: Schedule) -> Iterator[Doubt]:
+    if (share := schedule.paused_share) >= FEW:
+        text = f"{as_percent(share)} of the ranks' time passed in pauses of less than 2 us between polls that found "
+        text += "nothing: it is taken for waiting, even if the program computes there"
+        yield Doubt(text, "compute for longer between polls, or compare it with launches: --validate RUN", share)
 
 
 def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:

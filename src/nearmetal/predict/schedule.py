@@ -154,6 +154,8 @@ class Schedule:
     """Of a trace, how many threads of a rank called MPI at most: a replay runs their calls in one order."""
     rounded_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls of which the profiler rounded the sizes."""
+    paused_share: float = field(default=0.0, compare=False)
+    """Share of the ranks' time in pauses between polls that was taken for waiting."""
     given_dims: tuple[int, ...] = field(default=(), compare=False)
     """Of a pattern on other ranks than its own, the process grid that it names for those."""
 

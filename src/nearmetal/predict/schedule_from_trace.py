@@ -66,9 +66,10 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
-        opaque_time_share=trace.opaque_ns / max(1, sum(rank.elapsed_ns for rank in trace.ranks)),
+        opaque_time_share=trace.opaque_ns / max(1, trace.elapsed_ns),
         opaque_names=trace.opaque_names,
         calling_threads=trace.calling_threads,
+        paused_share=trace.paused_share,
         rounded_share=trace.rounded_calls / max(1, recorded),
     )
 

@@ -244,6 +244,16 @@ class Trace:
         return sum(rank.number("unsupported_ns") for rank in self.ranks)
 
     @property
+    def paused_share(self) -> float:
+        """Return the share of ranks' time in pauses between polls that is taken for waiting; 0 in older traces."""
+        return sum(rank.number("paused_ns") for rank in self.ranks) / max(1, self.elapsed_ns)
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Return the time of all ranks together."""
+        return sum(rank.elapsed_ns for rank in self.ranks)
+
+    @property
     def calling_threads(self) -> int:
         """Return how many threads of a rank called MPI at most; 0 where only one may, and in older traces."""
         return max(rank.number("calling_threads") for rank in self.ranks)

@@ -117,6 +117,7 @@ class TraceView:
     unsupported_ns: int
     intercommunicator_messages: int
     rounded_calls: int
+    paused_share: float
     processor: str
     crowd: int
 
@@ -148,6 +149,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
             if call.kind in _SENDS and rank.communicators[call.comm].kind is CommKind.INTER
         ),
         rounded_calls=trace.rounded_calls,
+        paused_share=trace.paused_share,
         processor=trace.processor,
         crowd=trace.crowd,
     )
