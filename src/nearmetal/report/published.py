@@ -46,8 +46,14 @@ def _figure_table(found: TableShape) -> Table:
         f"{found.figures.table.source}: published{f' ({theirs})' if theirs != ours else ''} | ours ({ours})",
         ("size", *names),
         tuple(rows),
-        f"Absolute figures come from different machines and are not judged; {found.figures.table.note}.",
+        f"Absolute figures come from different machines and are not judged; {found.figures.table.note}{_of_means(found)}.",
     )
+
+
+def _of_means(found: TableShape) -> str:
+    """Return how our means differ from those of a report, empty where none is compared."""
+    taken = {column.statistic for column in found.figures.table.columns}
+    return "; our means are of all samples, none trimmed, as other programs take them" if "mean" in taken else ""
 
 
 def _of(figures: Mapping[int, float], size: int) -> str:
@@ -72,7 +78,7 @@ def _effect_table(found: TableShape) -> Table:
     table = found.figures.table
     heading, note = "Effects", ""
     if table.rows == "stated":  # no table of figures stands above that says where they are from
-        heading, note = table.source, f"; {table.note}"
+        heading, note = table.source, f"; {table.note}{_of_means(found)}"
     return Table(
         f"{heading}: ratio published and ours, and whether the direction is the same",
         ("effect", "size", "published", "ours", "95 % interval", "direction"),

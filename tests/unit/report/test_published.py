@@ -164,6 +164,7 @@ def test_a_run_is_compared_with_a_table(compared: Compared) -> None:
     assert "blocking mode: published | ours (us)" in " ".join(output.split())
     assert "vm_rx88 / native_rx88" in output
     assert "not judged" in output
+    assert "our means are of all samples, none trimmed, as other programs take them." in " ".join(output.split())
     assert "same in " in output
     assert "not measured in" in output
     # The two native columns differ only by chance here, so their published order is neither confirmed nor refuted.
@@ -198,6 +199,7 @@ def test_a_run_is_compared_with_ratios_stated_in_a_papers_text(compared: Compare
     assert "< 1.100" in large
     assert large.rstrip().endswith("different"), "1.6 is beyond the text's 10 %"
     assert "3000" not in output, "the text does not mention that size"
+    assert "none trimmed" in " ".join(output.split())
     assert "Ours under the setting moderated; another: --map" in " ".join(output.split()), (
         "the study has two, the text has none"
     )
