@@ -46,7 +46,8 @@ def _figure_table(found: TableShape) -> Table:
         f"{found.figures.table.source}: published{f' ({theirs})' if theirs != ours else ''} | ours ({ours})",
         ("size", *names),
         tuple(rows),
-        f"Absolute figures come from different machines and are not judged; {found.figures.table.note}{_of_means(found)}.",
+        "Absolute figures come from different machines and are not judged; "
+        f"{found.figures.table.note}{_of_means(found)}.",
     )
 
 
