@@ -3,11 +3,12 @@
 #include <elf.h>
 #include <link.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMAND_ROOM = 4096, LINE_ROOM = 512, BUILD_ROOM = 64 };
+enum { COMMAND_ROOM = 4096, LINE_ROOM = 512, BUILD_ROOM = 64, MOST_PROCESSORS = 1 << 16 };
 
 void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name) {
     ++unsupported->calls;
@@ -126,6 +127,41 @@ static void add_processors(struct nmt_bytes *meta) {
         add_meta_number(meta, "processors", (uint64_t)online);
 }
 
+/* Append the numbers of a set as a list such as `0-3,8`. */
+static void list_processors(struct nmt_bytes *text, const cpu_set_t *set, size_t size, int room) {
+    for (int first = 0; first < room; ++first) {
+        int last = first;
+        if (!CPU_ISSET_S((unsigned)first, size, set))
+            continue;
+        while (last + 1 < room && CPU_ISSET_S((unsigned)last + 1, size, set))
+            ++last;
+        char run[32];
+        snprintf(run, sizeof run, first < last ? "%s%d-%d" : "%s%d", text->size ? "," : "", first, last);
+        nmt_bytes_put(text, run, strlen(run));
+        first = last;
+    }
+    nmt_bytes_put(text, "", 1);
+}
+
+/* The processors that this rank may use: fewer than there are if it is bound, or in a container or an allocation. */
+static void add_affinity(struct nmt_bytes *meta) {
+    for (int room = CPU_SETSIZE; room <= MOST_PROCESSORS; room *= 2) {
+        struct nmt_bytes text = {0};
+        cpu_set_t *set = CPU_ALLOC((size_t)room);
+        size_t size = CPU_ALLOC_SIZE((size_t)room);
+        bool known = set && !sched_getaffinity(0, size, set); /* it does not fit: EINVAL */
+        if (known)
+            list_processors(&text, set, size, room);
+        if (known && !text.failed)
+            add_meta(meta, "affinity", (const char *)text.data);
+        nmt_bytes_free(&text);
+        if (set)
+            CPU_FREE(set);
+        if (known)
+            return;
+    }
+}
+
 void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
     static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
@@ -133,6 +169,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     gethostname(node, sizeof node - 1);
     add_meta(meta, "node", node);
     add_processors(meta);
+    add_affinity(meta);
     add_command(meta);
     dl_iterate_phdr(add_build, meta);
     nmt_read_version(library);

@@ -249,7 +249,9 @@ def test_a_trace_records_the_processor_it_was_taken_on(traced: Trace) -> None:
     assert {rank.meta["processors"] for rank in traced.ranks} == {str(facts["cpu.count"])}
     schedule = schedule_from_trace(traced)
     assert schedule.processor == facts["cpu.model"]
-    assert schedule.crowd == (RANKS if int(facts["cpu.count"]) < RANKS else 0)
+    usable = len(os.sched_getaffinity(0))
+    assert all(rank.meta["affinity"] for rank in traced.ranks)
+    assert schedule.crowd == (RANKS if usable < RANKS else 0)
 
 
 def test_a_trace_distinguishes_builds_of_one_program(traced: Trace) -> None:

@@ -175,6 +175,9 @@ def test_a_trace_by_another_clock_is_reported(
         ("elapsed", {"processors": "2"}, "aa", 0),
         ("processor", {"processors": "1"}, "aa", 0),
         ("elapsed", {}, "aa", 0),  # older traces do not record it
+        ("elapsed", {"processors": "8", "affinity": "3"}, "aa", 2),  # both may use one of eight
+        ("elapsed", {"processors": "8", "affinity": "0,2-3"}, "aa", 0),
+        ("elapsed", {"processors": "1", "affinity": "1,0"}, "aa", 2),  # no such list: as if absent
     ],
 )
 def test_computing_that_waited_for_processors_is_reported(
@@ -192,6 +195,22 @@ def test_computing_that_waited_for_processors_is_reported(
     assert (schedule.crowd, schedule.processor) == (crowd, "EPYC")
     _, err = output_of(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5))))
     assert ("2 ranks of a node were traced on fewer processors" in err) == bool(crowd)
+
+
+@pytest.mark.parametrize(
+    ("affinities", "crowd"),
+    [
+        (("0", "1", "2"), 0),
+        (("0", "0", "1-3"), 2),
+        (("0-1", "0-1", "1"), 3),
+        (("0-3", "0-3", "5"), 0),
+    ],
+)
+def test_ranks_bound_to_the_same_processors_crowd_them(affinities: tuple[str, ...], crowd: int) -> None:
+    """Ranks were compared with all processors of the node, whichever they might use."""
+    meta = {"gaps": "elapsed", "processors": "8", "node": "a"}
+    ranks = (replace(one_message(0), meta=meta | {"affinity": one}) for one in affinities)
+    assert Trace(tuple(ranks)).crowd == crowd
 
 
 def test_the_prediction_error_of_guests_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ length costs a few bytes.
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
@@ -217,10 +218,11 @@ class Trace:
     @property
     def crowd(self) -> int:
         """Return how many ranks of a node waited for its fewer processors while their computing was timed, or 0."""
-        timed = [rank for rank in self.ranks if rank.meta.get("gaps") == "elapsed"]
-        ranks_of = Counter(rank.node for rank in timed)
-        known = (one for one in timed if one.meta.get("processors", "").isdecimal())
-        return max((n for one in known if (n := ranks_of[one.node]) > int(one.meta["processors"])), default=0)
+        timed: dict[str, list[RankTrace]] = defaultdict(list)
+        for rank in self.ranks:
+            if rank.meta.get("gaps") == "elapsed":
+                timed[rank.node].append(rank)
+        return max(map(_crowd_of, timed.values()), default=0)
 
     @property
     def opaque_calls(self) -> int:
@@ -262,6 +264,32 @@ class Trace:
     def rounded_calls(self) -> int:
         """Return how many calls have sizes of three significant bits, for there were too many distinct ones."""
         return sum(rank.number("rounded") for rank in self.ranks)
+
+
+_RUN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+
+
+def _listed(text: str) -> frozenset[int]:
+    """Return the numbers in an increasing list such as `0-3,8`; none where the text is no such list."""
+    found: set[int] = set()
+    last = -1
+    for part in text.split(","):
+        match = _RUN.fullmatch(part)
+        if match is None or int(match[1]) <= last:
+            return frozenset()
+        last = int(match[2] or match[1])
+        found.update(range(int(match[1]), last + 1))
+    return frozenset(found)
+
+
+def _crowd_of(ranks: Sequence[RankTrace]) -> int:
+    """Return how many ranks of a node had fewer processors that they might use, or 0."""
+    usable = [_listed(rank.meta.get("affinity", "")) for rank in ranks]
+    if not all(usable):  # older traces know how many the node has
+        known = (int(told) for rank in ranks if (told := rank.meta.get("processors", "")).isdecimal())
+        return len(ranks) if any(len(ranks) > count for count in known) else 0
+    inside = {one: sum(other <= one for other in usable) for one in {*usable, frozenset().union(*usable)}}
+    return max((count for one, count in inside.items() if count > len(one)), default=0)
 
 
 _NAMED = 4
