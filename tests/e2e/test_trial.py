@@ -10,6 +10,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.process import of_each_process
+from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.units import NS_PER_S
@@ -178,3 +179,41 @@ def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def _command_lines() -> str:
     texts = [line.replace(b"\0", b" ").decode(errors="replace") for _, line in of_each_process("cmdline")]
     return "\n".join(text for text in texts if "pytest" not in text and "50000000" in text)
+
+
+TRACING = Path("/sys/kernel/tracing")
+NEEDS_TRACING = pytest.mark.skipif(not os.access(TRACING / "tracing_on", os.W_OK), reason="this needs root and tracefs")
+
+
+@NEEDS_TRACING
+@pytest.mark.xdist_group("tracing")
+def test_tracing_keeps_what_others_have_set() -> None:
+    """It stopped the kernel's own tracing, cleared it and left its clock and buffer changed, also where it failed."""
+    clock_and_state = [(TRACING / name).read_text() for name in ("trace_clock", "tracing_on", "buffer_size_kb")]
+    (TRACING / "trace_marker").write_text("of somebody else")
+    outcome = carried_out(order("bridge", sizes=[64], waterfall=True))
+    if (TRACING / "kprobe_events").exists():
+        assert outcome.status is TrialStatus.VALID, outcome.reason
+        assert "nearmetal" not in (TRACING / "kprobe_events").read_text()
+    else:
+        assert "this kernel cannot be traced" in outcome.reason
+        assert "no kprobes in /sys/kernel/tracing" in outcome.reason
+    assert not (TRACING / "instances/nearmetal").exists()
+    assert "of somebody else" in (TRACING / "trace").read_text()
+    assert clock_and_state == [(TRACING / name).read_text() for name in ("trace_clock", "tracing_on", "buffer_size_kb")]
+
+
+@NEEDS_TRACING
+@pytest.mark.xdist_group("tracing")
+def test_a_kernel_that_another_run_traces_is_left_to_it() -> None:
+    asked, instance = order("bridge", sizes=[64], waterfall=True), TRACING / "instances/nearmetal"
+    instance.mkdir()
+    try:
+        outcome = carried_out(asked)
+        with pytest.raises(UnavailableError, match="workload w: this kernel cannot be traced: "):
+            rehearse("s", [asked], LocalHost(), lambda _: None)
+        assert instance.exists()
+    finally:
+        instance.rmdir()
+    assert "File exists" in outcome.reason
+    assert "another run traces this machine; or one was killed: then, on that machine, rmdir /sys/" in outcome.hint

@@ -32,6 +32,8 @@ EVENTS = (
 _BUFFER_KIB = 8192
 _READ_TIMEOUT_S = 60.0
 
+_INSTANCE = "/sys/kernel/tracing/instances/nearmetal"
+
 _SCRIPT = Path(__file__).with_suffix(".sh").read_text()
 
 
@@ -50,27 +52,31 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
         yield files
         return
     machines = machines_of(shell)
-    started = [shell.run(["sh", "-c", _SCRIPT, "sh", "start", str(_BUFFER_KIB), *EVENTS], node=node, check=False)
-               for node in machines]  # fmt: skip
-    whole = all(one.ok for one in started)
-    try:
-        if not whole:
-            raise UnavailableError(
-                f"this kernel cannot be traced: {next(one for one in started if not one.ok).complaint()}",
-                hint="tracing needs root, tracefs at /sys/kernel/tracing and kprobes; the lab has them",
-            )
+    with contextlib.ExitStack() as tracing:
+        for node in machines:
+            _start(shell, node)
+            tracing.callback(shell.run, ["sh", "-c", _SCRIPT, "sh", "forget"], node=node)
         yield files
-    finally:
         for node in machines:
-            shell.run(["sh", "-c", _SCRIPT, "sh", "stop", *EVENTS], node=node, check=False)
+            shell.run(["sh", "-c", _SCRIPT, "sh", "stop"], node=node)
         for node in machines:
-            files.update(_collected(shell, node) if whole else {})
-            shell.run(["sh", "-c", _SCRIPT, "sh", "forget"], node=node, check=False)
+            files.update(_collected(shell, node))
+
+
+def _start(shell: Shell, node: str) -> None:
+    """Raise UnavailableError, with nothing left behind, where a kernel cannot be traced or another run traces it."""
+    started = shell.run(["sh", "-c", _SCRIPT, "sh", "start", str(_BUFFER_KIB), *EVENTS], node=node, check=False)
+    if started.ok:
+        return
+    hint = "tracing needs root, tracefs at /sys/kernel/tracing and kprobes; the lab has them"
+    if "File exists" in started.complaint():
+        hint = f"another run traces this machine; or one was killed: then, on that machine, rmdir {_INSTANCE}"
+    raise UnavailableError(f"this kernel cannot be traced: {started.complaint()}", hint=hint)
 
 
 def _collected(shell: Shell, node: str) -> dict[str, bytes]:
     files = {FORMATS: shell.run(["sh", "-c", _SCRIPT, "sh", "formats", *EVENTS], node=node).stdout}
-    root = "/sys/kernel/tracing/per_cpu"
+    root = f"{_INSTANCE}/per_cpu"
     for cpu in shell.run(["ls", root], node=node).text.split():
         # Without `nonblock` the reader would wait for the next event for ever; the end shows as EAGAIN.
         ring = shell.run(

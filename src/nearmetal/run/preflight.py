@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.facts import tracing
 from nearmetal.facts.tenants import look_for_tenants, used_between
 from nearmetal.hosts.host import HYPERVISOR, Host, Shell, is_far, machines_of
 from nearmetal.hosts.table import find_host
@@ -172,7 +173,8 @@ class _Reasons:
         with self._keeping(f"workload {order.workload.label}"):
             if order.workload.kind in OF_MPI:
                 _same_mpi(shell, order)
-            self._same_code(order, find_workload(order.workload.kind).prepare(shell, order, endpoints).facts)
+            with tracing.recorded(shell, order):
+                self._same_code(order, find_workload(order.workload.kind).prepare(shell, order, endpoints).facts)
 
     def _same_code(self, order: Order, facts: Mapping[str, Scalar]) -> None:
         """Raise UnavailableError where a workload runs in another version than on an earlier path: `store.query`."""
