@@ -117,11 +117,18 @@ def _place(view: View, cell: Cell, *, distributions: bool) -> str:
     return f"cell-{number}-{cell.message_bytes}" if cell in shown else f"group-{number}"
 
 
+_MOST_IN_LEAD = 8
+"""How many paths of one verdict the first sentence names; cards below have them all."""
+
+
 def _lead(view: View) -> Markup:
     """Return the answer in one sentence."""
     parts: list[str] = []
     for verdict in Verdict:
-        paths = [_with_reach(view, one) for one in view.verdicts if one.verdict is verdict]
+        of_verdict = [one for one in view.verdicts if one.verdict is verdict]
+        paths = [_with_reach(view, one) for one in words.costliest(of_verdict, _MOST_IN_LEAD)]
+        if left_out := len(of_verdict) - len(paths):
+            paths.append(f"{left_out} more")
         if paths:
             parts += ["; " if parts else "", element("span", str(verdict), class_=verdict_class(verdict))]
             parts.append(f": {', '.join(paths)}")

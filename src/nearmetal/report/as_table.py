@@ -126,8 +126,8 @@ def _fitting(view: View, console: Console, most: int) -> tuple[list[str], int]:
 
 
 def _verdicts(view: View, console: Console, most: int) -> None:
-    """Print a sentence for each path and setting, the verdict coloured."""
-    for one in view.verdicts[:most]:
+    """Print a sentence for each path and setting, the costliest where they are too many, the verdict coloured."""
+    for one in words.costliest(view.verdicts, most):
         style = _STYLES.get(str(one.verdict), "")
         console.print(
             Text.assemble(f"{words.judged(view, one)}: ", (str(one.verdict), style), words.reached(view, one))

@@ -139,7 +139,7 @@ def cell_title(view: View, *cells: Cell) -> str:
     grouped = by_key((cell.group, cell) for cell in cells)
     titles = [", ".join((group_title(view, group), *_sizes_of(own))) for group, own in grouped.items()]
     left_out = len(titles) - _MOST_NAMED
-    more = [counted(left_out, "more operation")] if left_out > 0 else []
+    more = [f"{left_out} more"] if left_out > 0 else []
     return "; ".join(titles[:_MOST_NAMED] + more)
 
 
@@ -189,6 +189,13 @@ def reach(verdict: PathVerdict) -> str:
     ends = [one.cost(HEADLINE) if mixed else one.headline.ratio for _, one in (verdict.best, verdict.worst)]
     text = " to ".join(dict.fromkeys(map(ratio, ends)))
     return f"{text} (cost)" if mixed else text
+
+
+def costliest(verdicts: Sequence[PathVerdict], most: int) -> list[PathVerdict]:
+    """Return at most so many verdicts, in their order: those without figures, and of the others the largest costs."""
+    costs = [one.worst[1].cost(HEADLINE) if one.worst else math.inf for one in verdicts]
+    kept = sorted(range(len(verdicts)), key=lambda at: -costs[at])[:most]
+    return [verdicts[at] for at in sorted(kept)]
 
 
 def times(view: View, verdict: PathVerdict) -> str:

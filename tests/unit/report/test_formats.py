@@ -13,7 +13,7 @@ from fake_runs import STUDY as FAKE_STUDY
 from fake_runs import make_run as make_fake_run
 from nearmetal.api.comparison import of_paths
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, tables, words
+from nearmetal.report import as_csv, as_html, as_json, as_latex, as_markdown, as_table, schema, tables, words
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
@@ -250,6 +250,18 @@ def test_formats_without_sentences_come_with_cautions_on_stderr(
     assert "MIXED PROVENANCE, compared on request: kernel.release: 6.0 | 6.1" in told
     assert "CAUTION: " in told
     assert "kernel.release: 6.0 | 6.1." in of_paths(build_view(RunDir.open(tmp_path / "run"), allow_mixed=True)).says
+
+
+def test_of_too_many_verdicts_the_costliest_are_told_first(view: View) -> None:
+    many = [replace(one, path=f"{one.path}-{n}") for one in view.verdicts for n in range(9)]
+    lost = replace(many[0], path="lost", worst=None, best=None)
+    wide = replace(view, verdicts=(*many, lost))
+    told = [
+        line.partition(":")[0] for line in _answer(wide) if line.startswith(("shm", "tap", "bridge", "mac", "lost"))
+    ]
+    assert told == [*(f"bridge-{n}" for n in range(3)), *(f"tap-{n}" for n in range(9)), "lost"]
+    lead = re.sub("<[^>]+>", "", as_html._lead(wide))
+    assert re.search(r"slower: tap-0 \([^)]+ times\), .*tap-6 \([^)]+ times\), lost, 11 more; faster", lead)
 
 
 def test_a_cell_without_a_size_shows_only_its_name(view: View) -> None:

@@ -62,7 +62,7 @@ def test_steps_name_the_sizes_they_apply_to(view: View) -> None:
     assert cell_title(view, replace(first, message_bytes=0, sized=False)) == "latency"
     others = [replace(first, group=replace(first.group, operation=name)) for name in ("p", "q", "r", "s", "t")]
     named = "; ".join(f"latency ({name}), {{0}}" for name in ("p", "q", "r", "s")).format("8 B")
-    assert cell_title(view, *others) == f"{named}; 1 more operation"
+    assert cell_title(view, *others) == f"{named}; 1 more"
 
 
 def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
