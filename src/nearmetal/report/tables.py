@@ -366,20 +366,24 @@ def trials(view: View, cell: Cell) -> Table:
     for one in cell.paths:
         for trial in one.trials:
             own = trial.summary
-            percentiles = [
-                words.REFUSED if q.value_ns is None else words.figure(cell.shown.value(q.value_ns))
-                for q in own.percentiles
-            ]
-            ends = sorted(cell.shown.value(ns) for ns in (own.min_ns, own.max_ns))
+            middle = (own.figure(metric, view.criteria.margin) for metric in (HEADLINE, Metric.MEDIAN))
+            taken = [*middle, *((q.value_ns, q.reason) for q in own.percentiles)]
+            ends = sorted((own.min_ns, own.max_ns), reverse=cell.shown.rate)
             lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:.2f}"
-            middle = (words.figure(cell.shown.value(ns)) for ns in (own.trimmed_mean_ns, own.median_ns))
-            row = (one.path, str(trial.block + 1), str(own.n), *middle)
-            rows.append((*row, *percentiles, words.figure(ends[0]), words.figure(ends[-1]), lag1))
+            figures = (_of_trial(cell, ns, why) for ns, why in (*taken, *((ns, "") for ns in ends)))
+            rows.append((one.path, str(trial.block + 1), str(own.n), *figures, lag1))
     names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)
     return Table(
         f"Trials: {words.cell_title(view, cell)}, {cell.shown.name}, {cell.shown.unit}",
         ("path", "block", "n", "mean", "median", *names, "least", "most", "lag-1"),
         tuple(rows),
         "lag-1: autocorrelation of neighbouring iterations; percentiles are of the durations, refused where n cannot "
-        "support them.",
+        "support them, and a median where the launch cannot hold it.",
     )
+
+
+def _of_trial(cell: Cell, ns: float | None, why: str) -> str:
+    """Return a launch's figure of a duration, why it has none in a word; there is no rate of no time at all."""
+    if ns is None or (ns == 0 and cell.shown.rate):
+        return words.REFUSED if why else words.NOTHING
+    return words.figure(cell.shown.value(ns))

@@ -19,6 +19,7 @@ from nearmetal.results.shown import shown_for
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
+from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
 from nearmetal.study.facts import of_any_interface
 from nearmetal.study.order import Order, Proof, WorkloadOrder
@@ -438,3 +439,20 @@ def test_a_ratio_of_launches_too_short_for_a_distribution_is_explained(view: Vie
     assert tables.comparisons(lacking, group).note.endswith(f"p99 ratio refused, {words.size(cell)} tap: {why}.")
     shown = tables.levels(lacking, group, Metric.P99)
     assert shown.rows[0][shown.head.index("tap")] == words.NOTHING
+
+
+def test_each_trial_refuses_what_its_comparison_refuses(view: View) -> None:
+    """A median in the gap between modes is no figure of a launch, nor is the rate of no time at all."""
+    cell = view.cells[0]
+    one, trial = cell.paths[0], cell.paths[0].trials[0]
+    at = trial.summary.median_ns
+    modes = Modes((Mode(0.5, at / 3, at / 4, at / 2), Mode(0.5, at * 3, at * 2, at * 4)), "at random")
+    odd = replace(trial.summary, modes=modes, min_ns=0, trimmed_mean_ns=0.0)
+    lone = replace(one, trials=(replace(trial, summary=odd),))
+    rate = replace(cell, paths=(lone,), shown=replace(cell.shown, better=Better.LARGER))
+    table = tables.trials(view, rate)
+    row = dict(zip(table.head, table.rows[0], strict=True))
+    assert (row["mean"], row["median"], row["most"]) == (words.REFUSED, words.REFUSED, words.NOTHING)
+    assert "inf" not in table.rows[0]
+    short = replace(lone, trials=(replace(trial, summary=replace(odd, n=1, trimmed_mean_ns=at)),))
+    assert tables.trials(view, replace(cell, paths=(short,))).rows[0][4] == words.NOTHING
