@@ -12,8 +12,9 @@ import pytest
 
 from far_machines import need_ssh, two_machines
 from nearmetal.cli import between as verb
-from nearmetal.cli.between import _answer, _next, _option
+from nearmetal.cli.between import _answer, _next
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.cli.values import read_option
 from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook, look, parse
 from nearmetal.process import run as run_process
@@ -189,7 +190,7 @@ def test_an_invalid_machine_name_is_refused(word: str, capsys: pytest.CaptureFix
 
 def test_options_that_look_like_numbers_or_switches_are_parsed_as_such() -> None:
     given = ["connect_timeout_s=2.5", "parallel=3", "exclusive=false", "mpi_prefix=/opt/mpi", "cache=", "x={}"]
-    assert [_option(one)[1] for one in given] == [2.5, 3, False, "/opt/mpi", "", "{}"]
+    assert [read_option(one)[1] for one in given] == [2.5, 3, False, "/opt/mpi", "", "{}"]
 
 
 def test_the_largest_doubt_comes_first() -> None:

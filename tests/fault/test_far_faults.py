@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ import pytest
 import far_machines
 import nearmetal
 from nearmetal.cli.main import run
+from nearmetal.cli.reach import open_as_before
 from nearmetal.cli.rollback import put_everything_back, settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far import machine
@@ -405,7 +407,7 @@ def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
     assert refused.status is TrialStatus.FAILED
     for name in ("m0", "m1"):
         assert f"nic.mtu of eth0, which was 1500 (on {name})" in refused.reason
-    assert refused.hint.startswith("run `nearmetal rollback m0` to restore them")
+    assert refused.hint.startswith("run `nearmetal rollback m0 -o config=")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n1")
     # As the watchdog leaves it: everything is as it was, but the journal is open.
@@ -495,7 +497,7 @@ def test_a_killed_trial_is_rolled_back_machine_by_machine(
     assert run(["rollback", "--journals", str(tmp_path)]) == 0
     stderr = capsys.readouterr().err
     assert "trials on far machines did not end: m0, m1" in stderr
-    assert "nearmetal rollback m0" in stderr
+    assert "nearmetal rollback m0 -o config=" in stderr
     for number, (name, left) in enumerate((("m0", ["1500", "1400"]), ("m1", ["1500", "1500"]))):
         (path,) = open_journals(tmp_path, name)
         with MachinesShell([far.host._machines[name]], [name], Site("", str(tmp_path)), Memory()) as shell:
@@ -504,6 +506,66 @@ def test_a_killed_trial_is_rolled_back_machine_by_machine(
         assert mtus(far) == left
         assert open_journals(tmp_path, name) == []
         assert (read_state(path).end is None) == (number == 0)
+
+
+def test_a_killed_trial_is_rolled_back_by_the_printed_commands(
+    far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From any directory, without the study: ssh knows no `m0`, and neither its port nor its keys."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    leave_changed(far, journal_folder())
+    refused = far.host.carry_out(DECLARED, carry_out)
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    printed = refused.hint.split("`")[1]
+    for left in (["1500", "1400"], ["1500", "1500"]):
+        assert run(shlex.split(printed)[1:]) == 0, capsys.readouterr().err
+        assert mtus(far) == left
+        assert run(["rollback"]) == 0
+        printed = capsys.readouterr().err.partition("check with: nearmetal ")[2].strip()
+        printed = f"nearmetal {printed}"
+    assert printed == "nearmetal "
+    assert run(["rollback", "m0"]) == 3, "no trial waits for it any more"
+
+
+def test_pods_that_a_killed_trial_left_changed_are_rolled_back(
+    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with far_machines.pods(tmp_path) as host:
+        for shell in itertools.islice(host.shells(), 1):
+            intended = plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")], allow_management=True)
+            state.mkdir(mode=0o700, parents=True)
+            begun = session.begin(shell, intended, state)
+            begun.apply()
+            begun.journal.close()
+            assert run(["rollback"]) == 0
+            printed = capsys.readouterr().err.partition("check with: nearmetal ")[2].strip()
+            assert run(shlex.split(printed)) == 0, capsys.readouterr().err
+            assert "put back: nic.mtu of eth0" in capsys.readouterr().out
+            assert shell.read("/sys/class/net/eth0/mtu").strip() == b"1500"
+
+
+def test_a_machine_that_apply_left_changed_is_named_as_it_was_there(far: far_machines.Far, state: Path) -> None:
+    folder = state / "root@10.0.0.1:2201"
+    folder.mkdir(mode=0o700, parents=True)
+    for shell in itertools.islice(far.host.shells(), 1):
+        intended = plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")], allow_management=True)
+        begun = session.begin(shell, intended, folder, host=folder.name)
+        begun.apply()
+        begun.journal.close()
+    refused = far.host.carry_out(DECLARED, carry_out)
+    assert "nic.mtu of eth0, which was 1500 (on m0)" in refused.reason
+    assert refused.hint.startswith("run `nearmetal rollback root@10.0.0.1:2201` to restore them")
+
+
+def test_a_file_does_not_say_what_is_run_to_reach_a_machine(tmp_path: Path) -> None:
+    (tmp_path / "kubectl").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    way = {"kind": "kubectl", "node": {"name": "p"}, "options": {"kubectl": str(tmp_path / "kubectl")}}
+    for given, ran in (({}, False), ({"kubectl": str(tmp_path / "kubectl")}, True)):
+        with pytest.raises(NearmetalError), open_as_before(way, given):
+            pytest.fail("there is no such pod")
+        assert (tmp_path / "ran").exists() == ran
 
 
 def test_a_shell_that_dies_at_once_is_an_error(tmp_path: Path) -> None:

@@ -550,3 +550,16 @@ def test_users_are_told_of_sessions_that_only_root_may_read(
     (tmp_path / "machine").write_text("no folder")
     assert run(["rollback"]) == 1
     assert f"{tmp_path}/machine: Not a directory" in capsys.readouterr().err
+
+
+def test_a_journal_of_a_machine_that_is_gone_is_given_up_without_reaching_it(
+    machine: KnobMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (home := places.folder_of("gone.invalid")).mkdir(mode=0o700, parents=True)
+    path = abandoned(machine, home, mtu="1400")
+    assert run(["rollback", "gone.invalid", "--script"]) == 0
+    assert "# was: nic.mtu of eth1 1500" in capsys.readouterr().out
+    assert run(["rollback", "gone.invalid", "--forget", path.name]) == 0
+    assert "given up: nic.mtu of eth1, which was 1500" in capsys.readouterr().out
+    assert not survey(home).waiting()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import slurm
+from nearmetal.cli.main import run
 from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter
@@ -142,18 +143,18 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
         begun.journal.close()
         return outcome
 
-    def repair(shell: Shell, order: Order) -> Outcome:
-        outcome = look(shell, order)
-        shell.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
-        return outcome
-
     order = dataclasses.replace(DECLARED, block=104, mpi="mpich")
     assert host.carry_out(order, die).status is TrialStatus.VALID
     refused = host.carry_out(order, carry_out)
     assert refused.status is TrialStatus.FAILED
     assert "nic.mtu of eth0, which was 1500 (on n0)" in refused.reason
     assert "nearmetal rollback n0" in refused.hint
-    assert host.carry_out(order, repair).status is TrialStatus.VALID
+    # In the job that still holds the node, as after a run that was killed, then in one of its own.
+    assert run(["rollback", "n0"]) == 0
+    assert host.carry_out(order, carry_out).status is TrialStatus.VALID
+    assert host.carry_out(order, die).status is TrialStatus.VALID
+    host.close()
+    assert run(["rollback", "n0"]) == 0
     assert host.carry_out(order, carry_out).status is TrialStatus.VALID
 
 

@@ -63,6 +63,9 @@ class FarMachine(KnobMachine):
     def machine_name(self, node: str) -> str:
         return f"machine of {node}"
 
+    def way(self, node: str) -> dict[str, object]:
+        return {}
+
     def lifeline(self, node: str) -> str:
         return "77"
 

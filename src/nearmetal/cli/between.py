@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
-from nearmetal.cli.values import PATH, FiniteRange, parse_sizes, write_file
+from nearmetal.cli.values import PATH, FiniteRange, parse_sizes, read_option, write_file
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import MachineLook, look
 from nearmetal.hosts.far.machine import FarMachine
@@ -22,7 +21,6 @@ from nearmetal.results.records import View
 from nearmetal.run.begin import begin
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.study.order import Scalar
 from nearmetal.study.shipped import read_nodes
 
 _SIZES = "8,64K"
@@ -93,19 +91,7 @@ def _asked(
     if len(set(taken)) != len(taken):
         text = f"two machines are called {max(taken, key=taken.count)!r}"
         raise BadInputError(text, hint="give them different names in a file of [[node]] tables: --hosts FILE")
-    return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
-
-
-def _option(text: str) -> tuple[str, Scalar]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        message = f"-o {text!r} has no value"
-        raise BadInputError(message, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
-    try:
-        number: Scalar = json.loads(value)
-    except ValueError:
-        return key, value
-    return key, number if isinstance(number, bool | int | float) else value
+    return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(read_option, options)))
 
 
 def _looked(asked: LinkRequest) -> dict[str, MachineLook]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from nearmetal.cli.reach import open_shell
-from nearmetal.cli.values import PATH
+from nearmetal.cli.reach import open_as_before, open_shell
+from nearmetal.cli.values import PATH, read_option
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import places, registry
@@ -23,6 +24,14 @@ from nearmetal.knobs.undo import NAMED, RollbackResult
 @click.command(name="rollback")
 @click.argument("host", default=places.LOCAL)
 @click.option("--journals", type=PATH, help="Where the journals are, if not in the default place.")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the kind of host that HOST was reached by [default: ssh].",
+)
 @click.option("--script", is_flag=True, help="Print the undo scripts instead of running them.")
 @click.option("--force", is_flag=True, help="Also replay journals that do not say which machine they belong to.")
 @click.option(
@@ -31,26 +40,33 @@ from nearmetal.knobs.undo import NAMED, RollbackResult
     type=PATH,
     help="Discard a JOURNAL whose machine or namespace no longer exists; nothing is restored.",
 )
-def command(host: str, journals: Path | None, *, script: bool, force: bool, forgotten: Path | None) -> int:
+def command(
+    host: str, journals: Path | None, *, options: Sequence[str], script: bool, force: bool, forgotten: Path | None
+) -> int:
     """Restore every knob of HOST that an interrupted session left changed.
 
-    Starts with the newest session. Exits with 0 only if every value was read back as it was before. Values that
-    another program has changed since, that belong to another machine, boot or namespace, or that cannot be read are
-    listed. Journals of finished sessions are kept for 30 days.
+    HOST is this machine, `[USER@]HOST[:PORT]`, or a study's name for a far machine on which a trial did not end: it
+    is reached as the trial reached it. Starts with the newest session. Exits with 0 only if every value was read back
+    as it was before. Values that another program has changed since, that belong to another machine, boot or namespace,
+    or that cannot be read are listed. Journals of finished sessions are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
     if journals and not journals.is_dir():
         raise BadInputError(f"there is no directory of journals {str(journals)!r}", hint="leave --journals out")
-    with open_shell(host) as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
-        if forgotten:
-            return _forget(host, folder, forgotten)
-        if script:
-            return _print_scripts(host, folder)
-        home = folder if journals else places.folder_of(places.LOCAL)
-        done = put_everything_back(shell, host, folder, home, held, force=force)
-    if host == places.LOCAL and (others := survey(folder).far_machines()):
-        click.echo(f"trials on far machines did not end: {', '.join(others)}", err=True)
-        click.echo(f"hint: their watchdogs restore the settings; check with: nearmetal rollback {others[0]}", err=True)
+    if forgotten or script:  # nothing is done on the host, which may not exist any more
+        with open_shell(places.LOCAL) as here, places.host_locks(here, host, folder, unlocked=_warn_unlocked):
+            return _forget(host, folder, forgotten) if forgotten else _print_scripts(host, folder)
+    home = folder if journals else places.folder_of(places.LOCAL)
+    given = dict(map(read_option, options))
+    ways = [] if host == places.LOCAL else survey(home).ways_to(host)
+    done = True
+    # Each way's machine is another: what the last does not find put back is not.
+    for opened in [partial(open_as_before, way, given) for way in ways] or [partial(open_shell, host, given)]:
+        with opened() as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
+            done = put_everything_back(shell, host, folder, home, held, force=force)
+    if host == places.LOCAL and (others := survey(folder)).far_machines():
+        click.echo(f"trials on far machines did not end: {', '.join(others.far_machines())}", err=True)
+        click.echo(f"hint: their watchdogs restore the settings; check with: {others.commands()[0]}", err=True)
     return ExitCode.OK if done else ExitCode.FAILED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 import nearmetal
 from nearmetal.errors import BadInputError, StoreError, command_line, os_errors_as
+from nearmetal.study.order import Scalar
 from nearmetal.units import parse_share, parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -82,3 +84,16 @@ def read_share(option: str, text: str, example: str) -> float:
     if not 0 <= share <= 10 or (share >= 1 and not text.rstrip().endswith("%")):
         raise BadInputError(f"{option} {text!r} is not a percentage", hint=f"write {option} {example}")
     return share
+
+
+def read_option(text: str) -> tuple[str, Scalar]:
+    """Read KEY=VALUE, an option of a host; raise BadInputError for a word without a value."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        message = f"-o {text!r} has no value"
+        raise BadInputError(message, hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi")
+    try:
+        number: Scalar = json.loads(value)
+    except ValueError:
+        return key, value
+    return key, number if isinstance(number, bool | int | float) else value

@@ -20,6 +20,12 @@ from nearmetal.study.order import Order, Outcome, Scalar
 
 T = TypeVar("T")
 
+Way = Mapping[str, Any]
+"""How a far machine is reached, as plain data: the `kind` of host, its `options` and the `node`, as in a study."""
+
+RUN = frozenset({"config", "kubectl"})
+"""Options of a way that name what is run on this side, or may: those of a way that a file gives are not acted on."""
+
 HYPERVISOR = ""
 """The node name that stands for the machine that holds the nodes."""
 
@@ -82,6 +88,9 @@ class FarShell(Shell, Protocol):
 
     def machine_name(self, node: str) -> str:
         """Return the name by which this side knows the machine that holds a node."""
+
+    def way(self, node: str) -> Way:
+        """Return how the machine that holds a node is reached; nothing where its name is enough."""
 
     def launch_name(self, node: str) -> str:
         """Return the name by which an MPI launcher on the far side knows a node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import Host
 from nearmetal.study.spec import HostSpec, Study
 
@@ -25,7 +26,7 @@ class HostKind:
     `open` returns the host, ready to run trials, or raises UnavailableError; `pace` is for estimates. `about` and
     `options` are for the reference page. `path_options` are what the host itself understands of a path's options,
     besides the recipe. What trials need is tried before the first, except where `rehearsed` is False. `named_nodes`
-    says that the study names its machines.
+    says that the study names its machines. `machine` opens one that a trial was on, by the way to it.
     """
 
     about: str
@@ -35,3 +36,4 @@ class HostKind:
     path_options: Mapping[str, str] = field(default_factory=dict)
     rehearsed: bool = True
     named_nodes: bool = False
+    machine: Callable[[HostSpec], FarHost] | None = None

@@ -36,6 +36,7 @@ class KubectlHost(far.FarHost):
     """Carries trials out in pods; a pod that goes away fails its trial."""
 
     kind = "kubectl"
+    reaching = frozenset({"kubectl", "context", "namespace", "container"})
     hint = "check the pod with kubectl describe"
 
     def __init__(self, nodes: Sequence[NodeSpec], options: Mapping[str, Scalar]) -> None:

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NoReturn
 
-from nearmetal.errors import UnavailableError, named
+from nearmetal.errors import UnavailableError, named, refuse_unknown
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
 from nearmetal.hosts.batch.slurm import Slurm
-from nearmetal.hosts.far.host import PATH_OPTIONS
+from nearmetal.hosts.far.host import PATH_OPTIONS, FarHost
+from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.host import Host, whole_number
 from nearmetal.hosts.kind import HostKind, Pace
 from nearmetal.hosts.lab import lab
 from nearmetal.hosts.local import LocalHost
-from nearmetal.study.spec import Study
+from nearmetal.study.spec import HostSpec, Study
 
 
-def _ssh(study: Study) -> Host:
+def _ssh(spec: HostSpec) -> FarHost:
     """Load asyncssh only for a study that needs it."""
     try:
         from nearmetal.hosts.ssh.host import open_ssh  # noqa: PLC0415
     except ImportError as error:
         raise UnavailableError(f"the ssh host needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
-    return open_ssh(study.host)
+    return open_ssh(spec)
 
 
-def _machines_of_a_study(about: str, open_host: Callable[[Study], Host], options: Mapping[str, str]) -> HostKind:
+def _slurm_machine(spec: HostSpec) -> FarHost:
+    """Return a node that a trial was on."""
+    choices = {name: value for name, value in spec.options.items() if name != "job"}
+    refuse_unknown(choices, dict.fromkeys(batch.REACHING, ""), "the way to a node of Slurm")
+    job = str(spec.options.get("job", ""))
+    shells = [partial(open_program, Slurm().node_argv(job, node.name, choices)) for node in spec.node]
+    return FarHost(spec.node, shells, {}, label="nodes of Slurm")
+
+
+def _machines_of_a_study(about: str, open_host: Callable[[HostSpec], FarHost], options: Mapping[str, str]) -> HostKind:
     """Return a kind of host whose machines the study names one by one."""
     return HostKind(
         about=f"{about} ([how](../how-to/real-cluster.md)).",
-        open=open_host,
+        open=lambda study: open_host(study.host),
+        machine=open_host,
         pace=lambda _: Pace(2.0),
         options=options,
         path_options=PATH_OPTIONS,
@@ -64,11 +76,12 @@ HOSTS: dict[str, HostKind] = {
     "ssh": _machines_of_a_study("Machines named in the study", _ssh, ssh.OPTIONS),
     "kubectl": _machines_of_a_study(
         "Pods of a Kubernetes cluster",
-        lambda study: kubectl.KubectlHost(study.host.node, study.host.options),
+        lambda spec: kubectl.KubectlHost(spec.node, spec.options),
         kubectl.OPTIONS,
     ),
     "slurm": HostKind(
         about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",
+        machine=_slurm_machine,
         open=lambda study: batch.BatchHost(Slurm(str(study.host.options.get("mpi", ""))), study.host.options),
         pace=lambda host: Pace(2.0, side_by_side=whole_number(host.options, "allocations", 1)),
         options=batch.OPTIONS,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from nearmetal.errors import NearmetalError, StoreError, TrialError, os_errors_as
+from nearmetal.hosts.host import Way
 from nearmetal.knobs import registry
 from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
@@ -60,6 +61,17 @@ class JournalFolder:
             if state.end in {None, EndState.QUARANTINED}
             for name in (sorted(state.waiting) if state.machines else [""])
         ]
+
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands that roll back what journals of trials on far machines still wait for."""
+        waiting = [(state, name) for _, state in self.journals if state.end is None for name in sorted(state.waiting)]
+        return tuple(dict.fromkeys(state.rolled_back_by(name) for state, name in waiting))
+
+    def ways_to(self, machine: str) -> list[Way]:
+        """Return how trials that wait for a far machine of this name reached it; two may have meant different ones."""
+        waiting = [state for _, state in self.journals if state.end is None and machine in state.waiting]
+        found = [state.ways[machine] for state in waiting if machine in state.ways]
+        return [way for number, way in enumerate(found) if way not in found[:number]]
 
     def far_machines(self) -> tuple[str, ...]:
         """Return the far machines that journals of trials still wait for."""

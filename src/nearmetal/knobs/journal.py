@@ -23,7 +23,8 @@ Record kinds, in order:
 `key` names the value among those of the knob on the target; how it is read and written comes from the table of knobs
 alone, never from a file. Format 1 had an `access` instead, and no `place`: it is read, its places are unknown.
 
-A session of a trial on far machines has `machines` in its first record: node to `[name, boot_id]`.
+A session of a trial on far machines has `machines` in its first record, node to `[name, boot_id]`, and `ways`, name to
+how that machine is reached: `kind` of host, `node` and `options`, as in a study.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmetal.errors import ForeignFileError, StoreError, os_errors_as
+from nearmetal.hosts.host import RUN, Way
 from nearmetal.knobs.access import Access
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place
 from nearmetal.knobs.trust import trusted_bytes
@@ -120,6 +122,16 @@ class JournalState:
     end: EndState | None = None
     machines: dict[str, tuple[str, str]] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
+    ways: dict[str, Way] = field(default_factory=dict)
+
+    def rolled_back_by(self, machine: str) -> str:
+        """Return the command that rolls a far machine back, of this journal's name for it.
+
+        What its way would run on this side is named there: nothing in a file is run.
+        """
+        options = self.ways.get(machine, {}).get("options", {})
+        named = [word for name in sorted(RUN & options.keys()) for word in ("-o", f"{name}={options[name]}")]
+        return shlex.join(["nearmetal", "rollback", machine, *named])
 
     def touched(self) -> bool:
         """Return whether any write may have happened."""
@@ -322,6 +334,10 @@ def _state_of(records: list[dict[str, Any]]) -> JournalState:
         raise ValueError(f"format {first.get('format')}, this nearmetal reads {_FIRST_FORMAT} and {JOURNAL_FORMAT}")
     state = JournalState(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
     state.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
+    state.ways = {
+        str(name): {"kind": str(way["kind"]), "node": dict(way["node"]), "options": dict(way["options"])}
+        for name, way in first.get("ways", {}).items()
+    }
     for record in records[1:]:
         _replay(state, record)
     return state

@@ -123,7 +123,7 @@ def changed_here_for_now() -> list[str]:
     found = []
     for folder in filter(Path.is_dir, folders_of_the_host(LOCAL, folder_of(LOCAL))):
         with MachineShell() as here, _unless_in_use(folder, ()) as locked:
-            found += [] if locked else [text for text, _ in changed_by_journals(here, folder, measuring=True)]
+            found += [] if locked else [text for text, *_ in changed_by_journals(here, folder, measuring=True)]
     changed = "; ".join(found)
     return [f"another session has changed {changed}; it is measured under that until that ends"] if found else []
 

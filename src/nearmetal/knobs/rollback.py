@@ -167,28 +167,36 @@ def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring
     """
     left = changed_by_journals(shell, folder, called, measuring=measuring)
     if left:
-        where = next((f" {name}" for _, name in left if name), "")
+        command = next((f"{command}" for _, name, command in left if name), "nearmetal rollback")
         raise UnfinishedError(
             "an earlier session was interrupted and left settings changed: "
-            + "; ".join(f"{text} (on {name})" if name else text for text, name in left),
-            hint=f"run `nearmetal rollback{where}` to restore them; nothing was changed now",
+            + "; ".join(f"{text} (on {name})" if name else text for text, name, _ in left),
+            hint=f"run `{command}` to restore them; nothing was changed now",
         )
 
 
 def changed_by_journals(
     shell: Shell, folder: Path, called: str = "", *, measuring: bool = False
-) -> list[tuple[str, str]]:
-    """Return what open journals of a folder say is changed on a shell's machines, and the machine's name.
+) -> list[tuple[str, str, str]]:
+    """Return what open journals of a folder say is changed on a shell's machines, the machine's name, and the command.
 
     See `refuse_unfinished`.
     """
     found = survey(folder)
     nodes = {node: shell.machine_name(node) for node in shell.machines} if is_far(shell) else {HYPERVISOR: ""}
-    left = [(error.message, "") for _, error in found.refused if called in {"", *nodes.values()}]
+    left = [(error.message, "", "") for _, error in found.refused if called in {"", *nodes.values()}]
     for node, name in nodes.items():
-        for _, _, state in journals_of(shell, node, name, found, named=called == name):
-            left += [(text, name) for text in _left_changed(shell, state, node, measuring=measuring)]
+        for _, known_as, state in journals_of(shell, node, name, found, named=called == name):
+            command = state.rolled_back_by(_own_name(state, known_as) or name)
+            left += [(text, name, command) for text in _left_changed(shell, state, node, measuring=measuring)]
     return left
+
+
+def _own_name(state: JournalState, known_as: str) -> str:
+    """Return the name by which a journal's machine is reached; empty where it does not say."""
+    if known_as:
+        return known_as if known_as in state.ways else ""
+    return "" if state.host == "local" else state.host
 
 
 def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bool) -> list[str]:

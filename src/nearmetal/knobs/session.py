@@ -316,11 +316,17 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     return f"{place}/{name}.watchdog"
 
 
-def _machines(shell: Shell, places: Mapping[str, Place], host: str) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return the far machines of a trial's nodes for the journal's first record; nothing for one named machine."""
+def _machines(shell: Shell, places: Mapping[str, Place], host: str) -> dict[str, dict[str, Any]]:
+    """Return the far machines of a trial's nodes, and the ways to them, for the journal's first record.
+
+    Nothing for one named machine: it is reached by its name.
+    """
     if host != "local" or not is_far(shell):
         return {}
-    return {"machines": {node: (shell.machine_name(node), place.boot) for node, place in places.items()}}
+    return {
+        "machines": {node: (shell.machine_name(node), place.boot) for node, place in places.items()},
+        "ways": {shell.machine_name(node): way for node in places if (way := shell.way(node))},
+    }
 
 
 def _patiently_write(shell: Shell, cell: SavedValue) -> None:

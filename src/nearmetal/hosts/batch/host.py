@@ -20,7 +20,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError, open_program
-from nearmetal.hosts.host import Shell, is_on, seconds, whole_number
+from nearmetal.hosts.host import Shell, Way, is_on, seconds, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 OF_ALLOCATION = dict.fromkeys(CHOICES, "as in the batch system")
@@ -38,6 +38,8 @@ OPTIONS = {
     "interface": "the nodes' interface on the measured path; a path may name a different one",
     **OF_ALLOCATION,
 }
+REACHING = ("partition", "account", "qos", "reservation")
+"""Without which a node that is known by name may not be given."""
 Measuring = Callable[[Iterable[str]], contextlib.AbstractContextManager[None]]
 """What marks machines as measured on, by name, for the length of a `with`."""
 
@@ -235,10 +237,15 @@ class BatchHost:
             self._disconnect(allocation)
             allocation.restarts = state.restarts
             allocation.marks.enter_context(self._measuring(state.nodes))
+            argv = self._scheduler.shell_argv
             allocation.machines = {
-                node: FarMachine(node, partial(open_program, self._scheduler.shell_argv(state.job, node)))
+                node: FarMachine(node, partial(open_program, argv(state.job, node)), self._way(state.job, node))
                 for node in state.nodes
             }
+
+    def _way(self, job: str, node: str) -> Way:
+        options = {name: str(self._options[name]) for name in REACHING if name in self._options}
+        return {"kind": self.kind, "node": {"name": node}, "options": {"job": job, **options}}
 
     def _after_loss(self, allocation: _Allocation, error: LostError) -> tuple[str, str]:
         """Return why an allocation was lost, in the batch system's words where it has some."""

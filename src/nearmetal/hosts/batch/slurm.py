@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.process import Finished
+from nearmetal.study.order import Scalar
 
 _TIMEOUT_S = 60.0
+_IMMEDIATE_S = 20
 _HOLD = b"#!/bin/sh\n# Holds the nodes of a nearmetal run; its steps do the work.\nexec sleep 100000000\n"
 # A step's own variables would be orders to an srun that is started inside it.
 _CLEAN_SHELL = """for name in $(env | sed -n 's/^\\(S[LR]U[RN][A-Z]*_[A-Z0-9_]*\\)=.*/\\1/p')
@@ -97,8 +100,17 @@ class Slurm:
 
     def shell_argv(self, job: str, node: str) -> list[str]:
         """Return an overlapping step of one task, without MPI and unbuffered."""
-        alone = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--unbuffered"]
-        return [*_step(job), *alone, "/bin/sh", "-c", _CLEAN_SHELL]
+        return [*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
+
+    def node_argv(self, job: str, node: str, choices: Mapping[str, Scalar]) -> list[str]:
+        """Return the command that starts a shell on a node: in its job as long as that runs, then if it is free."""
+        alone = ["srun", "--job-name=nearmetal", f"--immediate={_IMMEDIATE_S}", "--cpu-bind=none", "--quiet"]
+        alone += [f"--{name}={value}" for name, value in choices.items()]
+        alone += [*_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
+        asked = shlex.join(["scontrol", "--oneliner", "show", "job", job])
+        inside = shlex.join(self.shell_argv(job, node))
+        script = f"case $({asked} 2> /dev/null) in *JobState=RUNNING*) exec {inside} ;; esac; exec {shlex.join(alone)}"
+        return ["sh", "-c", script]
 
     def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
@@ -205,6 +217,10 @@ def parse_time_s(text: str) -> int:
 
 def _step(job: str) -> list[str]:
     return ["srun", f"--jobid={job}", "--overlap", "--cpu-bind=none", "--quiet"]
+
+
+def _alone(node: str) -> list[str]:
+    return ["--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--unbuffered"]
 
 
 def _ask(argv: Sequence[str], stdin: bytes = b"") -> Finished:

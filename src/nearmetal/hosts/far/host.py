@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import (
@@ -21,7 +22,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import OpenShell
-from nearmetal.hosts.host import Shell, Site, whole_number
+from nearmetal.hosts.host import Shell, Site, Way, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ OPTIONS = {
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
 }
 """What every host of far machines understands."""
+FILES = frozenset({"identity", "known_hosts", "config"})
+"""Options that name files on this side."""
+_OF_A_WAY = ("name", "address", "user", "port", "jump", "connect_timeout_s")
 _DEFAULT_REMOTE_SHELL = "ssh -o BatchMode=yes"
 
 
@@ -120,6 +124,8 @@ class FarHost:
     """
 
     kind = "far"
+    reaching: frozenset[str] = frozenset()
+    """The host's options without which its machines are not reached."""
     slots = 1
     hint = "check the machine manually"
 
@@ -131,12 +137,20 @@ class FarHost:
         self._options = dict(options)
         self._memory = Memory()
         self.label = label
-        self._machines = {node.name: FarMachine(node.name, one) for node, one in zip(nodes, shells, strict=True)}
+        self._machines = {
+            node.name: FarMachine(node.name, one, self._way(node)) for node, one in zip(nodes, shells, strict=True)
+        }
         try:
             self.on_all(FarMachine.connect)
         except BaseException:
             self.close()
             raise
+
+    def _way(self, node: NodeSpec) -> Way:
+        """Return how a machine is reached from any directory."""
+        options = {name: value for name, value in self._options.items() if name in self.reaching}
+        options |= {name: str(Path(str(options[name])).expanduser().absolute()) for name in FILES & options.keys()}
+        return {"kind": self.kind, "node": node.model_dump(include=set(_OF_A_WAY)), "options": options}
 
     def on_all(self, deed: Callable[[FarMachine], object]) -> None:
         """Do something on every machine, at most `parallel` at once; raise UnavailableError with all failures."""
@@ -163,7 +177,7 @@ class FarHost:
         machines = {f"machine.{index}": name for index, name in enumerate(bound.machines)}
         return replace(outcome, facts={**outcome.facts, **machines})
 
-    def shells(self) -> Iterator[MachinesShell]:
+    def shells(self) -> Generator[MachinesShell]:
         """Give a shell on each machine, one after another; the machine itself is its only node."""
         for name, machine in self._machines.items():
             with MachinesShell([machine], [name], site_of(machine.home, self._options), self._memory) as shell:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.quote import command, printf, word
 from nearmetal.hosts.far.stream import LostError, OpenShell, Stream
+from nearmetal.hosts.host import Way
 from nearmetal.process import Finished
 
 SHORT_S = 20.0
@@ -50,11 +51,12 @@ exit 0
 class FarMachine:
     """Runs commands in a shell that `open_shell` starts; not safe for use by two threads at once.
 
-    `name` is the machine's in errors and facts.
+    `name` is the machine's in errors and facts, `way` how it is reached by who knows nothing else of it.
     """
 
-    def __init__(self, name: str, open_shell: OpenShell) -> None:
+    def __init__(self, name: str, open_shell: OpenShell, way: Way | None = None) -> None:
         self.name = name
+        self.way: Way = way or {}
         self._open_shell = open_shell
         self._mark = secrets.token_hex(16).encode()
         self._count = 0

@@ -13,7 +13,7 @@ from typing import TypeVar
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.machine import FarMachine, KeptProgram, require_ok
 from nearmetal.hosts.far.shell import Memory
-from nearmetal.hosts.host import HYPERVISOR, Site
+from nearmetal.hosts.host import HYPERVISOR, Site, Way
 from nearmetal.hosts.namespaces import HINT_USERNS, CradleShell, cradle_argv
 from nearmetal.process import Finished
 
@@ -72,6 +72,10 @@ class FarNamespaceShell(CradleShell):
     def machine_name(self, node: str) -> str:  # noqa: ARG002 - all nodes are on one
         """Return the machine's name."""
         return self._machine.name
+
+    def way(self, node: str) -> Way:  # noqa: ARG002 - all nodes are on one
+        """Return how the machine is reached."""
+        return self._machine.way
 
     def launch_name(self, node: str) -> str:
         """Return the node's own name, which its hosts file knows."""

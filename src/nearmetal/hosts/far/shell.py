@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.machine import FarMachine, KeptProgram
-from nearmetal.hosts.host import HYPERVISOR, Site
+from nearmetal.hosts.host import HYPERVISOR, Site, Way
 from nearmetal.hosts.shell import CommandShell
 from nearmetal.process import Finished
 
@@ -140,6 +140,10 @@ class MachinesShell(NodesShell):
     def machine_name(self, node: str) -> str:
         """Return the machine's name."""
         return self._machine(node).name
+
+    def way(self, node: str) -> Way:
+        """Return how the machine is reached."""
+        return self._machine(node).way
 
     def launch_name(self, node: str) -> str:
         """Return the name by which the machines know each other."""

@@ -22,6 +22,7 @@ class SshHost(far.FarHost):
     """Carries trials out on machines behind ssh; connections stay open between trials."""
 
     kind = "ssh"
+    reaching = frozenset({"identity", "known_hosts", "config", "connect_timeout_s"})
     hint = "check the machine with ssh"
 
     def __init__(self, nodes: Sequence[NodeSpec], options: Mapping[str, Scalar]) -> None:
@@ -70,13 +71,14 @@ def _address(node: NodeSpec) -> SshAddress:
 
 
 @contextmanager
-def machine_shell(name: str) -> Iterator[MachinesShell]:
+def machine_shell(name: str, options: Mapping[str, Scalar] | None = None) -> Iterator[MachinesShell]:
     """Give a shell on a machine that no study names: `[USER@]HOST[:PORT]`, an alias of ~/.ssh/config or an address.
 
-    The machine itself is its only node, HYPERVISOR. Raises BadInputError for another name, UnavailableError when
-    it does not answer.
+    `options` are those of the host. The machine itself is its only node, HYPERVISOR. Raises BadInputError for another
+    name, UnavailableError when it does not answer.
     """
-    connector = Connector(SshReach())
+    far.check_options("ssh", options or {}, OPTIONS)
+    connector = Connector(_access(options or {}))
     try:
         machine = FarMachine(name, partial(connector.open_shell, SshAddress(name, parse_login(name))))
         machine.connect()
