@@ -79,6 +79,20 @@ def test_another_run_of_the_same_state_is_within(made: Callable[..., str], capsy
     assert not list(Path().glob("new-again-*"))
 
 
+def test_what_a_study_only_writes_otherwise_is_no_change(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A default that was written out was listed as `changed: study margin: missing -> "5 %"`."""
+    base = made("old")
+    spelled = 'margin = "5 %"\ntail_margin = 0.1\nmpi = { flavour = "openmpi" }\npath ='
+    assert gate(made("spelled", change=("path =", spelled)), "--against", base) == 0
+    assert "changed: study" not in capsys.readouterr().out
+    assert gate(made("out", change=('["64 KiB"]', "[65536]")), "--against", base) == 0
+    assert "changed: study" not in capsys.readouterr().out
+    assert gate(made("new", change=("min_blocks = 5", "min_blocks = 4")), "--against", base) == 0
+    assert "changed: study trials.min_blocks: 5 -> 4" in capsys.readouterr().out
+
+
 def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(shutil.copytree(made("old"), "copy"), "--against", "old") == 64
     assert "copy and old are copies of one run: they share 30 trials of 30 and 30" in capsys.readouterr().err
@@ -96,7 +110,9 @@ def test_worse_is_reported_only_if_fresh_blocks_confirm_it(
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
     before = sorted(Path(new).rglob("*"))
     assert gate(new, "--against", base, "--format", "json", "--out", "again") == 1
-    gated = found(capsys)
+    printed = capsys.readouterr()
+    assert re.findall(r"block \d+ of [a-z ]*\d+", printed.err) == [f"block {one} of at most 5" for one in range(1, 6)]
+    gated = json.loads(printed.out)
     assert gated["verdict"] == "worse"
     stands = {(c["path"], c["workload"]): c["stands"] for c in gated["cells"]}  # type: ignore[attr-defined]
     assert stands == {

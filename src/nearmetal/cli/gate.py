@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -26,9 +26,10 @@ from nearmetal.results.gated import Gate, GateExit, Remeasured
 from nearmetal.results.series import CellId
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import measuring, open_host
+from nearmetal.run.schedule import Watcher
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.units import counted
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
@@ -156,8 +157,8 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
     root = out or _beside(series.run.root)
     try:
         wanted = concerned(series, cells, pair.question.control)
-        last = first_block(series) + blocks
-        trials = series.study.trials.model_copy(update={"max_blocks": last})
+        first = first_block(series)
+        trials = series.study.trials.model_copy(update={"max_blocks": blocks})
         console.print(
             f"{len(cells)} of {counted(len(gate.judged), 'cell')} look{'s' * (len(cells) == 1)} worse: "
             f"measuring {counted(blocks, 'fresh block')} of "
@@ -170,7 +171,7 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
             open_directory(series, root) as opened,
         ):
             with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
-                measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
+                measure(series, host, opened, _FreshBlocks(watching, first), wanted=wanted, blocks=blocks)
             measured = read_figures(opened, pair.question)
     except UnavailableError as error:
         console.print(
@@ -183,6 +184,20 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         raise
     decided = judge(pair, measured, suspects=cells)
     return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _FreshBlocks:
+    """Tells a watcher of blocks by their place among the fresh ones: on disk their numbers follow those of RUN."""
+
+    watcher: Watcher
+    first: int
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        self.watcher.block_started(number - self.first, trials, open_paths)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self.watcher.trial_ended(record)
 
 
 def _beside(run: Path) -> Path:

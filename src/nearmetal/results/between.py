@@ -18,7 +18,7 @@ from nearmetal.stats.equivalence import TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, LEAST_SPREAD, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.changes import differing_fields
+from nearmetal.study.changes import differing_fields, differing_values
 from nearmetal.units import by_key, counted
 
 
@@ -340,7 +340,8 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     for setting in sorted(before.keys() & after.keys()):
         if before[setting] != after[setting]:
             yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
-    for place, old, new in differing_fields(pair.base.run.study_text(), pair.run.run.study_text()):
+    texts = pair.base.run.study_text(), pair.run.run.study_text()
+    for place, old, new in differing_values(pair.base.study, pair.run.study, texts):
         yield ConditionChange(f"study {place}", "", old, new)
     files = [side.run.hosts_text() or "" for side in (pair.base, pair.run)]
     for place, old, new in differing_fields(*files):

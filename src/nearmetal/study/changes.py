@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nearmetal.errors import listed
-from nearmetal.study.spec import parse_toml
+from nearmetal.study.spec import Study, parse_toml
 
 
 def changes(was: str, now: str) -> list[str]:
@@ -32,6 +32,12 @@ def differing_fields(was: str, now: str) -> list[tuple[str, str, str]]:
         for place in {**old, **new}
         if old.get(place) != new.get(place)
     ]
+
+
+def differing_values(was: Study, now: Study, texts: tuple[str, str]) -> list[tuple[str, str, str]]:
+    """Return the differing fields of two studies, but those written otherwise alone: a default, `"1 KiB"` for 1024."""
+    old, new = (dict(_flat("", study.model_dump(mode="json"))) for study in (was, now))
+    return [one for one in differing_fields(*texts) if one[0] not in old or old[one[0]] != new.get(one[0])]
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
