@@ -304,6 +304,25 @@ def test_a_guest_is_read_up_to_a_limit(
     assert f"{guest} has more than 4096 bytes" in capsys.readouterr().err
 
 
+def test_a_name_that_is_not_utf8_is_refused_by_a_history(
+    attack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB ended `history add` with `std::bad_cast`, or made a history that holds nothing."""
+    odd = shutil.copytree(attack, tmp_path / os.fsdecode(b"r\xff"))
+    plain = tmp_path / "h.duckdb"
+    for history, root in ((tmp_path / os.fsdecode(b"h\xff.duckdb"), attack), (plain, odd)):
+        assert run(["history", "add", str(history), str(root)]) == 2
+        assert "is not UTF-8, as names in a history are\nhint: rename it" in capsys.readouterr().err
+    assert run(["history", "add", str(plain), str(attack)]) == 0
+
+
+@pytest.mark.parametrize("argv", [["show"], ["plan"], ["history", "show"], ["apply"]])
+def test_a_name_that_is_too_long_is_an_error(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*argv, "x" * 300]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch("error: x{300}(/.*)?: File name too long\nhint: a name may have 255 bytes\n", said)
+
+
 def test_a_run_label_that_no_file_can_have_is_refused(hostile: Path, tmp_path: Path) -> None:
     root = shutil.copytree(hostile, tmp_path / "half")
     rewrite(root / "run.json", lambda raw: raw.update(host_label="half a character: \ud800"))

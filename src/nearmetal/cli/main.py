@@ -177,6 +177,11 @@ def _run(argv: Sequence[str]) -> int:
     except click.UsageError as error:
         click.echo(_usage(error), err=True)
         return ExitCode.USAGE
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise  # a bug: who opens files says what failed
+        click.echo(f"error: {error.filename}: {error.strerror}\nhint: a name may have 255 bytes", err=True)
+        return ExitCode.USAGE
     except (KeyboardInterrupt, click.Abort) as error:
         cause = error.__cause__ or error  # click makes an Abort of what ends it
         click.echo(f"error: {cause if isinstance(cause, EndedError) else 'interrupted'}", err=True)

@@ -65,11 +65,20 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
+def _refuse_bytes(name: str) -> None:
+    """Raise BadInputError for a name that is not UTF-8: DuckDB takes no other, and says so by an exception of C++."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BadInputError(f"the name {name!r} is not UTF-8, as names in a history are", hint="rename it") from error
+
+
 class Database(Closing):
     """An open history; use it as a context. Raises StoreError when another process keeps it beyond `wait_s`."""
 
     def __init__(self, path: Path, *, write: bool, wait_s: float = WAIT_S) -> None:
         self.path = path
+        _refuse_bytes(str(path))
         if path.is_dir():
             raise BadInputError(
                 f"{path} is a directory, not the file of a history",
@@ -101,6 +110,7 @@ class Database(Closing):
     def add(self, kept: KeptRun) -> str:
         """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
         entry = kept.entry
+        _refuse_bytes(entry.root)
         with _explained(self.path):
             held = self._selected("SELECT trials FROM runs WHERE run_id = ?", entry.run_id)
             if held and held[0][0] >= entry.trials:
