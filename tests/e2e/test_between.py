@@ -215,6 +215,15 @@ def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.Cap
     assert again == f"compare with a baseline: nearmetal between me@vm1:2201 vm2 {options}"
 
 
+def test_without_a_gap_nothing_is_said_to_close_it(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe()))
+    of = {one.path: one for one in view.verdicts}
+    four, root = ["a", "b", "c", "d"], tmp_path / "run"
+    even = replace(view, verdicts=(of["macvlan"], of["shm"]))
+    assert _next(even, 120, root, four, []) == f"every figure behind it: nearmetal report {root}"
+    assert _next(view, 120, root, four, []).startswith("what could close the gap: ")
+
+
 def briefly(link: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
     """Propose few iterations by ranks that sleep while they wait: spinning ranks took twelve processor seconds."""
     made = propose(link, looks)
@@ -263,9 +272,9 @@ def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     assert "CAUTION: the nodes of m0-m1 differ in kernel.release." in said
     assert re.search("CAUTION: nodes of (m0-m1, m2-m3|m2-m3, m0-m1) share a computer: its processors serve", said)
     more = "next: more launches: nearmetal between m0 m1 --against m2 m3 --minutes 0.4"
-    assert (
-        more if verdict[1] == Verdict.UNDECIDED else "next: what could close the gap: nearmetal advise run"
-    ) in captured.out
+    even = "next: every figure behind it: nearmetal report run"
+    known = {Verdict.UNDECIDED: more, Verdict.NEAR_METAL: even, Verdict.FASTER: even}
+    assert known.get(Verdict(verdict[1]), "next: what could close the gap: nearmetal advise run") in captured.out
     assert "will measure MPI ping-pong latency: 64 B" in captured.err
     trials = RunDir.open(tmp_path / "run").trials()
     assert [one.outcome.facts[COMPUTERS] for one in trials] == [1] * 9

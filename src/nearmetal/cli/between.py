@@ -140,4 +140,6 @@ def _next(view: View, budget_s: float, root: Path, typed: Sequence[str], given: 
         return f"compare with a baseline: {again} HOST3 HOST4{rest}"
     if any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
         return f"more launches: {again} {shlex.join(typed[2:])} --minutes {budget_s / 15:g}{rest}"
+    if all(path.verdict in {Verdict.NEAR_METAL, Verdict.FASTER} for path in view.verdicts):
+        return f"every figure behind it: nearmetal report {shlex.quote(str(root))}"
     return f"what could close the gap: nearmetal advise {shlex.quote(str(root))}"
