@@ -242,7 +242,8 @@ def test_shared_memory_is_listed_with_the_processes_that_have_it_open(
         assert capsys.readouterr().out.splitlines() == [
             f"{owned}: 0.0 MB, in use by process {os.getpid()}",
             f"{ours}: 0.0 MB, in use by process {os.getpid()}",
-            f"{left}: 0.0 MB, shared memory of MPI programs that no process has open; "
+            "0.0 MB of shared memory of MPI programs that no process has open:",
+            f"  {left}",
             "`nearmetal clean --remove --all` removes it",
         ]
         assert nearmetal(["clean", "--remove", "--all"]) == 0
@@ -250,8 +251,9 @@ def test_shared_memory_is_listed_with_the_processes_that_have_it_open(
     for number in range(5):
         (scratch.SHARED_MEMORY / f"mpich_shm_{number}").write_bytes(bytes(500_000))
     assert nearmetal(["clean"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith(f"{ours}, {left}, {scratch.SHARED_MEMORY}/mpich_shm_2, 2 more: 2.5 MB, shared memory of MPI")
+    lines = capsys.readouterr().out.splitlines()[-6:]
+    assert lines[0].startswith("2.5 MB of shared memory of MPI")
+    assert lines[1:5] == [f"  {ours}", f"  {left}", f"  {scratch.SHARED_MEMORY}/mpich_shm_2", "  and 2 more"]
     assert names(temporary) == []
 
 

@@ -408,6 +408,13 @@ def test_every_console_is_made_by_our_own_function() -> None:
         assert "from rich.console import" not in path.read_text().split("if TYPE_CHECKING")[0], path
 
 
+@pytest.mark.parametrize("argv", [["knobs", "--all"], ["lab", "status"], ["clean"], ["doctor"]])
+def test_a_pipe_gets_lines_of_80_columns(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run(argv)
+    lines = capsys.readouterr().out.splitlines()
+    assert [one for one in lines if len(one) > 80 and not re.match(" +(/|hint:)|(/|[a-z ]+/)", one)] == []
+
+
 @pytest.mark.parametrize("width", ["20", "40"])
 def test_a_narrow_terminal_cuts_nothing(
     width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

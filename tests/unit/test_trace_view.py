@@ -182,15 +182,22 @@ def test_the_processors_of_a_trace_are_shown() -> None:
     assert "\nOn " not in as_text(view_trace(ring()))
 
 
+def unbroken(text: str) -> str:
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
+
+
 def test_missing_parts_of_the_figures_are_reported() -> None:
     about = {"unsupported": "7", "unsupported_calls": "Put 4,Win_fence 2,Cancel 1,?x 3"}
     lacking = Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))
-    assert "28 calls seen but not recorded (MPI_Put, MPI_Win_fence, MPI_Cancel)" in as_text(view_trace(lacking))
+    assert "28 calls seen but not recorded (MPI_Put, MPI_Win_fence, MPI_Cancel)" in unbroken(
+        as_text(view_trace(lacking))
+    )
     long = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "250000"}) for one in ring().ranks))
-    assert "their time counts as compute (1 ms, 25.0 % of all ranks' time)" in as_text(view_trace(long))
+    assert "their time counts as compute (1 ms, 25.0 % of all ranks' time)" in unbroken(as_text(view_trace(long)))
     assert schedule_from_trace(long).opaque_time_share == 0.25
     busy = Trace(tuple(replace(one, meta=one.meta | {"paused_ns": "250000"}) for one in ring().ranks))
-    assert "25.0 % of all ranks' time passed in pauses of less than 2 us" in as_text(view_trace(busy))
+    assert "25.0 % of all ranks' time passed in pauses of less than 2 us" in unbroken(as_text(view_trace(busy)))
     assert schedule_from_trace(busy).paused_share == 0.25
     apart = Trace(
         tuple(
@@ -200,7 +207,7 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     )
     view = view_trace(apart)
     assert (Traffic.sum_of(view.pairs).messages, view.intercommunicator_messages) == (4, 4000)
-    assert "4000 messages over inter-communicators" in as_text(view)
+    assert "4000 messages over inter-communicators" in unbroken(as_text(view))
 
 
 def test_json_has_everything() -> None:

@@ -47,17 +47,17 @@ def command(*, remove: bool, everything: bool) -> int:
 
 
 def _list_or_remove_unused(segments: Sequence[Folder], *, remove: bool) -> bool:
-    """Print in one line what MPI programs left in shared memory, and remove it if asked to; see `_list_or_remove`."""
+    """Print what MPI programs left in shared memory, and remove it if asked to; see `_list_or_remove`."""
     size, names = sum(one.size_bytes() for one in segments) / 1e6, [str(one.path) for one in segments]
-    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    more = [f"and {len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
     for one in segments if remove else ():
         one.remove()
     left = remove and any(one.path.exists() for one in segments)
     done = "cannot remove " if left else "removed " if remove else ""
-    click.echo(
-        f"{done}{', '.join(names[:_MOST_NAMED] + more)}: {size:.1f} MB, shared memory of MPI programs that no process "
-        f"has open{'' if remove else '; `nearmetal clean --remove --all` removes it'}"
-    )
+    click.echo(f"{done}{size:.1f} MB of shared memory of MPI programs that no process has open:")
+    click.echo("\n".join(f"  {name}" for name in names[:_MOST_NAMED] + more))
+    if not remove:
+        click.echo("`nearmetal clean --remove --all` removes it")
     return not left
 
 

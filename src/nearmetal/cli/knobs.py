@@ -18,7 +18,6 @@ from nearmetal.knobs.knob import Target
 from nearmetal.report.terminal import Console
 from nearmetal.units import by_key
 
-_WIDE_COLUMNS = 160
 _WIDE_ENOUGH = 120
 _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 """Where the path of a file does not fit, its file system stands for it."""
@@ -40,10 +39,7 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
     if form == "json":
         click.echo(json.dumps([asdict(row) for row in shown], indent=2))
     else:
-        console = Console()
-        # Into a file or a pipe, names and values stay whole.
-        console = console if console.is_terminal else Console(width=_WIDE_COLUMNS)
-        _render(console, shown, everything=everything)
+        _render(Console(), shown, everything=everything)
         if not everything:
             lacks = len(found) - len(shown)
             verb = "does" if lacks == 1 else "do"

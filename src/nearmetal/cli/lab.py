@@ -56,16 +56,16 @@ def build(*, again: bool) -> None:
 @click.option("--verify", is_flag=True, help="Also check every file's checksum.")
 def status(*, verify: bool) -> int:
     """Show if the lab can run on this machine, and what is cached. The machine configurations are listed, too."""
-    console = Console(soft_wrap=True)
+    console = Console()
     problems = [problem for problem in (_problem(find_emulator), _problem(image.require_built)) if problem]
     builder = _problem(require_builder)
     console.print("the lab can run here" if not problems else "the lab cannot run here")
     for problem in problems:
-        console.print(f"  {problem.message}\n  hint: {problem.hint}")
+        console.print(f"  {problem.message}\n  hint: {problem.hint}", soft_wrap=True)
     wire = _problem(lambda: fitting_wire(*find_emulator()))
     console.print(f"machines can be coupled into a cluster: {WIRE_FITS}" if not wire else "machines cannot be coupled")
     if wire:
-        console.print(f"  {wire.message}\n  hint: {wire.hint}")
+        console.print(f"  {wire.message}\n  hint: {wire.hint}", soft_wrap=True)
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
     entries = image.cached(verify=verify)
     serving = [entry for entry in entries if entry.serves]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,10 +35,10 @@ def as_json(view: TraceView) -> str:
 
 
 def as_text(view: TraceView) -> str:
-    """Return the view for a terminal, at most 100 columns wide."""
+    """Return the view for a terminal, at most 80 columns wide where names are not longer."""
     blocks = [
         _head(view),
-        f"Time: {time_sentence(view)}\n{_drawn(times(view))}",
+        f"{_filled(f'Time: {time_sentence(view)}')}\n{_drawn(times(view))}",
         _below_title(calls("Collectives by time", view, collective=True)),
         _below_title(calls("Other calls by time", view, collective=False)),
         _below_title(sizes(view, "#")),
@@ -148,7 +149,12 @@ def _head(view: TraceView) -> str:
         f"On {view.processor}" if view.processor else "",
         *(f"note: {warning}" for warning in warnings(view)),
     ]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(_filled(line) for line in lines if line)
+
+
+def _filled(line: str) -> str:
+    """Return a line in as many as 80 columns need; words are not broken."""
+    return textwrap.fill(line, 80, break_long_words=False, break_on_hyphens=False)
 
 
 def time_sentence(view: TraceView) -> str:
@@ -222,7 +228,7 @@ def _matrix(view: TraceView) -> str:
         + "|"
         for row, values in enumerate(cells.tolist())
     ]
-    return "\n".join([title, *lines])
+    return "\n".join([_filled(title), *lines])
 
 
 def crossings(view: TraceView) -> Table:
