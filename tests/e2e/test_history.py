@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import random
+import re
 import shutil
 import signal
 import stat
@@ -96,7 +97,7 @@ def test_show_finds_the_change_and_the_facts_that_changed_with_it(
     assert nearmetal(["history", "show", history]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    assert "1 of 2 series changed level" in " ".join(printed.split())
+    assert "1 of 2 series show a change of level" in " ".join(printed.split())
     assert printed.startswith("Figures from made up.")
     assert "of those marked, at most 5 % are expected to be false." in " ".join(printed.split())
     assert "kernel.release: 6.1 -> 6.8" in printed
@@ -146,8 +147,9 @@ def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     assert by_mean.marked == ()
     assert by_mean.further == ((Metric.P99, 1),)
     assert words.found(by_mean).startswith(
-        "0 of 1 series changed level in the mean. 1 more did in the p99: `--metric p99`. Found by"
+        "0 of 1 series show a change of level in the mean. 1 more do in the p99: `--metric p99`. Found by"
     )
+    assert "false" not in words.found(by_mean), "nothing is marked that could be"
     assert json.loads(as_json.render(by_mean))["further"] == {"p99": 1}
     by_p99 = FourteenRuns().history(Metric.P99)
     assert (len(by_p99.marked), by_p99.further) == (1, ())
@@ -232,9 +234,27 @@ class CalmRuns(FourteenRuns):
 
 def test_a_page_says_in_a_sentence_that_no_series_or_every_series_changed() -> None:
     calm, marked = (as_html.render(runs.history(Metric.P99)) for runs in (CalmRuns(), FourteenRuns()))
-    assert "No series changed its level." in calm
-    assert "Every series changed its level." in marked
+    assert "No series shows a change of level." in calm
+    assert "Every series shows a change of level." in marked
     assert "None." not in calm + marked
+
+
+class TenChangedSeries(FourteenRuns):
+    """The series that changes by its p99, ten times."""
+
+    def cells(self, metric: Metric) -> list[tuple[str, CellSeries]]:
+        return [
+            (run, dataclasses.replace(entry, cell=dataclasses.replace(entry.cell, path=f"vf{number}")))
+            for run, entry in super().cells(metric)
+            for number in range(10)
+        ]
+
+
+def test_no_two_lines_of_a_chart_look_alike() -> None:
+    history = TenChangedSeries().history(Metric.P99)
+    assert len(history.marked) == 10
+    legend = re.findall(r'class="series ([^"]*) line" d="M[^"]*h20"', as_html.together_chart(history))
+    assert len(set(legend)) == len(legend) == 10
 
 
 class TwoWindowRuns(FourteenRuns):

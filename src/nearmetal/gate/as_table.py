@@ -62,7 +62,10 @@ def many(gates: Sequence[Gate], names: Sequence[str], base_name: str) -> Table:
         one = first[cell]
         level = words.NOTHING if one.base_level is None else f"{words.figure(one.base_level)} {one.shown.unit}"
         rows.append((one.name, level, *(_standing(cells.get(cell)) for cells in by_cell)))
-    note = "Ratio to the base with its 95 % interval; above 1 is worse for times, better for rates."
+    note = (
+        f"Ratio of the {gates[0].metric} to the base's, with its 95 % interval; above 1 is worse for times, better for "
+    )
+    note += "rates."
     return Table(f"Every cell against {base_name}", ("cell", base_name, *names), tuple(rows), note)
 
 

@@ -39,7 +39,7 @@ def render(history: History, frame: PageFrame | None = None) -> str:
     left_out = len(history.series) - len(history.marked) - len(calm)
     verb = "is" if left_out == 1 else "are"
     more = [element("p", f"{left_out} more {verb} in the table below.", class_="note")] if left_out else []
-    every = "" if left_out else "Every series changed its level."
+    every = "" if left_out else "Every series shows a change of level."
     return page(
         "History",
         header(
@@ -55,10 +55,10 @@ def render(history: History, frame: PageFrame | None = None) -> str:
                 element("p", history_words.found(history), class_="lead"),
                 *([element("figure", scrolling(together_chart(history), "All series"))] if history.series else []),
                 table_region(history_words.changes(history)),
-                _charts(history, history.marked, "No series changed its level."),
+                _charts(history, history.marked, "No series shows a change of level."),
                 id="verdicts",
             ),
-            section("Series without a change", _charts(history, calm, every), *more),
+            section("Series that show no change", _charts(history, calm, every), *more),
             element(
                 "div",
                 section("All series", *map(table_region, history_words.overviews(history))),
@@ -98,13 +98,13 @@ def together_chart(history: History) -> Markup:
         points = [(x[point.run], y(value)) for point, value in zip(one.points, values, strict=True)]
         parts.append(_line(history, one, number, points))
     named = [(_look(number), words.short(history.title(one), 26)) for number, one in enumerate(history.marked[:_NAMED])]
-    named += [(_look(None), f"{len(calm[:room])} without a change")] if calm[:room] else []
+    named += [(_look(None), f"{len(calm[:room])} that show no change")] if calm[:room] else []
     for row, (look, name) in enumerate(named):
         at = _WIDE.top + 8 + 17.0 * row
         parts.append(element("path", class_=f"series {look} line", d=f"M{pixels(_WIDE.right + 8)} {pixels(at)}h20"))
         parts.append(element("text", name, class_="name", x=_WIDE.right + 34, y=at + 4))
     label = (
-        f"{len(history.series)} series over {counted(len(history.runs), 'run')}; {len(history.marked)} changed level"
+        f"{len(history.series)} series over {counted(len(history.runs), 'run')}; {len(history.marked)} show a change"
     )
     return charts.chart(label, *parts, width=1150.0, height=310.0)
 
@@ -121,7 +121,8 @@ def _relative(one: Series) -> list[float]:
 
 
 def _look(number: int | None) -> str:
-    return "again thin" if number is None else f"c{number % charts.COLOURS}"
+    """Return the classes of a line: beyond eight series dashes tell apart those of one colour."""
+    return "again thin" if number is None else f"c{number % charts.COLOURS} d{number // charts.COLOURS % 3}"
 
 
 def _line(history: History, one: Series, number: int | None, points: Sequence[tuple[float, float]]) -> Markup:

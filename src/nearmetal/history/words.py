@@ -115,14 +115,15 @@ def runs(history: History) -> Table:
 
 def found(history: History) -> str:
     """Return how many series changed, and what that rests on."""
-    text = f"{len(history.marked)} of {len(history.series)} series changed level in the {history.metric}."
-    text += "".join(f" {count} more did in the {metric}: `--metric {metric}`." for metric, count in history.further)
+    text = f"{len(history.marked)} of {len(history.series)} series show a change of level in the {history.metric}."
+    text += "".join(f" {count} more do in the {metric}: `--metric {metric}`." for metric, count in history.further)
     least = min((len(one.points) for one in history.series), default=0)
     needed = least_runs(len(history.series), history.alpha)
     few = f" The shortest series has {counted(least, 'run')}: fewer than {needed} cannot show a change"
     few = f"{few}{' of one series alone' * (len(history.series) > 1)}." if least < needed else ""
     share = words.percent(history.alpha)
-    return f"{text} Found by ranks and permutations; of those marked, at most {share} are expected to be false.{few}"
+    false = f"; of those marked, at most {share} are expected to be false" if history.marked else ""
+    return f"{text} Found by ranks and permutations{false}.{few}"
 
 
 # ---- A history on a terminal, in 80 columns
