@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,7 +18,8 @@ import pytest
 from knob_machine import KnobMachine
 from nearmetal.cli.main import run
 from nearmetal.cli.rollback import put_everything_back
-from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.errors import ForeignFileError, StoreError, UnavailableError
+from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import journal, places, registry, session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
@@ -38,6 +40,7 @@ from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
 from nearmetal.knobs.trust import UntrustedError, trusted_bytes
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import Finished
 
 ETH1 = Target("", "eth1")
 ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
@@ -563,3 +566,32 @@ def test_a_journal_of_a_machine_that_is_gone_is_given_up_without_reaching_it(
     assert run(["rollback", "gone.invalid", "--forget", path.name]) == 0
     assert "given up: nic.mtu of eth1, which was 1500" in capsys.readouterr().out
     assert not survey(home).waiting()
+
+
+def test_values_that_a_missing_program_shows_are_not_gone(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = abandoned(machine, folder, rx_frames="7")
+    answered = KnobMachine.run
+
+    def without_ethtool(self: KnobMachine, argv: Any, **options: Any) -> Finished:
+        if argv[0] == "ethtool":
+            raise UnavailableError("cannot start 'ethtool': No such file or directory")
+        return answered(self, argv, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KnobMachine, "run", without_ethtool)
+        assert not put_back(machine, folder)
+    assert open_journals(folder) == [path]
+    assert put_back(machine, folder)
+    assert machine.nic("eth1")["rx-frames"] != "7"
+
+
+def test_this_machine_needs_no_room_and_finds_the_administrators_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", full)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with MachineShell() as shell:
+        assert shell.run(["sh", "-c", "echo $PATH"]).text == "/usr/bin:/bin:/usr/sbin:/sbin\n"

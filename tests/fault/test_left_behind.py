@@ -87,7 +87,8 @@ def test_the_next_start_removes_folders_of_dead_processes(temporary: Path) -> No
     dead = killed_owner("nearmetal-lab")
     assert (dead / "x").exists()
     with MachineShell() as shell:
-        assert names(temporary) == [Path(shell.scratch).name]
+        own = shell.scratch
+        assert names(temporary) == [Path(own).name]
     assert names(temporary) == []
 
 
@@ -444,8 +445,8 @@ def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> No
         assert len(names(folder)) <= 1, "the one that was killed last"
     while emulators(folder):  # the kernel ends them when their parent dies
         time.sleep(0.01)
-    with MachineShell():
-        pass
+    with MachineShell() as shell:
+        assert Path(shell.scratch).parent == folder
     assert names(folder) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from nearmetal import process, scratch
@@ -13,12 +14,20 @@ from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.shell import CommandShell, LocalHelper, read_each
 from nearmetal.process import Finished
 
+_ADMINISTRATORS = ("/usr/sbin", "/sbin")
+
 
 class MachineShell(CommandShell):
     """Commands on this machine, for knobs that are meant to be turned on it; a context manager."""
 
     def __init__(self) -> None:
-        super().__init__(str(scratch.make("nm")))
+        super().__init__("")
+        del self.scratch
+
+    @cached_property
+    def scratch(self) -> str:  # type: ignore[override]  # a cached property can be set
+        """A private directory, made when it is asked for: a roll-back needs none, and may find no room for one."""
+        return str(scratch.make("nm"))
 
     @property
     def agent(self) -> str:
@@ -52,11 +61,12 @@ class MachineShell(CommandShell):
     def close(self) -> None:
         """End what was started and remove the scratch directory; calling twice does nothing more."""
         self._stop_helpers()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        if "scratch" in vars(self):
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
         _only_here(node)
-        return {**os.environ, **(extra or {})}
+        return {**os.environ, "PATH": _path(), **(extra or {})}
 
     def _ended(
         self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
@@ -67,6 +77,12 @@ class MachineShell(CommandShell):
     def _started(self, argv: Sequence[str], node: str) -> LocalHelper:
         _only_here(node)
         return LocalHelper(argv, argv, self.scratch)
+
+
+def _path() -> str:
+    """Return where programs are looked for: with the administrator's, which cron and `su` leave out."""
+    known = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*known, *(place for place in _ADMINISTRATORS if place not in known)])
 
 
 def _only_here(node: str) -> None:

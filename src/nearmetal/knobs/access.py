@@ -265,7 +265,7 @@ class CommandOutputs:
         try:
             finished = run_c(self._shell, argv, node)
         except UnavailableError as error:
-            return "", error.message
+            return "", f"{error.message}, so it is unknown"  # not gone, as a file that is not there
         if finished.exit_status in _NO_PROGRAM_STATUS:
             return "", f"the program {argv[0]} is not installed there"
         errors = finished.stderr.decode(errors="replace").strip().splitlines()
