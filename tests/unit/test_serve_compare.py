@@ -192,6 +192,7 @@ def test_a_few_runs_are_shown_cell_by_cell(tmp_path: Path) -> None:
     make_run(tmp_path / "same", Recipe(study=SMALL, blocks=5, seed=8))
     page = serving(tmp_path).get("/compare?run=slower2&run=same&run=first&base=first")
     assert page.status_code == 200
+    assert "Ratio of the mean to the base" in page.text
     head = re.search(r"Every cell against first</caption>(.*?)</thead>", page.text)
     assert head
     assert re.findall(r">([^<>]+)</th>", head[1]) == ["cell", "first", "slower2", "same"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev
@@ -269,8 +268,7 @@ def failures(view: View) -> Table:
     """Return failed attempts with the first line of their reasons; those of one kind share a row."""
     alike: dict[tuple[str, str, bool, str], list[Failure]] = {}
     for one in view.failures:
-        kind = re.sub(r"\d+(\.\d+)?", "#", _first_line(one.reason))
-        alike.setdefault((one.path, one.workload, one.mended, kind), []).append(one)
+        alike.setdefault((one.path, one.workload, one.mended, one.kind), []).append(one)
     rows = [
         (
             ", ".join(f"{one.trial}" if one.attempt == 1 else f"{one.trial} (again)" for one in ones),

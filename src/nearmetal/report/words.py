@@ -219,8 +219,11 @@ def _failed(path: str, workload: str, ones: list[Failure], run: str) -> str:
     count = f"{len(ones)} launch{'' if len(ones) == 1 else 'es'} of {workload} over {path} failed"
     lost = len({one.trial for one in ones if not one.mended})
     what = f"{counted(lost, 'trial')} lost" if lost else "all succeeded when repeated"
-    why = ones[0].reason.partition("\n")[0].rstrip(": ").partition(";")[0]
-    return f"{count}, {what}: {why} (nearmetal show {run} --trial {ones[0].trial})"
+    told = next((one for one in ones if not one.mended), ones[0])
+    why = told.reason.partition("\n")[0].rstrip(": ").partition(";")[0]
+    others = len({one.kind for one in ones}) - 1
+    more = f", and {counted(others, 'other reason')}" if others else ""
+    return f"{count}, {what}: {why}{more} (nearmetal show {run} --trial {told.trial})"
 
 
 def noise_sentence(view: View) -> str:

@@ -6,6 +6,7 @@ Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -175,6 +176,11 @@ class Failure(AttemptId):
     reason: str
     hint: str
     mended: bool
+
+    @property
+    def kind(self) -> str:
+        """Return what reasons of one kind have in common: the first line, whatever its figures are."""
+        return re.sub(r"\d+(\.\d+)?", "#", self.reason.partition("\n")[0].rstrip(": "))
 
 
 @dataclass(frozen=True, slots=True)
