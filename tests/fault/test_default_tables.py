@@ -27,7 +27,7 @@ LO = Target("", "lo")
 RINGS, ENTRIES = 8, 48
 ETHTOOL = r"""#!/bin/sh
 cd "${0%/*}" || exit 1
-rings=$(cat rings) set=$(cat set)
+read -r rings < rings; read -r set < set
 no() { echo "netlink error: Invalid argument" >&2; exit 1; }
 case $1 in
 -i) echo "driver: made-up" ;;
