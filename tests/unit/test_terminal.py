@@ -50,6 +50,7 @@ kind = "engine"
 operation = "latency"
 sizes = ["8 B", "64 B"]
 """
+FEW = STUDY + "\n[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
 
 
 def _drawn(thing: object) -> str:
@@ -59,7 +60,7 @@ def _drawn(thing: object) -> str:
 
 
 def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = STUDY.replace("[/b] [openmpi] :boom:", "\N{GREEK SMALL LETTER MU}s")
+    study = FEW.replace("[/b] [openmpi] :boom:", "\N{GREEK SMALL LETTER MU}s")
     root = make_run(tmp_path / "run", study)
     command = [sys.executable, "-m", "nearmetal", "compare", str(root)]
     locale = {**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -171,8 +172,7 @@ HOSTILE = f"=1+1 {ATTACK}<script>"
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which every free text is an attack."""
-    few = "\n[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
-    root, text = make_run(tmp_path_factory.mktemp("hostile") / "run", STUDY + few), HOSTILE
+    root, text = make_run(tmp_path_factory.mktemp("hostile") / "run", FEW), HOSTILE
 
     def spoil(raw: dict[str, Any]) -> None:
         raw["outcome"] |= {"said": text, "launch_argv": [text, text], "reason": text, "hint": text}
@@ -239,7 +239,7 @@ def test_a_hostile_run_cannot_inject_commands(
 
 @pytest.fixture(scope="module")
 def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "attack", STUDY)
+    return make_run(tmp_path_factory.mktemp("runs") / "attack", FEW)
 
 
 @pytest.mark.parametrize("argv", [["compare"], ["show"], ["compare", "--format", "markdown"]])
@@ -357,10 +357,10 @@ def test_a_measurement_goes_on_when_nobody_reads_it(
     """`nearmetal run STUDY 2>&1 | head` ended the run midway, with exit code 0."""
     (tmp_path / "s.toml").write_text(text)
     made = []
-    for stream in (unread, subprocess.DEVNULL):
-        folder = tmp_path / str(stream)
+    for read in (False, True):
+        folder = tmp_path / str(read)
         argv = [verb, str(tmp_path / "s.toml"), root, str(folder), *(["--out", str(tmp_path)] * (verb == "tune"))]
-        assert _nearmetal(*argv, stdout=stream, stderr=stream).returncode == 0
+        assert (run(argv) if read else _nearmetal(*argv, stdout=unread, stderr=unread).returncode) == 0
         made.append(sorted(str(one.relative_to(folder)) for one in folder.rglob("*")))
     assert made[0] == made[1]
     assert len(made[0]) > 9
