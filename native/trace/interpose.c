@@ -23,6 +23,7 @@ static struct {
     struct nmt_requests messages;
     struct nmt_run run;
     uint64_t started_ns;
+    const void *left_by; /* the thread that made the latest recorded call, by an address of its own */
     struct nmt_facts facts;
     char directory[PATH_ROOM];
     char part[PATH_ROOM];
@@ -45,14 +46,18 @@ static uint64_t read_ns(clockid_t clock) {
 
 uint64_t nmt_now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
 
-/* Remember where a gap in processor time begins. */
+/* Remember where a gap in processor time begins, and in which thread. */
 static void begin_gap(uint64_t now_ns) {
+    state.facts.delay_of_several |= state.left_by && state.left_by != &left_ns;
+    state.left_by = &left_ns;
     left_ns = now_ns;
     left_processor_ns = state.facts.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
 }
 
-/* How long the thread had no processor during the gap that ends now. */
+/* How long the thread had no processor during the gap that ends now; 0 where the gap began in another thread. */
 static uint64_t time_without_processor(uint64_t now_ns) {
+    if (!state.facts.processor_time || state.left_by != &left_ns)
+        return 0;
     uint64_t had_ns = read_ns(CLOCK_THREAD_CPUTIME_ID) - left_processor_ns, passed_ns = now_ns - left_ns;
     return passed_ns > had_ns ? passed_ns - had_ns : 0;
 }
@@ -68,7 +73,7 @@ bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code) {
     mark->name = name;
     mark->code = (uint64_t)(uintptr_t)code;
     mark->enter_ns = nmt_now_ns();
-    mark->idle_ns = state.facts.processor_time ? time_without_processor(mark->enter_ns) : 0;
+    mark->idle_ns = time_without_processor(mark->enter_ns);
     return true;
 }
 
@@ -178,15 +183,24 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     state.facts.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
     struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
     nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
+    state.facts.delay_at_start_ns = nmt_read_delay_ns();
     begin_gap(nmt_now_ns());
     state.started_ns = left_ns; /* the recorder's own start is no time of the program */
     nmt_recorder_resume(&nmt_recorder, left_ns);
     state.on = true;
 }
 
+/* Leave time without a processor out of the gap that ends. */
+static void skip(uint64_t idle_ns) {
+    nmt_recorder_skip(&nmt_recorder, idle_ns);
+    state.facts.skipped_ns += idle_ns;
+}
+
 static void finish(const void *code) {
     uint64_t now_ns = nmt_now_ns();
     struct nmt_call call = nmt_blank_call(NMT_FINALIZE, 0);
+    skip(time_without_processor(now_ns));
+    state.facts.delay_at_end_ns = nmt_read_delay_ns();
     nmt_recorder_note(&nmt_recorder, call, (uint64_t)(uintptr_t)code, now_ns, now_ns);
     state.run.elapsed_ns = now_ns - state.started_ns;
     struct nmt_bytes meta = {0};
@@ -229,7 +243,7 @@ void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
         nmt_note_unsupported(mark);
     if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
         return;
-    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
+    skip(mark->idle_ns);
     nmt_recorder_note(&nmt_recorder, call, mark->code, mark->enter_ns, mark->leave_ns);
     mark->idle_ns = 0;
     mark->noted = true;
@@ -284,7 +298,7 @@ void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message
 }
 
 static void note_poll(struct nmt_mark *mark) {
-    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
+    skip(mark->idle_ns);
     nmt_recorder_poll(&nmt_recorder, mark->enter_ns, mark->leave_ns);
     mark->noted = true;
 }

@@ -162,6 +162,25 @@ static void add_affinity(struct nmt_bytes *meta) {
     }
 }
 
+uint64_t nmt_read_delay_ns(void) {
+    unsigned long long ran_ns, delayed_ns = NMT_UNKNOWN_DELAY;
+    FILE *file = fopen("/proc/thread-self/schedstat", "re");
+    if (file && fscanf(file, "%llu %llu", &ran_ns, &delayed_ns) != 2)
+        delayed_ns = NMT_UNKNOWN_DELAY;
+    if (file)
+        fclose(file);
+    return delayed_ns;
+}
+
+/* Time without a processor in which the rank did not wait for one either: it slept, or waited for something else. */
+static void add_blocked(struct nmt_bytes *meta, const struct nmt_facts *facts) {
+    bool known = facts->delay_at_start_ns != NMT_UNKNOWN_DELAY && facts->delay_at_end_ns != NMT_UNKNOWN_DELAY;
+    if (!facts->processor_time || !known || facts->delay_of_several)
+        return;
+    uint64_t delayed_ns = facts->delay_at_end_ns - facts->delay_at_start_ns;
+    add_meta_number(meta, "blocked_ns", facts->skipped_ns > delayed_ns ? facts->skipped_ns - delayed_ns : 0);
+}
+
 void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
     static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
@@ -180,6 +199,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     if (facts->calling_threads)
         add_meta_number(meta, "calling_threads", facts->calling_threads);
     add_meta(meta, "gaps", facts->processor_time ? "processor" : "elapsed");
+    add_blocked(meta, facts);
     add_unsupported(meta, &facts->unsupported);
     add_meta_number(meta, "rounded", facts->rounded);
     add_meta_number(meta, "paused_ns", facts->paused_ns);

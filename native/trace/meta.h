@@ -28,10 +28,13 @@ void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name
 
 /* What describes a rank's recording besides its calls. */
 struct nmt_facts {
-    int threads;              /* the level that MPI granted */
-    uint64_t calling_threads; /* that called MPI after MPI_Init; 0 where only one may */
-    bool processor_time;      /* gaps in processor time: for ranks that share processors */
-    uint64_t own_ns;          /* spent in the profiler, outside MPI */
+    int threads;                                 /* the level that MPI granted */
+    uint64_t calling_threads;                    /* that called MPI after MPI_Init; 0 where only one may */
+    bool processor_time;                         /* gaps in processor time: for ranks that share processors */
+    uint64_t skipped_ns;                         /* left out of the gaps: without a processor */
+    uint64_t delay_at_start_ns, delay_at_end_ns; /* how long the thread had waited for a processor */
+    bool delay_of_several;                       /* several threads made calls: the delay is of one of them */
+    uint64_t own_ns;                             /* spent in the profiler, outside MPI */
     uint64_t rounded;
     uint64_t paused_ns; /* between polls, taken for waiting */
     uint64_t local_calls;
@@ -41,6 +44,11 @@ struct nmt_facts {
 
 /* Read the first line of the version string of the MPI in use. */
 void nmt_read_version(char version[NMT_VERSION_ROOM]);
+
+#define NMT_UNKNOWN_DELAY UINT64_MAX
+
+/* Return how long the calling thread has waited for a processor, or NMT_UNKNOWN_DELAY if the kernel does not say. */
+uint64_t nmt_read_delay_ns(void);
 
 /* Write the lines of META, ended by a zero. */
 void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts);

@@ -532,6 +532,27 @@ def test_gaps_in_processor_time_leave_out_the_time_without_a_processor(tmp_path:
         gaps_ns = sum(gap.total_ns for gap in rank.gaps)
         assert rank.meta["gaps"] == ("processor" if processor_time else "elapsed")
         assert 0 < gaps_ns < int(used.read_text()) if processor_time else gaps_ns >= 300_000_000
+        # It did not wait for a processor all that time: a program that sleeps is not computing, but takes longer.
+        assert (trace.blocked_share > 0) == processor_time
+
+
+def test_gaps_that_begin_in_another_thread_are_not_lost(tmp_path: Path) -> None:
+    """Half of the computing was missing: a thread's first call saw all of the past as time without a processor."""
+    mpi = installed_mpi("mpich")
+    source, program = tmp_path / "turns.c", str(tmp_path / "turns")
+    source.write_text(
+        "#include <mpi.h>\n#include <pthread.h>\n#include <time.h>\n"
+        "static void *work(void *end) { struct timespec used = {0}; while (used.tv_nsec < 100000000 && !used.tv_sec)"
+        " clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used); MPI_Barrier(MPI_COMM_WORLD); return end; }\n"
+        "int main(int c, char **v) { int level; pthread_t thread;"
+        " MPI_Init_thread(&c, &v, MPI_THREAD_SERIALIZED, &level); MPI_Barrier(MPI_COMM_WORLD);"
+        " pthread_create(&thread, 0, work, 0); pthread_join(thread, 0);"
+        " MPI_Barrier(MPI_COMM_WORLD); MPI_Finalize(); return 0; }"
+    )
+    process.run([mpi.mpicc, str(source), "-o", program, "-pthread"], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    trace, _ = run_traced(launch_line(mpi, 1, program), tmp_path / "trace", processor_time=True)
+    assert sum(gap.total_ns for gap in trace.ranks[0].gaps) >= 100_000_000
+    assert "blocked_ns" not in trace.ranks[0].meta  # the kernel's figure is of one thread
 
 
 def test_a_static_program_is_refused(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def find_doubts(
         *worst(_of_older_rules(one, named) for one in schedules),
         *worst(_of_opaque_calls(one) for one in schedules),
         *worst(_of_pauses(one) for one in schedules),
+        *worst(_of_blocking(one) for one in schedules),
         *worst(_of_rounding(one) for one in schedules),
         *worst(_of_threads(one) for one in schedules),
         *worst(_of_any_source(one) for one in schedules),
@@ -172,6 +173,13 @@ def _of_pauses(schedule: Schedule) -> Iterator[Doubt]:
         text = f"{as_percent(share)} of the ranks' time passed in pauses of less than 2 us between polls that found "
         text += "nothing: it is taken for waiting, even if the program computes there"
         yield Doubt(text, "compute for longer between polls, or compare it with launches: --validate RUN", share)
+
+
+def _of_blocking(schedule: Schedule) -> Iterator[Doubt]:
+    if (share := schedule.blocked_share) >= FEW:
+        text = f"{as_percent(share)} of the ranks' time passed outside MPI while they slept, or waited for files, "
+        text += "threads of their own or a hypervisor: processor time leaves that out, so the program takes longer"
+        yield Doubt(text, "trace with as many processors as ranks, without --processor-time", share)
 
 
 def _of_rounding(schedule: Schedule) -> Iterator[Doubt]:

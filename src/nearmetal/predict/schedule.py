@@ -156,6 +156,8 @@ class Schedule:
     """Share of a trace's calls of which the profiler rounded the sizes."""
     paused_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time in pauses between polls that was taken for waiting."""
+    blocked_share: float = field(default=0.0, compare=False)
+    """Share of the ranks' time that computing in processor time left out although no rank waited for a processor."""
     given_dims: tuple[int, ...] = field(default=(), compare=False)
     """Of a pattern on other ranks than its own, the process grid that it names for those."""
 

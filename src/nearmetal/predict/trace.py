@@ -251,6 +251,11 @@ class Trace:
         return sum(rank.number("paused_ns") for rank in self.ranks) / max(1, self.elapsed_ns)
 
     @property
+    def blocked_share(self) -> float:
+        """Return the share of ranks' time that processor time leaves out although they waited for no processor."""
+        return sum(rank.number("blocked_ns") for rank in self.ranks) / max(1, self.elapsed_ns)
+
+    @property
     def elapsed_ns(self) -> int:
         """Return the time of all ranks together."""
         return sum(rank.elapsed_ns for rank in self.ranks)

@@ -118,6 +118,7 @@ class TraceView:
     intercommunicator_messages: int
     rounded_calls: int
     paused_share: float
+    blocked_share: float
     processor: str
     crowd: int
 
@@ -150,6 +151,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         ),
         rounded_calls=trace.rounded_calls,
         paused_share=trace.paused_share,
+        blocked_share=trace.blocked_share,
         processor=trace.processor,
         crowd=trace.crowd,
     )

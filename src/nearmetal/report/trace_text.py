@@ -15,8 +15,8 @@ from nearmetal.units import as_percent, counted, format_duration, format_size
 
 MATRIX_CELLS = 64
 _RANK_ROWS = 16
-_PAUSED = 0.01
-"""A smaller share of time in pauses between polls does not matter."""
+_FEW = 0.01
+"""A smaller share of time does not matter."""
 _BAR = 30
 _SHADES = " .:-=+*#%@"
 """From nothing to the most; plain ASCII so that a log file and a dumb terminal show the same picture."""
@@ -68,7 +68,12 @@ def warnings(view: TraceView) -> list[str]:
             f"{view.calling_threads} threads of a rank called MPI: their times in MPI add up, to more than the rank's, "
             "and compute is what passed between calls of any of them"
         )
-    if view.paused_share >= _PAUSED:
+    if view.blocked_share >= _FEW:
+        sentences.append(
+            f"{as_percent(view.blocked_share, 1)} of all ranks' time passed outside MPI while they slept, or waited "
+            "for files, threads of their own or a hypervisor: compute in processor time leaves that out"
+        )
+    if view.paused_share >= _FEW:
         sentences.append(
             f"{as_percent(view.paused_share, 1)} of all ranks' time passed in pauses of less than 2 us between polls "
             "that found nothing (MPI_Test, MPI_Iprobe) and counts as waiting in MPI, even if ranks computed meanwhile"
