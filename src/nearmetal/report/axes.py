@@ -111,7 +111,8 @@ def ratios(low: float, high: float, margin: float, start: float, end: float) -> 
 
 
 _ROUND_RATIOS = (
-    *(1.0, 10.0, 0.1, 100.0, 0.01, 1000.0, 0.001, 2.0, 0.5, 5.0, 0.2, 20.0, 0.05, 50.0, 0.02, 3.0, 1.5, 0.7),
+    *(1.0, 10.0, 0.1, 100.0, 0.01, 1000.0, 0.001, 1e4, 1e-4, 1e5, 1e-5, 1e6, 1e-6),
+    *(2.0, 0.5, 5.0, 0.2, 20.0, 0.05, 50.0, 0.02, 3.0, 1.5, 0.7),
     *(one for k in range(1, 7) for step in (2, 1, 5) for one in (1 + step * 10.0**-k, 1 - step * 10.0**-k)),
 )
 """Ratios for ticks, the more welcome before the less."""

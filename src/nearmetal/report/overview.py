@@ -94,9 +94,10 @@ def cost(comparison_ratio: float, cell: Cell) -> float:
 
 
 def scale_of(view: View, low_pixel: float, high_pixel: float) -> Scale:
-    """Return the one scale of every panel of a view."""
-    every = [one for cell in view.cells for estimate in _estimates(cell) for one in ends(cell, estimate)]
-    usable = [end for end in every if 1e-4 < end < 1e4]
+    """Return the one scale of every panel of a view: of all estimates, and of intervals that bound something."""
+    every = [ends(cell, estimate) for cell in view.cells for estimate in _estimates(cell)]
+    usable = [at for at, *_ in every if 0.0 < at < math.inf]
+    usable += [end for _, *span in every for end in span if 1e-4 < end < 1e4]
     low, high = min(usable, default=1.0), max(usable, default=1.0)
     return ratios(low / 1.05, high * 1.05, view.criteria.margin, low_pixel, high_pixel)
 

@@ -25,7 +25,7 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir
-from tests.unit.report.synthetic_run import ONE_SIZE, STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, View
@@ -177,6 +177,15 @@ def test_operations_of_one_workload_are_told_apart_in_a_chart(view: View) -> Non
     assert re.findall(r"rotate[^>]*>([^<]+)<", picture) == ["lu.W.total", "lu.W.co…nication", "x", "lu (rate)", "ft"]
     many = [of(f"step-{number}") for number in range(9)]
     assert overview.panels(replace(view, cells=tuple(many)))[0][0].endswith(", step-5, 3 more")
+
+
+def test_a_cost_of_many_thousands_is_drawn_where_it_lies(tmp_path: Path) -> None:
+    """It stood at the end of an axis of what lay below 10,000: at 1.1."""
+    recipe = Recipe(study=ONE_SIZE, blocks=3, cost={**COST, "shm": 1.0, "tap": 50_000.0})
+    view = build_view(make_run(tmp_path / "run", recipe), distributions=False)
+    scale = overview.scale_of(view, 288.0, 34.0)
+    assert scale.high > 50_000.0
+    assert [text for _, text in scale.ticks][-1] == "10,000"
 
 
 def test_settings_with_few_sizes_are_drawn_side_by_side_on_one_scale(tmp_path: Path) -> None:
