@@ -39,6 +39,7 @@ from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError
 from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths import links
 from nearmetal.paths.table import find_path
 from nearmetal.process import of_each_process
 from nearmetal.run.guests import open_host
@@ -243,10 +244,20 @@ def test_programs_are_started_on_machines_without_nearmetal(far: far_machines.Fa
     command = WorkloadOrder("c", "command", {"argv": ["echo", "here"], "needs": ["sh"]}, (0, 1))
     done = far.host.carry_out(dataclasses.replace(DECLARED, workload=command), carry_out)
     if python:
-        assert "the machine of n0 has no Python 3.6 or newer" in done.reason
+        assert "m0 has no Python 3.6 or newer" in done.reason
     else:
         assert "no Python" not in done.reason
         assert done.files["programs.json"], done.reason
+
+
+def test_a_link_that_is_down_is_reported_by_the_names_of_its_machines(
+    far: far_machines.Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path's own `n0` and `n1` would be looked for among the machines: they are other ones on each path."""
+    monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.0)
+    far.inside.run(["ip", "link", "set", "eth0", "down"], node="n1")
+    done = far.host.carry_out(DECLARED, carry_out)
+    assert done.reason.startswith("m1 (10.77.0.2) did not answer m0 within"), done.reason
 
 
 def test_the_environment_of_a_parallel_command_reaches_the_ranks_of_every_machine(far: far_machines.Far) -> None:

@@ -110,6 +110,11 @@ def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
     return hasattr(type(shell), "machine_name")
 
 
+def name_of(shell: Shell, node: str) -> str:
+    """Return what a person calls a node: its machine's name, or the node's where machines have several nodes."""
+    return shell.machine_name(node) if is_far(shell) and shell.machines != (HYPERVISOR,) else node
+
+
 def is_disposable(shell: Shell) -> bool:
     """Return whether the machines of a shell end with the trial: nothing on them has to be put back or taken down."""
     return getattr(type(shell), "disposable", False)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from nearmetal.errors import TrialError
-from nearmetal.hosts.host import HYPERVISOR, Shell, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Shell, machines_of, name_of
 from nearmetal.paths.path import Endpoint, Endpoints
 
 INTERFACE = "eth0"
@@ -52,12 +52,13 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
         ping = ["ping", "-c", "1", "-W", "1", "-q", there]
         while not (done := shell.run(ping, node=nodes[0], check=False)).ok:
             if b"not permitted" in done.stderr:
-                message = f"node {nodes[0]} cannot ping {node}: {done.complaint()}"
+                message = f"{name_of(shell, nodes[0])} cannot ping {name_of(shell, node)}: {done.complaint()}"
                 raise TrialError(message, hint="ping needs CAP_NET_RAW: start the container with --cap-add NET_RAW")
             if time.monotonic() > deadline:
                 state = shell.run(["ip", "-br", "addr"], node=node, check=False).text.strip()
                 raise TrialError(
-                    f"node {node} ({there}) did not answer {nodes[0]} within {LINK_TIMEOUT_S:.0f} s; "
+                    f"{name_of(shell, node)} ({there}) did not answer {name_of(shell, nodes[0])} within "
+                    f"{LINK_TIMEOUT_S:.0f} s; "
                     f"its interfaces: {state or 'none'}",
                     hint="the link is down or filtered: `nearmetal doctor` checks what each path needs",
                 )
@@ -80,8 +81,9 @@ def refuse_narrow(shell: Shell, endpoints: Endpoints) -> None:
             for size in (16, min(mtu - headers, _LONGEST_PING))
         )
         if short.ok and not long.ok:
+            near, far = name_of(shell, first.node), name_of(shell, end.node)
             raise TrialError(
-                f"frames of {mtu} bytes, the MTU of {first.interface} on {first.node}, do not reach {end.node}; short "
+                f"frames of {mtu} bytes, the MTU of {first.interface} on {near}, do not reach {far}; short "
                 "ones do: something between the two takes no frame as long",
                 hint="`nic.mtu` sets the interfaces of the nodes alone: raise the MTU of each bridge, port, switch and "
                 "tunnel between them first",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
-from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell, name_of
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, WorkloadOrder
@@ -148,6 +148,6 @@ class MpiBenchmark:
             argv = [*WHERE_IS, name]
         found = sorted(shell.run(argv, node=node, check=False).text.splitlines())
         if not found:
-            place = where or "PATH"
-            raise UnavailableError(f"{name} of {self.kind} was not found in {place} of {node}", hint=self.hint)
+            place = f"{where or 'PATH'} of {name_of(shell, node)}"
+            raise UnavailableError(f"{name} of {self.kind} was not found in {place}", hint=self.hint)
         return found[0]

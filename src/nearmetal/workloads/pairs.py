@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import BadInputError, TimedOutError, TrialError, UnavailableError, meant
-from nearmetal.hosts.host import Helper, Shell
+from nearmetal.hosts.host import Helper, Shell, name_of
 from nearmetal.packages import packages_of
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
@@ -105,7 +105,7 @@ WHERE_IS = ("sh", "-c", 'command -v "$1"', "sh")
 def require_program(shell: Shell, node: str, program: str, package: str) -> None:
     """Raise UnavailableError unless a node has a program."""
     if not shell.run([*WHERE_IS, program], node=node, check=False).ok:
-        raise UnavailableError(f"{program} is not installed on {node}", hint=packages_of(package))
+        raise UnavailableError(f"{program} is not installed on {name_of(shell, node)}", hint=packages_of(package))
 
 
 def printed_version(shell: Shell, node: str, *argv: str) -> str:
@@ -122,10 +122,10 @@ def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protoc
     while not _listens(shell, node, port, protocol):
         ended = helper.ended()
         if ended is not None:
-            raise TrialError(f"the server on {node} ended: {ended.complaint()}")
+            raise TrialError(f"the server on {name_of(shell, node)} ended: {ended.complaint()}")
         if time.monotonic() > deadline:
             raise TrialError(
-                f"the server {argv[0]} on {node} does not listen on {protocol} port {port} "
+                f"the server {argv[0]} on {name_of(shell, node)} does not listen on {protocol} port {port} "
                 f"after {_SERVER_TIMEOUT_S:g} s",
                 hint="another program may hold the port, or this version may lack an option",
             )

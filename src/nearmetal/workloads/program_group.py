@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 
 from nearmetal.errors import ForeignFileError, UnavailableError
-from nearmetal.hosts.host import Shell, is_far
+from nearmetal.hosts.host import Shell, is_far, name_of
 from nearmetal.reading import parse_json
 from nearmetal.workloads.program_group_run import LOG as LOG  # noqa: PLC0414 (the group's log, which is read here)
 
@@ -72,7 +72,7 @@ def group_argv(shell: Shell, node: str, timeout_s: float, commands: Sequence[Com
     python = "python3" if is_far(shell) else sys.executable
     if is_far(shell) and not (found := shell.run([python, "-c", _NEW_ENOUGH], node=node, check=False)).ok:
         raise UnavailableError(
-            f"the machine of {node} has no Python 3.6 or newer, which starts the programs there: {found.complaint()}",
+            f"{name_of(shell, node)} has no Python 3.6 or newer, which starts the programs there: {found.complaint()}",
             hint="install its package python3",
         )
     program = f"{folder}/program_group_run.py"
