@@ -14,6 +14,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, Repeat, Trace
+from nearmetal.predict.trace_view import view_trace
 from nearmetal.units import format_size
 from tests.unit.simulated import MACHINE, path, ping, recv, run_ns, send
 from tests.unit.test_predict_verbs import measured, model_of, run
@@ -113,6 +114,24 @@ def test_a_trace_of_an_unknown_mpi_is_reported(library: str, name: str) -> None:
 def test_rounded_sizes_are_counted_from_the_trace() -> None:
     ranks = [replace(one_message(rank), meta={"rounded": "1" if rank else "0"}) for rank in range(2)]
     assert schedule_from_trace(Trace(tuple(ranks))).rounded_share == 0.5
+
+
+def test_programs_of_one_launch_are_told_apart_on_all_ranks() -> None:
+    """Only the first rank's program was compared, and shown."""
+
+    def coupled(second: str, build: str = "b2" * 20) -> Trace:
+        metas = ({"command": "/a/ocean 4", "build": "b1" * 20}, {"command": second, "build": build})
+        return Trace(tuple(replace(one_message(rank), meta=meta) for rank, meta in enumerate(metas)))
+
+    first, other, rebuilt = (
+        schedule_from_trace(one)
+        for one in (coupled("/b/ice 2"), coupled("/b/air 2"), coupled("/b/ice 2", build="b3" * 20))
+    )
+    assert first.command == ("ocean", "4", ":", "ice", "2")
+    assert "2 command lines ('ocean 4 : air 2', 'ocean 4 : ice 2')" in doubts_of([first, other])
+    assert "2 builds of one program ('b1b1b1b1b1b1+b2b2b2b2b2b2', 'b1b1b1b1b1b1+b3" in doubts_of([first, rebuilt])
+    assert "command lines" not in doubts_of([first, schedule_from_trace(coupled("/c/ice 2"))])
+    assert view_trace(coupled("/b/ice 2")).command == "/a/ocean 4 : /b/ice 2"
 
 
 def farm(tag: int, wanted_tag: int, workers: int = 2) -> Schedule:

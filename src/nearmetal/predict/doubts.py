@@ -145,7 +145,7 @@ def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> Iterato
 def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Iterator[Doubt]:
     """Say that the traces are of several programs: replayed in turn, they give the time of none."""
     commands = sorted({" ".join(one.command) for one in schedules if one.command})
-    builds = sorted({one.build[:12] for one in schedules if one.build})
+    builds = sorted({one.build if "+" in one.build else one.build[:12] for one in schedules if one.build})
     if max(len(commands), len(builds)) < 2:
         return
     what, told = ("command lines", commands) if len(commands) > 1 else ("builds of one program", builds)

@@ -54,7 +54,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     programs = tuple(_RankReader(rank, contexts, gaps, least).program() for rank in trace.ranks)
     library = trace.ranks[0].meta.get("library", "")
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
-    command = words_of(trace.ranks[0].meta.get("command", "").split())
+    command = words_of(" : ".join(trace.commands).split())
     return Schedule(
         trace.world_ranks,
         programs,
@@ -62,7 +62,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         trace.source,
         library,
         command,
-        build=trace.ranks[0].meta.get("build", ""),
+        build=trace.build,
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),

@@ -216,6 +216,20 @@ class Trace:
         return ", ".join(sorted({rank.meta.get("processor", "") for rank in self.ranks}))
 
     @property
+    def commands(self) -> tuple[str, ...]:
+        """Return the command line of each program of the launch, in rank order: that of its first rank."""
+        found: dict[str, str] = {}
+        for command in (rank.meta.get("command", "") for rank in self.ranks):
+            found.setdefault(command.partition(" ")[0], command)
+        return tuple(command for command in found.values() if command)
+
+    @property
+    def build(self) -> str:
+        """Return the build id of the program, or the beginnings of those of several; empty if there is none."""
+        found = dict.fromkeys(build for rank in self.ranks if (build := rank.meta.get("build", "")))
+        return next(iter(found), "") if len(found) < 2 else "+".join(build[:12] for build in found)
+
+    @property
     def crowd(self) -> int:
         """Return how many ranks of a node waited for its fewer processors while their computing was timed, or 0."""
         timed: dict[str, list[RankTrace]] = defaultdict(list)

@@ -130,7 +130,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
     meta = trace.ranks[0].meta
     return TraceView(
         source=trace.source,
-        command=meta.get("command", ""),
+        command=" : ".join(trace.commands),
         mpi=meta.get("library", ""),
         threads=meta.get("threads", ""),
         calling_threads=trace.calling_threads,
