@@ -196,6 +196,10 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     long = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "250000"}) for one in ring().ranks))
     assert "their time counts as compute (1 ms, 25.0 % of all ranks' time)" in unbroken(as_text(view_trace(long)))
     assert schedule_from_trace(long).opaque_time_share == 0.25
+    threads = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "3000000"}) for one in ring().ranks))
+    assert schedule_from_trace(threads).opaque_time_share == 1
+    endless = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "9" * 5000}) for one in ring().ranks))
+    assert schedule_from_trace(endless).opaque_time_share == 0  # no number that the profiler writes
     busy = Trace(tuple(replace(one, meta=one.meta | {"paused_ns": "250000"}) for one in ring().ranks))
     assert "25.0 % of all ranks' time passed in pauses of less than 2 us" in unbroken(as_text(view_trace(busy)))
     assert schedule_from_trace(busy).paused_share == 0.25

@@ -66,7 +66,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
-        opaque_time_share=trace.opaque_ns / max(1, trace.elapsed_ns),
+        opaque_time_share=trace.opaque_time_share,
         opaque_names=trace.opaque_names,
         calling_threads=trace.calling_threads,
         paused_share=trace.paused_share,

@@ -16,6 +16,9 @@ from enum import IntEnum, IntFlag
 NONE = 0xFFFF_FFFF
 """An absent index."""
 
+_DIGITS = 20
+"""Of the largest number that the profiler writes."""
+
 WORLD, SELF = 0, 1
 """Positions of MPI_COMM_WORLD and MPI_COMM_SELF in every communicator table."""
 
@@ -195,7 +198,7 @@ class RankTrace:
     def number(self, key: str) -> int:
         """Return a count that the profiler told, 0 where it is absent or none."""
         text = self.meta.get(key, "0")
-        return int(text) if text.isdecimal() else 0
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +263,23 @@ class Trace:
         return sum(rank.number("unsupported_ns") for rank in self.ranks)
 
     @property
+    def opaque_time_share(self) -> float:
+        """Return the share of ranks' time that this is."""
+        return self._share_of("unsupported_ns")
+
+    def _share_of(self, key: str) -> float:
+        """Return the share of ranks' time that the profiler told; times of threads add up, to more than all of it."""
+        return min(1.0, sum(rank.number(key) for rank in self.ranks) / max(1, self.elapsed_ns))
+
+    @property
     def paused_share(self) -> float:
         """Return the share of ranks' time in pauses between polls that is taken for waiting; 0 in older traces."""
-        return sum(rank.number("paused_ns") for rank in self.ranks) / max(1, self.elapsed_ns)
+        return self._share_of("paused_ns")
 
     @property
     def blocked_share(self) -> float:
         """Return the share of ranks' time that processor time leaves out although they waited for no processor."""
-        return sum(rank.number("blocked_ns") for rank in self.ranks) / max(1, self.elapsed_ns)
+        return self._share_of("blocked_ns")
 
     @property
     def elapsed_ns(self) -> int:
@@ -305,7 +317,7 @@ def _crowd_of(ranks: Sequence[RankTrace]) -> int:
     """Return how many ranks of a node had fewer processors that they might use, or 0."""
     usable = [_listed(rank.meta.get("affinity", "")) for rank in ranks]
     if not all(usable):  # older traces know how many the node has
-        known = (int(told) for rank in ranks if (told := rank.meta.get("processors", "")).isdecimal())
+        known = (told for rank in ranks if (told := rank.number("processors")))
         return len(ranks) if any(len(ranks) > count for count in known) else 0
     inside = {one: sum(other <= one for other in usable) for one in {*usable, frozenset().union(*usable)}}
     return max((count for one, count in inside.items() if count > len(one)), default=0)

@@ -115,6 +115,7 @@ class TraceView:
     unsupported_calls: int
     unsupported_names: tuple[str, ...]
     unsupported_ns: int
+    unsupported_share: float
     intercommunicator_messages: int
     rounded_calls: int
     paused_share: float
@@ -143,6 +144,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         unsupported_calls=trace.opaque_calls,
         unsupported_names=trace.opaque_names,
         unsupported_ns=trace.opaque_ns,
+        unsupported_share=trace.opaque_time_share,
         intercommunicator_messages=sum(
             time.calls
             for rank in trace.ranks

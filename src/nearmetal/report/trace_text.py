@@ -93,8 +93,8 @@ def warnings(view: TraceView) -> list[str]:
 def _unsupported_time(view: TraceView) -> str:
     if not view.unsupported_ns:
         return ""  # a trace of an older profiler does not say
-    share = view.unsupported_ns / max(1, sum(rank.elapsed_ns for rank in view.ranks))
-    return f" ({format_duration(view.unsupported_ns)}, {as_percent(share, 1)} of all ranks' time)"
+    share = as_percent(view.unsupported_share, 1)
+    return f" ({format_duration(view.unsupported_ns)}, {share} of all ranks' time)"
 
 
 def _drawn(table: Table) -> str:
