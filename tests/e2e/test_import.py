@@ -48,6 +48,21 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(as_json.render(view))["study"]["mpi"] is None, "the files do not name it"
 
 
+def test_figures_that_rounding_makes_equal_are_cautioned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0.25 and 0.26 us in all of 14 launches were shown to be equal within 5 %, though either may be 2 % off."""
+    files = []
+    for label, us in (("native", "0.25"), ("vm", "0.26")):
+        (tmp_path / label).mkdir()
+        for launch in range(14):
+            files.append(tmp_path / label / f"{launch}.txt")
+            files[-1].write_text(f"# OSU MPI Barrier Latency Test v5.9\n# Avg Latency(us)\n{us:>20}\n")
+    assert cli(["import", *map(str, files), "--out", str(tmp_path / "run")]) == 0
+    told = (
+        "CAUTION: every launch of native omb-barrier/barrier as-found and of 1 more cell has the same figure: what the"
+    )
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = omb_file(tmp_path / "a" / "1.txt", 1.0)
     assert cli(["import", f"bare={file}", "--out", str(tmp_path / "run")]) == 0

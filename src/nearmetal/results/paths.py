@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from nearmetal.results import evidence
 from nearmetal.results.causes import causes
 from nearmetal.results.comparisons import ComparisonMethod, method_of, path_verdict, setting_contrasts, with_comparisons
 from nearmetal.results.records import Cell, GroupId, HowToRepeat, Level, PathCell, PathEntry, TrialSummary, View
-from nearmetal.results.series import typical_ns
+from nearmetal.results.series import CellId, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -30,6 +30,7 @@ from nearmetal.study.facts import describes_machine, scope_of
 from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study
+from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
 
@@ -84,7 +85,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        cautions=evidence.cautions(good, run.info.host_kind),
+        cautions=(*evidence.cautions(good, run.info.host_kind), *_rounded(cells, run.info.host_kind)),
         busy=evidence.mostly_disturbed(good),
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),
@@ -94,6 +95,20 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=_how_to_repeat(run, study, good),
     )
+
+
+def _rounded(cells: Sequence[Cell], host_kind: str) -> tuple[str, ...]:
+    """Return a sentence on imported figures that are the same in every launch, as two decimals of 0.25 us are."""
+    alike = [
+        CellId(**asdict(cell.group), message_bytes=cell.message_bytes, path=one.path).name(sized=cell.sized)
+        for cell in cells
+        for one in cell.paths
+        if len(one.trials) > 1 and len({trial.summary.trimmed_mean_ns for trial in one.trials}) == 1
+    ]
+    if host_kind != "import" or not alike:
+        return ()
+    which = alike[0] + (f" and of {counted(len(alike) - 1, 'more cell')}" if alike[1:] else "")
+    return (f"every launch of {which} has the same figure: what the files round off is in no interval",)
 
 
 def _how_to_repeat(run: RunDir, study: Study, good: Sequence[TrialRecord]) -> HowToRepeat:
