@@ -296,6 +296,12 @@ def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys
     assert gate(*runs) == 1
     assert "By median, margin 5 %: 15 within. By p99, margin 10 %: 3 worse" in capsys.readouterr().out
     assert gate(*runs, "--tail-margin", "40%") == gate(*runs, "--metric", "mean") == 0
+    for options, says in (
+        (("--metric", "p99", "--tail-margin", "40%"), "--tail-margin has no effect with --metric p99"),
+        (("--margin", "20%", "--tail-margin", "10%"), "--tail-margin has no effect below --margin"),
+    ):
+        assert gate(*runs, *options) == 64
+        assert says in capsys.readouterr().err
     assert gate(*runs, "--tail-margin", "much") == 64
     assert "--tail-margin 'much' is not a percentage" in capsys.readouterr().err
 

@@ -408,6 +408,19 @@ def test_every_console_is_made_by_our_own_function() -> None:
         assert "from rich.console import" not in path.read_text().split("if TYPE_CHECKING")[0], path
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["compare", "r", "--all", "--format", "csv"],
+        ["compare", "r", "--all", "--published", "nanos-table1"],
+        ["plan", "paths", "--order", "--format", "json"],
+    ],
+)
+def test_an_option_without_effect_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == 2
+    assert re.match("error: --(all|order) has no effect with --(format|published)", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("argv", [["knobs", "--all"], ["lab", "status"], ["clean"], ["doctor"]])
 def test_a_pipe_gets_lines_of_80_columns(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run(argv)

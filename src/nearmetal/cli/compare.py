@@ -52,16 +52,15 @@ def command(
     The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts. With
     --against, runs are compared with another run instead, the worst first.
     """
-    if named and not published:
-        raise BadInputError("--map has no effect without --published", hint="name the table: --published TABLE")
     if base is not None:
-        if form != "table" or published or everything:
-            text = "--against prints one table: it cannot be combined with --format, --all or --published"
+        if form != "table" or published or everything or named:
+            text = "--against prints one table: it cannot be combined with --format, --all, --published or --map"
             raise BadInputError(
                 text, hint=f"one run in full: {command_line('gate', runs[0], '--against', base)} --format json"
             )
         _with_base(runs, base, allow_mixed=allow_mixed)
         return
+    _refuse_idle(form, published, named, everything=everything)
     if len(runs) > 1:
         raise BadInputError(f"{len(runs)} runs are given, but none to compare them with", hint="add --against RUN")
     run = runs[0]
@@ -82,6 +81,15 @@ def command(
         for line in words.warnings(view):
             click.echo(line, err=True)
     click.echo(_RENDER[form](view).rstrip("\n"))
+
+
+def _refuse_idle(form: str, published: str, named: tuple[str, ...], *, everything: bool) -> None:
+    """Raise BadInputError for an option that would have no effect."""
+    if named and not published:
+        raise BadInputError("--map has no effect without --published", hint="name the table: --published TABLE")
+    if everything and (form != "table" or published):
+        other = "--published" if published else f"--format {form}, which has every table"
+        raise BadInputError(f"--all has no effect with {other}", hint="leave one of the two out")
 
 
 _LINES = 40

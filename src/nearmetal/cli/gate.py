@@ -27,6 +27,7 @@ from nearmetal.results.series import CellId
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.run.schedule import Watcher
+from nearmetal.stats.equivalence import TAIL_MARGIN
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -68,15 +69,17 @@ class _GateCommand(click.Command):
             return GateExit.FAILED
 
 
-def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
-    return read_share(option.opts[0], text, "5%")
+def _margin(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    return None if text is None else read_share(option.opts[0], text, "5%")
 
 
 @click.command(name="gate", cls=_GateCommand)
 @click.argument("run", type=PATH)
 @click.option("--against", type=PATH, required=True, help="The run to compare with, from before the change.")
 @click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much worse still passes.")
-@click.option("--tail-margin", default="10%", callback=_margin, show_default=True, help="The margin for the p99.")
+@click.option(
+    "--tail-margin", callback=_margin, help="The margin for the p99 [default: 10%, or --margin where that is more]."
+)
 @click.option(
     "--metric",
     type=click.Choice([str(one) for one in Metric]),
@@ -102,7 +105,7 @@ def command(
     *,
     against: Path,
     margin: float,
-    tail_margin: float,
+    tail_margin: float | None,
     metric: str | None,
     control: str,
     remeasure: bool,
@@ -125,7 +128,8 @@ def command(
     for path in filter(None, (junit, openmetrics, reframe)):
         if not path.absolute().parent.is_dir():
             raise BadInputError(f"{path} cannot be written: {path.parent} is not a directory")
-    question = Question(margin, Metric(metric) if metric else None, control, allow_mixed, tail_margin)
+    tail = _tail_margin(margin, tail_margin, metric)
+    question = Question(margin, Metric(metric) if metric else None, control, allow_mixed, tail)
     pair = read_pair(RunDir.open(run), RunDir.open(against), question)
     gate = judge(pair)
     looks_worse = suspects(gate)
@@ -139,6 +143,21 @@ def command(
         as_reframe.append(gate, reframe, dt.datetime.now())  # local time, as ReFrame writes it
     _show(gate, form)
     return gate.exit_code
+
+
+def _tail_margin(margin: float, given: float | None, metric: str | None) -> float:
+    """Return the margin for the p99; raise BadInputError for one that would have no effect."""
+    if given is None:
+        return TAIL_MARGIN
+    if metric:
+        raise BadInputError(
+            f"--tail-margin has no effect with --metric {metric}", hint="--margin is that figure's margin"
+        )
+    if given < margin:
+        raise BadInputError(
+            "--tail-margin has no effect below --margin", hint="the p99 of a launch varies more than its mean"
+        )
+    return given
 
 
 def _show(gate: Gate, form: str) -> None:

@@ -59,10 +59,10 @@ def command(  # noqa: PLR0917 (click passes by name)
         name=study.stem,
         host=host,
         nodes=_machines(machines or ""),
-        paths=_paths(paths or _asked("Data paths, the baseline first", "--paths", default=_PATHS[host]), host),
-        workloads=_operations(workloads or _asked("Operations, such as latency,bw", "--workloads", default="latency")),
-        sizes=parse_sizes(sizes or _asked("Message sizes", "--sizes", default="8,64K")),
-        margin=_margin(margin or _asked("Difference that still counts as equal", "--margin", default="5%")),
+        paths=_paths(_asked("Data paths, the baseline first", "--paths", paths, default=_PATHS[host]), host),
+        workloads=_operations(_asked("Operations, such as latency,bw", "--workloads", workloads, default="latency")),
+        sizes=parse_sizes(_asked("Message sizes", "--sizes", sizes, default="8,64K")),
+        margin=_margin(_asked("Difference that still counts as equal", "--margin", margin, default="5%")),
     )
     text = draft_text(draft)
     check_study(parse_study(text, str(study)))
@@ -87,8 +87,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
 
-def _asked(question: str, flag: str, **how: Any) -> Any:
-    """Ask; raise BadInputError where nobody answers."""
+def _asked(question: str, flag: str, given: str | None = None, **how: Any) -> Any:
+    """Return what the flag gave, or ask; raise BadInputError where nobody answers."""
+    if given is not None:
+        return given
     try:
         return click.prompt(question, err=True, **how)
     except click.Abort:

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from nearmetal.cli.values import PATH, format_option
+from nearmetal.errors import BadInputError
 from nearmetal.report import words
 from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.stopping import as_it_ends
@@ -36,6 +37,10 @@ _SIZES_WIDE = 11
 @format_option("table", "json")
 def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run and about how long it takes. Nothing is started."""
+    if order and form == "json":
+        raise BadInputError(
+            "--order has no effect with --format json, which lists them", hint="leave one of the two out"
+        )
     spec, _ = read_study(study)
     check_study(spec)
     spec = as_it_ends(spec)
