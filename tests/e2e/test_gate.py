@@ -235,6 +235,7 @@ def test_what_the_base_could_not_measure_is_named(made: Callable[..., str], caps
     base, new = made("old", '"fail.tap" = "link is down"'), made("new", seed=2)
     assert gate(new, "--against", base, "--no-remeasure") == 0
     out = " ".join(capsys.readouterr().out.split())
+    assert "By median, margin 5 %: 3 within. By p99: no cell has launches of enough samples." in out
     assert "Not compared, for the base has no valid trial of it: tap (3 cells)." in out
     assert gate(new, "--against", base, "--no-remeasure", "--format", "json") == 0
     named = found(capsys)["not_in_base"]

@@ -63,11 +63,18 @@ def _counts(gate: Gate, metric: Metric) -> str:
 
 
 def others(gate: Gate) -> str:
-    """Return how cells stand by the figures that are not the headline, empty where it is judged alone."""
+    """Return how cells stand by the figures that are not the headline, empty where it is judged alone.
+
+    Where some have none, or all that have a median have no p99, it says so.
+    """
     sentences = []
-    for metric in dict.fromkeys(one.metric for one in gate.others if not one.part):
+    found = Counter(one.metric for one in gate.others if not one.part)
+    for metric, count in found.items():
         margin = gate.tail_margin if metric is Metric.P99 else gate.margin
-        sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}.")
+        of = f", of {counted(len(gate.judged), 'cell')}" if count < len(gate.judged) else ""
+        sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}{of}.")
+    if found and Metric.P99 not in found:
+        sentences.append("By p99: no cell has launches of enough samples.")
     return " ".join(sentences)
 
 
