@@ -48,15 +48,19 @@ uint64_t nmt_now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
 
 /* Remember where a gap in processor time begins, and in which thread. */
 static void begin_gap(uint64_t now_ns) {
-    state.facts.delay_of_several |= state.left_by && state.left_by != &left_ns;
-    state.left_by = &left_ns;
+    if (state.left_by && state.left_by != &left_ns)
+        __atomic_store_n(&state.facts.of_several_threads, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&state.left_by, &left_ns, __ATOMIC_RELAXED);
     left_ns = now_ns;
     left_processor_ns = state.facts.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
 }
 
-/* How long the thread had no processor during the gap that ends now; 0 where the gap began in another thread. */
+/* How long the thread had no processor during the gap that ends now; 0 where the gap began in another thread, or
+ * threads that call at once make gaps end at any time. */
 static uint64_t time_without_processor(uint64_t now_ns) {
-    if (!state.facts.processor_time || state.left_by != &left_ns)
+    if (!state.facts.processor_time || __atomic_load_n(&state.left_by, __ATOMIC_RELAXED) != &left_ns)
+        return 0;
+    if (state.threaded && __atomic_load_n(&state.facts.of_several_threads, __ATOMIC_RELAXED))
         return 0;
     uint64_t had_ns = read_ns(CLOCK_THREAD_CPUTIME_ID) - left_processor_ns, passed_ns = now_ns - left_ns;
     return passed_ns > had_ns ? passed_ns - had_ns : 0;
@@ -179,8 +183,8 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
         return;
     const char *clock = getenv("NEARMETAL_TRACE_CLOCK");
     state.facts.threads = threads;
-    state.threaded = threads == MPI_THREAD_MULTIPLE; /* then a gap may begin in one thread and end in another */
-    state.facts.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
+    state.threaded = threads == MPI_THREAD_MULTIPLE;
+    state.facts.processor_time = clock && !strcmp(clock, "processor");
     struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
     nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
     state.facts.delay_at_start_ns = nmt_read_delay_ns();

@@ -175,7 +175,7 @@ uint64_t nmt_read_delay_ns(void) {
 /* Time without a processor in which the rank did not wait for one either: it slept, or waited for something else. */
 static void add_blocked(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     bool known = facts->delay_at_start_ns != NMT_UNKNOWN_DELAY && facts->delay_at_end_ns != NMT_UNKNOWN_DELAY;
-    if (!facts->processor_time || !known || facts->delay_of_several)
+    if (!facts->processor_time || !known || facts->of_several_threads)
         return;
     uint64_t delayed_ns = facts->delay_at_end_ns - facts->delay_at_start_ns;
     add_meta_number(meta, "blocked_ns", facts->skipped_ns > delayed_ns ? facts->skipped_ns - delayed_ns : 0);
@@ -198,7 +198,8 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
             add_meta(meta, "threads", names[i]);
     if (facts->calling_threads)
         add_meta_number(meta, "calling_threads", facts->calling_threads);
-    add_meta(meta, "gaps", facts->processor_time ? "processor" : "elapsed");
+    /* A gap that begins in one thread and ends in another is in elapsed time. */
+    add_meta(meta, "gaps", facts->processor_time && facts->calling_threads < 2 ? "processor" : "elapsed");
     add_blocked(meta, facts);
     add_unsupported(meta, &facts->unsupported);
     add_meta_number(meta, "rounded", facts->rounded);

@@ -33,7 +33,7 @@ struct nmt_facts {
     bool processor_time;                         /* gaps in processor time: for ranks that share processors */
     uint64_t skipped_ns;                         /* left out of the gaps: without a processor */
     uint64_t delay_at_start_ns, delay_at_end_ns; /* how long the thread had waited for a processor */
-    bool delay_of_several;                       /* several threads made calls: the delay is of one of them */
+    bool of_several_threads;                     /* several threads made calls: the delay is of one of them */
     uint64_t own_ns;                             /* spent in the profiler, outside MPI */
     uint64_t rounded;
     uint64_t paused_ns; /* between polls, taken for waiting */

@@ -154,12 +154,12 @@ def test_a_row_of_grouped_ranks_begins_with_its_first() -> None:
 
 
 def test_computing_that_waited_is_not_blamed_on_an_option_that_threads_exclude() -> None:
-    """--processor-time, which the profiler cannot do with MPI_THREAD_MULTIPLE, was the remedy all the same."""
-    for threads, remedy in (("single", "--processor-time leaves that out"), ("multiple", "it cannot be left out")):
-        meta = {"gaps": "elapsed", "processors": "1", "threads": threads}
+    """--processor-time, which the profiler cannot do with threads that call at once, was the remedy all the same."""
+    for threads, remedy in (("1", "--processor-time leaves that out"), ("2", "it cannot be left out")):
+        meta = {"gaps": "elapsed", "processors": "1", "threads": "multiple", "calling_threads": threads}
         ranks = (replace(one, meta=one.meta | meta) for one in ring().ranks)
         assert f"compute includes waiting for one; {remedy}" in " ".join(
-            as_text(view_trace(Trace(tuple(ranks)))).replace("of ranks whose threads may all call MPI, ", "").split()
+            as_text(view_trace(Trace(tuple(ranks)))).replace("of ranks whose threads call MPI at once, ", "").split()
         )
 
 

@@ -61,8 +61,8 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
         click.echo(f"warning: {warning}", err=True)
     if processor_time and any(rank.meta.get("gaps") != "processor" for rank in trace.ranks):
         click.echo(
-            "warning: compute is not in processor time: threads of a rank may all call MPI (MPI_THREAD_MULTIPLE), and "
-            "a gap may begin in one and end in another",
+            "warning: compute is not in processor time: several threads of a rank called MPI (MPI_THREAD_MULTIPLE), "
+            "and a gap may begin in one and end in another",
             err=True,
         )
     unrecorded = any(output.glob(f"*{SUFFIX}.part"))

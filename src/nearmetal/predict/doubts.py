@@ -113,7 +113,7 @@ def _of_crowd(schedule: Schedule) -> Iterator[Doubt]:
         text = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing includes waiting "
         text += "for one"
         hint = "trace with --processor-time, which leaves that out"
-        if schedule.calling_threads:  # the profiler cannot follow a gap from thread to thread
+        if schedule.calling_threads > 1:  # the profiler cannot follow a gap from thread to thread
             hint = "trace with as many processors as ranks"
         yield Doubt(text, hint, 1.0)
 

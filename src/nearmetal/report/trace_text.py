@@ -82,8 +82,8 @@ def warnings(view: TraceView) -> list[str]:
         sentences.append(
             f"{view.crowd} ranks of a node shared fewer processors: compute includes waiting for one; "
             + (
-                "of ranks whose threads may all call MPI, it cannot be left out"
-                if view.threads == "multiple"
+                "of ranks whose threads call MPI at once, it cannot be left out"
+                if view.calling_threads > 1
                 else "--processor-time leaves that out"
             )
         )
