@@ -99,7 +99,7 @@ def test_another_build_of_the_engine_is_refused(tmp_path: Path) -> None:
 
 
 def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
-    study = STUDY.replace('name = "latency"', 'name = "bw"')
+    study = ONE_SIZE.replace('name = "latency"', 'name = "bw"')
     view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
     assert {one.path: one.verdict for one in view.verdicts}["tap"] is Verdict.SLOWER
     ratios = {one.path: comparison.headline.ratio for _, one, comparison in view.compared()}
@@ -107,7 +107,7 @@ def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
 
 
 def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
-    view = build_view(make_run(tmp_path / "run", Recipe(iterations=100)))
+    view = build_view(make_run(tmp_path / "run", Recipe(study=ONE_SIZE, iterations=100)))
     assert view.cells
     for cell in view.cells:
         for one in cell.paths:
@@ -359,12 +359,12 @@ def test_a_run_interrupted_in_its_first_blocks_decides_nothing(tmp_path: Path) -
 
 def test_a_block_that_was_interrupted_for_hours_is_reported(tmp_path: Path) -> None:
     """Its two halves ran hours apart, so its ratios do not depend on the paths alone."""
-    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, pause_h=6)), distributions=False)
+    view = build_view(make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=5, pause_h=6)), distributions=False)
     (caution,) = view.cautions
     assert caution.startswith("launches of 1 of 5 blocks began up to 6 h apart")
-    whole = build_view(make_run(tmp_path / "whole", Recipe(blocks=5)), distributions=False)
+    whole = build_view(make_run(tmp_path / "whole", Recipe(study=ONE_SIZE, blocks=5)), distributions=False)
     assert whole.cautions == ()
-    lab = Recipe(blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})
+    lab = Recipe(study=ONE_SIZE, blocks=5, pause_h=6, facts=lambda order: {"lab.virtual_time": True})
     assert build_view(make_run(tmp_path / "lab", lab), distributions=False).cautions == ()
 
 
