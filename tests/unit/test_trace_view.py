@@ -169,7 +169,7 @@ def test_shades_span_four_decades() -> None:
 
 def test_the_text_shows_the_main_figures() -> None:
     text = as_text(view_trace(ring()))
-    assert "Time: 39.0 % compute, 60.0 % in MPI" in text
+    assert "Time: 39.0 % compute, 60.0 % in MPI\n" in text
     assert "       0 |..@@" in text
     assert max(len(line) for line in text.splitlines()) <= 120
 
@@ -185,6 +185,13 @@ def test_the_processors_of_a_trace_are_shown() -> None:
 def unbroken(text: str) -> str:
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
+
+
+def test_time_without_a_processor_is_shown_where_compute_leaves_it_out() -> None:
+    """A third of the time of ranks that shared processors was in no column."""
+    ranks = (replace(one, meta=one.meta | {"gaps": "processor"}, elapsed_ns=1_500_000) for one in ring().ranks)
+    text = as_text(view_trace(Trace(tuple(ranks))))
+    assert "Time: 26.0 % compute, 40.0 % in MPI, 33.9 % outside MPI without a processor\n" in text
 
 
 def test_missing_parts_of_the_figures_are_reported() -> None:

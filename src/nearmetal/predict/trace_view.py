@@ -106,6 +106,7 @@ class TraceView:
     mpi: str
     threads: str
     calling_threads: int
+    gaps: str
     ranks: tuple[RankTimes, ...]
     calls: tuple[CallRow, ...]
     sizes: tuple[SizeBin, ...]
@@ -135,6 +136,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         mpi=meta.get("library", ""),
         threads=meta.get("threads", ""),
         calling_threads=trace.calling_threads,
+        gaps=meta.get("gaps", ""),
         ranks=tuple(_rank_times(rank) for rank in trace.ranks),
         calls=_call_rows(trace),
         sizes=_size_bins(trace),

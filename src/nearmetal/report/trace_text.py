@@ -168,7 +168,11 @@ def time_sentence(view: TraceView) -> str:
     compute = sum(rank.compute_ns for rank in view.ranks) / max(1, elapsed)
     inside = sum(rank.mpi_ns for rank in view.ranks) / max(1, elapsed)
     few = "" if len(view.ranks) <= _RANK_ROWS else f"; the {_RANK_ROWS} ranks with the least and the most MPI"
-    return f"{as_percent(compute, 1)} compute, {as_percent(inside, 1)} in MPI{few}"
+    rest = 1 - compute - inside - sum(rank.profiler_ns for rank in view.ranks) / max(1, elapsed)
+    idle = ""
+    if view.gaps == "processor" and rest >= _FEW:
+        idle = f", {as_percent(rest, 1)} outside MPI without a processor"
+    return f"{as_percent(compute, 1)} compute, {as_percent(inside, 1)} in MPI{idle}{few}"
 
 
 def calls(title: str, view: TraceView, *, collective: bool) -> Table:
