@@ -55,6 +55,6 @@ def _row(entries: tuple[str, ...]) -> str:
     """Return a row; an interval on a second line goes into its own braces, smaller, after its figure."""
     cells = []
     for entry in entries:
-        first, _, rest = escape(entry).partition("\n")
+        first, rest = map(escape, tables.parted(entry))
         cells.append(f"{first} {{\\footnotesize [{rest.replace('..', ', ')}]}}" if rest else first)
     return " & ".join(cells) + " \\\\"

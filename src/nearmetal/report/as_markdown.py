@@ -40,7 +40,7 @@ def _entry(text: str) -> str:
     """Return one table entry; an interval on a second line goes into brackets behind its figure."""
     if set(text) <= {":", "-"} and len(text) > 1:
         return text
-    first, _, rest = text.partition("\n")
+    first, rest = tables.parted(text)
     return _escape(f"{first} [{rest}]" if rest else first)
 
 

@@ -25,6 +25,14 @@ class Table:
     left: int = 1
 
 
+def parted(entry: str) -> tuple[str, str]:
+    """Return an entry's figure and its interval, which is empty where further lines are words or further figures."""
+    figure, _, rest = entry.partition("\n")
+    if ".." in rest or rest in {words.NOTHING, words.UNBOUNDED}:
+        return figure, rest
+    return entry.replace("\n", ", " if figure[-1:] == ")" else " "), ""
+
+
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Return rows as lines of text: so many columns of words, the others of figures."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

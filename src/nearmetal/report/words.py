@@ -20,6 +20,7 @@ from nearmetal.units import by_key, counted, format_size
 
 NOTHING = "-"
 REFUSED = "refused"
+UNBOUNDED = "unbounded"
 SIGNIFICANT_DIGITS = 4
 _LEAST_RATIO, _MOST_RATIO = 0.001, 1000
 _WIDE = 1.5
@@ -46,7 +47,7 @@ def span(low: float, high: float) -> str:
     if not math.isfinite(high):
         return f"{figure(low)}..unbounded"
     if 0 < low < high / _MOST_RATIO**2:
-        return "unbounded"
+        return UNBOUNDED
     if low <= 0 or high / low > _WIDE:
         return f"{low:.{decimals(low, 3)}f}..{high:.{decimals(high, 3)}f}"
     places = decimals((low + high) / 2)

@@ -350,6 +350,18 @@ def test_latex_tables_are_complete_and_names_cannot_inject_tex(tmp_path: Path) -
     assert as_latex.escape("50%_of\\tap {&}") == "50\\%\\_of\\textbackslash{}tap \\{\\&\\}"
 
 
+def test_only_intervals_stand_in_brackets() -> None:
+    """A workload below its path, and a second mode below the first, were printed as if they were intervals."""
+    rows = (("tap\nlatency 8 B", "tuned\n/ plain", "1.200\n1.100..1.300", "9.98 (48 %)\n20.0 (52 %)", "1.000\n-"),)
+    table = tables.Table("Settings", ("cell", "setting", "mean", "centres", "p99"), rows, left=2)
+    assert (
+        "| tap latency 8 B | tuned / plain | 1.200 \\[1.100..1.300\\] | 9.98 (48 %), 20.0 (52 %) | 1.000 \\[-\\] |"
+        in (as_markdown.table(table))
+    )
+    mean = "1.200 {\\footnotesize [1.100, 1.300]}"
+    assert f"tap latency 8 B & tuned / plain & {mean} & 9.98 (48 \\%), 20.0 (52 \\%) & " in as_latex.table(table)
+
+
 def test_every_key_of_plan_and_show_is_in_the_schema(
     run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
