@@ -50,7 +50,8 @@ class SshHistory(History):
     def __init__(self, seed: int, other: tuple[int, int], *, sshd: Sshd, alias: str = "far") -> None:
         super().__init__(seed, other)
         self.home = sshd.folder / "home"
-        shutil.rmtree(self.home / ".local", ignore_errors=True)
+        for left in (".local", "../machine"):
+            shutil.rmtree(self.home / left, ignore_errors=True)
         for name, port in zip(("here", "away"), sshd.ports, strict=True):
             (self.root / name / ".ssh").mkdir(parents=True)
             (self.root / name / ".ssh/config").write_text(_CONFIG.format(alias=alias, port=port, keys=sshd.folder))

@@ -51,7 +51,8 @@ class Sshd:
             f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nUsePAM no\n"
             "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
             f"AllowTcpForwarding yes\nLogLevel ERROR\nMaxSessions {max_sessions}\n"
-            f"SetEnv HOME={folder}/home\n"  # not the account's own, whose journal and lock other processes may hold
+            # Not the account's own, and not the machine's, whose journals and locks other processes may hold.
+            f"SetEnv HOME={folder}/home NEARMETAL_MACHINE_STATE={folder}/machine\n"
         )
         (folder / "ssh_config").write_text("")
         (folder / "known_hosts").write_text("")

@@ -36,7 +36,7 @@ class Machine:
         self.inside = inside
         self.sshd = sshd
         source = str(Path(nearmetal.__file__).parents[1])
-        own = {"XDG_STATE_HOME": str(home / "state"), "NEARMETAL_MACHINE_STATE": str(home / "machine")}
+        own = {"XDG_STATE_HOME": str(home / "state"), "NEARMETAL_MACHINE_STATE": str(sshd.folder / "machine")}
         self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, **own}
         self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
 
@@ -150,17 +150,59 @@ def test_a_far_machine_has_one_lock_for_all_users(far: Machine, profile: str, tm
     assert "CONFIRMED" in out
 
 
-@pytest.mark.parametrize("by_hand", [True, False])
-def test_a_machine_with_two_names_is_restored_by_either(far: Machine, profile: str, by_hand: bool) -> None:
-    journals = far.share_home()
-    names = ([], ["far"])
-    with far.start("apply", profile, *(["--host", "far"] * (not by_hand)), there=by_hand):
+def abandon(far: Machine, profile: str, *words: str, there: bool = False) -> None:
+    """Apply the profile, and kill the verb and its watchdog while it waits."""
+    with far.start("apply", profile, *words, there=there):
         eventually(lambda: far.mtu() == "1400", "the profile was not applied")
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 line = place.read_bytes()
-                if profile.encode() in line or (b"nearmetal-watchdog" in line and str(journals).encode() in line):
+                ours = str(far.sshd.folder.parent).encode() in line
+                if profile.encode() in line or (b"nearmetal-watchdog" in line and ours):
                     os.kill(int(place.parent.name), signal.SIGKILL)
+
+
+def test_a_session_from_elsewhere_is_named_on_its_machine_and_from_other_homes(
+    far: Machine, profile: str, tmp_path: Path
+) -> None:
+    abandon(far, profile, "--host", "far")
+    own = far._env["XDG_STATE_HOME"]
+    Path(own).rename(hidden := tmp_path / "hidden")  # as on another machine
+    far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
+    for words, there in ((["rollback", "far"], False), (["rollback"], True)):
+        named = far.verb(*words, there=there)
+        assert named.exit_status == 1, named.complaint()
+        assert named.text == "unknown: nic.mtu of v0 1500\n"
+        assert f"{own}/nearmetal/journal/far/" in named.stderr.decode()
+        assert "nothing to restore" not in named.stderr.decode()
+    hidden.rename(own)
+    far._env["XDG_STATE_HOME"] = own
+    assert far.verb("rollback", "far").ok
+    assert far.mtu() == "1500"
+    far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
+    assert "nothing to restore" in far.verb("rollback", there=True).stderr.decode()
+    assert "nothing to restore" in far.verb("rollback", "far").stderr.decode()
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_sessions_on_a_machine_and_over_ssh_lock_each_other_out(
+    far: Machine, profile: str, tmp_path: Path, *, by_hand: bool
+) -> None:
+    with far.start("apply", profile, "--confirm", "300", *(["--host", "far"] * (not by_hand)), there=by_hand) as one:
+        eventually(lambda: far.mtu() == "1400", "the profile was not applied")
+        far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
+        refused = far.verb("apply", profile, *(["--host", "far"] * by_hand), there=not by_hand)
+        assert refused.exit_status == 1
+        assert "holds the knobs of" in refused.stderr.decode()
+        one.communicate("no\n", timeout=PATIENCE_S)
+    assert far.mtu() == "1500"
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_machine_with_two_names_is_restored_by_either(far: Machine, profile: str, by_hand: bool) -> None:
+    journals = far.share_home()
+    names = ([], ["far"])
+    abandon(far, profile, *(["--host", "far"] * (not by_hand)), there=by_hand)
     refused = far.verb("apply", profile, *(["--host", "far"] * by_hand), typed="yes\n", there=not by_hand)
     assert refused.exit_status == 1, refused.text
     assert "nic.mtu of v0, which was 1500" in refused.stderr.decode()

@@ -12,7 +12,7 @@ import pytest
 
 from knob_machine import AnswerError, KnobMachine
 from nearmetal.errors import TrialError
-from nearmetal.knobs import session
+from nearmetal.knobs import registry, session
 from nearmetal.knobs.access import CommandOutputs, KnobError, file_access
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import EndState, read_state
@@ -497,8 +497,9 @@ class TestFar:
         begun = begin(far, folder, self.SETTING, *self.NODES, guard=WatchLimits())
         name = begun.journal.path.name
         scripts = [(folder / f"{name}.{number}.undo.sh").read_bytes() for number in (0, 1)]
+        origin = registry.origin(begun.journal.path)
         assert far.ran == [
-            (f"n{number}", ("put", "/far/state/journal", f"{name}.{number}.undo.sh"), scripts[number])
+            (f"n{number}", ("put", "/far/state/journal", f"{name}.{number}.undo.sh", origin), scripts[number])
             for number in (0, 1)
         ]
         assert [report for *_, report in armed] == [f"/far/state/journal/{name}.{number}.watchdog" for number in (0, 1)]

@@ -109,8 +109,8 @@ def put_everything_back(
             click.echo(f"hint: `nearmetal rollback {where}` on this side sets it aside", err=True)
             failed.append(path)
         failed += [path for path, machine in found.journals if not _put_back(shell, path, machine, force=force)]
-    if host == places.LOCAL:
-        failed += [_name_lost(one, why) for one, why in places.lost_sessions() if one.journal not in failed]
+    unknown = places.unknown_on(shell, host, folder, home) if is_far(shell) else places.lost_sessions()
+    failed += [_name_lost(one, why, host) for one, why in unknown if one.journal not in failed]
     if not found.journals and not failed:
         click.echo("nothing to restore", err=True)
     return not failed
@@ -155,12 +155,14 @@ def settle_far(shell: FarShell, *, measuring: bool) -> None:
             settle(shell, name, places.folder_of(name), held)
 
 
-def _name_lost(one: registry.OpenSession, why: str) -> Path:
+def _name_lost(one: registry.OpenSession, why: str, host: str) -> Path:
     """Name a session of root's that did not end and whose journal cannot be read; return the journal's path."""
     click.echo(f"error: a session of root's did not end, and its journal cannot be read: {why}", err=True)
     for name in one.changed:
         click.echo(f"unknown: {name}")
-    if os.geteuid() != 0:
+    if host != places.LOCAL:
+        click.echo(f"hint: run `nearmetal rollback` where its journal is, or read {one.script} on {host}", err=True)
+    elif os.geteuid() != 0:
         click.echo("hint: run `nearmetal rollback` as root", err=True)
     else:
         given_up = f"`nearmetal rollback --forget {one.journal.name}`"

@@ -24,7 +24,15 @@ from nearmetal.knobs.trust import UntrustedError
 LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0
 _LOCK_PAUSE_S = 0.05
-_HOLD_SCRIPT = 'echo "$0" > "$1"; exec sleep 86400'
+# Holds the lock at $1 and, as root, that of the machine's own sessions.
+_HOLD_SCRIPT = r"""
+set -- flock --nonblock "$1" sh -c 'echo "$0" > "$1"; exec sleep 86400' "$0" "$1.holder"
+machine=${NEARMETAL_MACHINE_STATE:-/run/nearmetal}
+if [ "$(id -u)" = 0 ] && (umask 022; mkdir -p -- "$machine") && (: >> "$machine/lock"); then
+    set -- flock --nonblock "$machine/lock" "$@"
+fi 2> /dev/null
+exec "$@"
+"""
 
 
 @contextmanager
@@ -77,7 +85,7 @@ def _far_lock(shell: FarShell, host: str) -> Iterator[str]:
     token = secrets.token_hex(8)
     shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"])
     # The lock goes with its process, and the process with the connection.
-    holder = shell.start(["flock", "--nonblock", place, "sh", "-c", _HOLD_SCRIPT, token, f"{place}.holder"])
+    holder = shell.start(["sh", "-c", _HOLD_SCRIPT, token, place])
     try:
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while shell.run(["cat", "--", f"{place}.holder"], check=False).text.strip() != token:
@@ -199,12 +207,23 @@ def lost_sessions() -> list[tuple[registry.OpenSession, str]]:
     return [(one, why) for one in registry.sessions() if (why := _why_lost(one))]
 
 
+def unknown_on(shell: FarShell, host: str, folder: Path, home: Path) -> list[tuple[registry.OpenSession, str]]:
+    """Return root's open sessions on a far machine that no journal of this user's tells of, with where theirs are."""
+    known = {path.name for one in (folder, *_all_folders(home)) for path in one.glob("*.journal*")}
+    there = registry.sessions_on(shell, HYPERVISOR)
+    return [
+        (one, one.unreadable or f"{one.journal} is on {one.host}, this is {host}")
+        for one in there
+        if one.journal.name not in known
+    ]
+
+
 def _why_lost(one: registry.OpenSession) -> str:
     """Return why nothing is known of an open session; forget one whose journal says that it has ended."""
     if why := one.unreadable or registry.why_unusable(one.journal.parent):
-        return why
+        return one.away or why
     if not one.journal.exists():
-        return f"{one.journal} is gone"
+        return one.away or f"{one.journal} is gone"
     try:
         if read_state(one.journal).end in OVER:
             registry.forget(one.journal)

@@ -12,15 +12,19 @@ import contextlib
 import glob
 import json
 import os
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError, StoreError, os_errors_as
 from nearmetal.hosts.host import Shell
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs.access import run_c
 from nearmetal.knobs.journal import put_durably
 from nearmetal.knobs.trust import check_folder, trusted_bytes
 from nearmetal.knobs.undo import NAMED
+from nearmetal.units import by_key
 
 FOLDER = "/run/nearmetal"
 _JOURNAL = "# journal: "
@@ -34,15 +38,21 @@ def machine_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """An undo script in the folder of the machine: whose journal it is, and what may be changed, with old values.
+    """An undo script in the folder of a machine: whose journal it is, and what may be changed, with old values.
 
-    `unreadable` says why neither is known.
+    The journal is on the machine `host`. `unreadable` says why nothing of this is known.
     """
 
     script: Path
     journal: Path
     changed: tuple[str, ...] = ()
     unreadable: str = ""
+    host: str = ""
+
+    @property
+    def away(self) -> str:
+        """Return where the journal is when it is on another machine."""
+        return f"{self.journal} is on {self.host}" if self.host not in {"", socket.gethostname()} else ""
 
 
 def is_of_the_machine(shell: Shell) -> bool:
@@ -70,8 +80,13 @@ def note(journal: Path, number: int, script: str) -> None:
     with os_errors_as(StoreError, f"cannot use {folder}, where root's sessions are known to each other"):
         make_folder()
         check_folder(folder)
-    text = f"{script}{_JOURNAL}{json.dumps(str(journal.absolute()))}\n"
+    text = f"{script}{origin(journal)}\n"
     os.close(put_durably(folder / f"{journal.name}.{number}{_SUFFIX}", text.encode()))
+
+
+def origin(journal: Path) -> str:
+    """Return the last line of an undo script in the folder of a machine: where its journal is."""
+    return f"{_JOURNAL}{json.dumps([str(journal.absolute()), socket.gethostname()])}"
 
 
 def forget(journal: Path) -> None:
@@ -111,13 +126,36 @@ def why_unusable(folder: Path) -> str:
 
 
 def _read(script: Path) -> OpenSession:
-    journal = script.with_name(script.name.removesuffix(_SUFFIX).rpartition(".")[0])
+    journal = _journal_of(script)
     try:
         lines = trusted_bytes(script).decode(errors="replace").splitlines()
-        path = json.loads(lines[-1].removeprefix(_JOURNAL))
     except NearmetalError as error:
         return OpenSession(script, journal, unreadable=error.message)
-    except (ValueError, IndexError):
+    return _session(script, journal, lines)
+
+
+def _session(script: Path, journal: Path, lines: Sequence[str]) -> OpenSession:
+    try:
+        path, host = map(str, json.loads(lines[-1].removeprefix(_JOURNAL)))
+    except (ValueError, IndexError, TypeError):
         return OpenSession(script, journal, unreadable=f"{script} is damaged")
     changed = tuple(line.removeprefix(NAMED) for line in lines if line.startswith(NAMED))
-    return OpenSession(script, Path(str(path)), changed)
+    return OpenSession(script, Path(path), changed, host=host)
+
+
+_SESSIONS_SCRIPT = f"""cd -- "${{NEARMETAL_MACHINE_STATE:-{FOLDER}}}" 2> /dev/null || exit 0
+pwd
+grep -H -e '^{NAMED}' -e '^{_JOURNAL}' -- *{_SUFFIX} 2> /dev/null
+"""
+
+
+def sessions_on(shell: Shell, node: str) -> list[OpenSession]:
+    """Return what the folder of a far machine knows of open sessions, as far as its user may read that."""
+    folder, *lines = run_c(shell, ("sh", "-c", _SESSIONS_SCRIPT), node).text.splitlines() or [""]
+    split = (line.partition(f"{_SUFFIX}:") for line in lines)
+    found = by_key((Path(folder, name + _SUFFIX), line) for name, _, line in split)
+    return [_session(script, _journal_of(script), own) for script, own in found.items()]
+
+
+def _journal_of(script: Path) -> Path:
+    return script.with_name(script.name.removesuffix(_SUFFIX).rpartition(".")[0])

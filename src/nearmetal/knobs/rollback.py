@@ -26,7 +26,9 @@ from nearmetal.knobs.table import find
 OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
 """How a session may have ended so that nothing is left to do."""
 
-_FORGET_SCRIPT = 'rm -f -- "$1/journal/$2".*.undo.sh "$1/journal/$2".*.watchdog'
+_FORGET_SCRIPT = r"""
+rm -f -- "$1/journal/$2".*.undo.sh "$1/journal/$2".*.watchdog "${NEARMETAL_MACHINE_STATE:-/run/nearmetal}/$2".*.undo.sh
+"""
 _INTERFACE = re.compile(r"[^-/\s][^/\s]{0,14}")
 _VALUE = re.compile(r"(?!-\D)[\w.,:;+/= -]*", re.ASCII)
 

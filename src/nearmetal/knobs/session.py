@@ -285,10 +285,15 @@ def _own_links(shell: Shell, intended: Plan, node: str, guard: WatchLimits) -> l
     return [name for name, reading in zip(dict.fromkeys(found), up, strict=True) if reading.value == "1"]
 
 
-# Writes standard input to a file of its owner alone, and to the disk with its name; sync(1) of old takes no files.
+# Writes standard input to a file of its owner alone, and to the disk with its name; sync(1) of old takes no files. The
+# root of a machine also keeps it where the machine's own sessions look, if there is such a place.
 _PUT_SCRIPT = r"""
 umask 077
 mkdir -p -- "$1" && cat > "$1/$2.part" && mv -f -- "$1/$2.part" "$1/$2" || exit 1
+machine=${NEARMETAL_MACHINE_STATE:-/run/nearmetal}
+if [ "$(id -u)" = 0 ] && (umask 022; mkdir -p -- "$machine"); then
+    { cat -- "$1/$2"; printf '%s\n' "$3"; } > "$machine/$2.part" && mv -f -- "$machine/$2.part" "$machine/$2"
+fi 2> /dev/null
 sync -- "$1/$2" "$1" 2> /dev/null || sync
 """
 
@@ -305,7 +310,7 @@ def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str)
     if not is_far(shell) or is_disposable(shell):
         return str(path.with_name(f"{name}.watchdog"))
     place = f"{shell.site.state}/journal"
-    argv = ["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"]
+    argv = ["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh", registry.origin(path)]
     finished = shell.run(argv, node=node, stdin=script.encode(), check=False)
     if not finished.ok:
         where = shell.machine_name(node)
