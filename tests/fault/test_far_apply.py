@@ -177,6 +177,9 @@ def test_a_session_from_elsewhere_is_named_on_its_machine_and_from_other_homes(
         assert "nothing to restore" not in named.stderr.decode()
     hidden.rename(own)
     far._env["XDG_STATE_HOME"] = own
+    told = far.verb("rollback").stderr.decode()
+    assert "sessions on far machines did not end: far\n" in told
+    assert told.endswith("check with: nearmetal rollback far\n")
     assert far.verb("rollback", "far").ok
     assert far.mtu() == "1500"
     far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")

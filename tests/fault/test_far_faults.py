@@ -507,7 +507,7 @@ def test_a_killed_trial_is_rolled_back_machine_by_machine(
     leave_changed(far, tmp_path)
     assert run(["rollback", "--journals", str(tmp_path)]) == 0
     stderr = capsys.readouterr().err
-    assert "trials on far machines did not end: m0, m1" in stderr
+    assert "sessions on far machines did not end: m0, m1" in stderr
     assert "nearmetal rollback m0 -o config=" in stderr
     for number, (name, left) in enumerate((("m0", ["1500", "1400"]), ("m1", ["1500", "1500"]))):
         (path,) = open_journals(tmp_path, name)

@@ -8,12 +8,10 @@ from contextlib import closing, contextmanager
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, UnavailableError, meant
 from nearmetal.hosts.host import RUN, Shell, Way
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.hosts.table import find_host
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.places import LOCAL, interfaces
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import HostSpec, NodeSpec
 
 
 @contextmanager
@@ -40,6 +38,10 @@ def open_as_before(way: Way, options: Mapping[str, Scalar]) -> Iterator[Shell]:
 
     `options` are added; what is run on this side is taken from them alone.
     """
+    # A machine without far hosts needs the standard library alone, as the player in the lab.
+    from nearmetal.hosts.table import find_host  # noqa: PLC0415
+    from nearmetal.study.spec import HostSpec, NodeSpec  # noqa: PLC0415
+
     kept = {name: value for name, value in way["options"].items() if name not in RUN}
     try:
         spec = HostSpec(kind=way["kind"], node=[NodeSpec(**way["node"])], options={**kept, **options})

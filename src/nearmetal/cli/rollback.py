@@ -64,9 +64,10 @@ def command(
     for opened in [partial(open_as_before, way, given) for way in ways] or [partial(open_shell, host, given)]:
         with opened() as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
             done = put_everything_back(shell, host, folder, home, held, force=force)
-    if host == places.LOCAL and (others := survey(folder)).far_machines():
-        click.echo(f"trials on far machines did not end: {', '.join(others.far_machines())}", err=True)
-        click.echo(f"hint: their watchdogs restore the settings; check with: {others.commands()[0]}", err=True)
+    if host == places.LOCAL and (others := places.open_elsewhere(folder)):
+        click.echo(f"sessions on far machines did not end: {', '.join(others)}", err=True)
+        command_of_first = next(iter(others.values()))
+        click.echo(f"hint: their watchdogs restore the settings; check with: {command_of_first}", err=True)
     return ExitCode.OK if done else ExitCode.FAILED
 
 

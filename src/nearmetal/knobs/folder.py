@@ -62,20 +62,16 @@ class JournalFolder:
             for name in (sorted(state.waiting) if state.machines else [""])
         ]
 
-    def commands(self) -> tuple[str, ...]:
-        """Return the commands that roll back what journals of trials on far machines still wait for."""
-        waiting = [(state, name) for _, state in self.journals if state.end is None for name in sorted(state.waiting)]
-        return tuple(dict.fromkeys(state.rolled_back_by(name) for state, name in waiting))
+    def far_machines(self) -> dict[str, str]:
+        """Return the far machines that journals of trials still wait for, each with the command that rolls it back."""
+        waiting = [(state, name) for _, state in self.journals if state.end is None for name in state.waiting]
+        return {name: state.rolled_back_by(name) for state, name in sorted(waiting, key=lambda one: one[1])}
 
     def ways_to(self, machine: str) -> list[Way]:
         """Return how trials that wait for a far machine of this name reached it; two may have meant different ones."""
         waiting = [state for _, state in self.journals if state.end is None and machine in state.waiting]
         found = [state.ways[machine] for state in waiting if machine in state.ways]
         return [way for number, way in enumerate(found) if way not in found[:number]]
-
-    def far_machines(self) -> tuple[str, ...]:
-        """Return the far machines that journals of trials still wait for."""
-        return tuple(sorted({name for _, state in self.journals if state.end is None for name in state.waiting}))
 
 
 def survey(folder: Path) -> JournalFolder:

@@ -202,6 +202,16 @@ def folders_of_the_host(host: str, folder: Path) -> list[Path]:
     return [folder, *(one for one in registry.folders() if host == LOCAL and one != folder)]
 
 
+def open_elsewhere(home: Path) -> dict[str, str]:
+    """Return the far machines on which a session of this user did not end, each with the command that rolls it back."""
+    found = survey(home).far_machines()
+    for folder in (one for one in _all_folders(home) if one.parent == home):
+        with _unless_in_use(folder, ()) as locked:
+            waiting = [state for _, name, state in survey(folder).waiting() if locked and not name]
+        found |= {state.host: state.rolled_back_by(state.host) for state in waiting if state.host == folder.name}
+    return found
+
+
 def lost_sessions() -> list[tuple[registry.OpenSession, str]]:
     """Return root's open sessions on this machine whose journals cannot be read, with the reason."""
     return [(one, why) for one in registry.sessions() if (why := _why_lost(one))]
