@@ -316,6 +316,32 @@ def test_a_name_that_is_not_utf8_is_refused_by_a_history(
     assert run(["history", "add", str(plain), str(attack)]) == 0
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["show", ""],
+        ["plan", ""],
+        ["report", "RUN", "--out", ""],
+        ["plot", "RUN", "mean", "-o", ""],
+        ["run", "--out", ""],
+    ],
+)
+def test_an_empty_name_is_no_name(attack: Path, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It was the working directory, and a traceback as a file to write."""
+    assert run([str(attack) if one == "RUN" else one for one in argv]) == 2
+    assert "it is empty (perhaps a variable of the shell that is not set)" in capsys.readouterr().err
+
+
+def test_the_working_directory_is_no_file_to_write(
+    attack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", str(attack), "--out", "."]) == 1
+    assert "cannot write .: Is a directory" in capsys.readouterr().err
+    assert run(["plot", str(attack), "mean", "-o", "."]) == 2
+    assert capsys.readouterr().err.endswith("hint: -o chart.svg\n")
+
+
 @pytest.mark.parametrize("argv", [["show"], ["plan"], ["history", "show"], ["apply"]])
 def test_a_name_that_is_too_long_is_an_error(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*argv, "x" * 300]) == 2

@@ -58,6 +58,16 @@ VERBS: dict[str, tuple[str, str]] = {
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""
 
 
+class FilePath(click.Path):
+    """A path; an empty one, which a variable of the shell that is not set leaves, would be the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raise BadParameter for an empty one."""
+        if not str(value):
+            self.fail("it is empty (perhaps a variable of the shell that is not set).", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class _Verbs(click.Group):
     """A group that imports a verb's module when the verb is called, so that `--help` stays quick."""
 

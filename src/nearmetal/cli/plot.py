@@ -37,9 +37,8 @@ def command(
     All have 95 % intervals.
     """
     if out.suffix not in _SUFFIXES:
-        raise BadInputError(
-            f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {quote(str(out.with_suffix('.svg')))}"
-        )
+        instead = out / "chart.svg" if out.is_dir() else out.with_suffix(".svg")
+        raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {quote(str(instead))}")
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
     chosen = figure.choose(view, what, GroupId(workload, operation, setting))
     rows = figure.data(chosen)

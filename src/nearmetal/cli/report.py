@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.main import FilePath
 from nearmetal.report import as_html
 from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from nearmetal.results.waterfalls import Waterfall
 
 
-_PATH = click.Path(path_type=Path)
+_PATH = FilePath(path_type=Path)
 """Not from `cli.values`: a report loads few modules."""
 
 

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import click
 
 import nearmetal
+from nearmetal.cli.main import FilePath
 from nearmetal.errors import BadInputError, StoreError, command_line, os_errors_as
 from nearmetal.study.order import Scalar
 from nearmetal.units import parse_share, parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-PATH = click.Path(path_type=Path)
+PATH = FilePath(path_type=Path)
 COUNT = click.IntRange(min=1)
 
 

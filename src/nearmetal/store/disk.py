@@ -28,6 +28,8 @@ class Disk:
         Steps: write, fsync the file, rename, fsync the directory. Raise StoreError with the cause when the disk
         refuses; the temporary file is removed then, `path` is untouched.
         """
+        if not path.name:  # `.` and `/`
+            raise _explain(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
         part = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
             self.step("write", path)
