@@ -105,7 +105,8 @@ def is_constant(node: ast.expr, names: set[str]) -> bool:
 
 
 def test_every_script_behind_sh_c_is_a_constant() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in SOURCES.rglob("*.py")}
+    texts = {path: path.read_text() for path in SOURCES.rglob("*.py")}
+    trees = {path: ast.parse(text) for path, text in texts.items() if "-c" in text}
     imported = constants(trees[SOURCES / "nearmetal/hosts/namespaces.py"])
     seen = 0
     for path, tree in trees.items():
