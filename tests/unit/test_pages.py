@@ -15,7 +15,7 @@ import pytest
 from scripts.reference import cli as describe
 from scripts.reference import paths as describe_paths
 
-from nearmetal.cli.main import VERBS, run
+from nearmetal.cli.main import VERBS, group, run
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import ExitCode
@@ -88,6 +88,15 @@ def test_each_shell_gets_a_completion_script(shell: str) -> None:
 def test_bash_completes(words: str, expected: str) -> None:
     asked = {"_NEARMETAL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     assert _nearmetal(asked).split() == [expected]
+
+
+def test_completing_a_verb_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading all that begin with nothing took more than a second at each press of the key."""
+    monkeypatch.setattr(type(group), "get_command", lambda *_: pytest.fail("a verb was loaded"))
+    context = click.Context(group)
+    assert [one.value for one in group.shell_complete(context, "")] == list(VERBS)
+    assert [(one.value, one.help) for one in group.shell_complete(context, "com")] == [("compare", VERBS["compare"][1])]
+    assert "--version" in {one.value for one in group.shell_complete(context, "--")}
 
 
 def test_citation_and_licence_match_the_package() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import nearmetal
 from nearmetal.errors import ExitCode, NearmetalError, QuarantinedError, visible
@@ -85,6 +86,11 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
         with formatter.section("Verbs"):
             formatter.write_dl([(name, about) for name, (_, about) in VERBS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a verb without loading all that begin with these letters."""
+        verbs = [CompletionItem(name, help=about) for name, (_, about) in VERBS.items() if name.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
