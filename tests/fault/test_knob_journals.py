@@ -595,3 +595,19 @@ def test_this_machine_needs_no_room_and_finds_the_administrators_programs(monkey
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with MachineShell() as shell:
         assert shell.run(["sh", "-c", "echo $PATH"]).text == "/usr/bin:/bin:/usr/sbin:/sbin\n"
+
+
+def test_sessions_that_others_would_not_know_of_do_not_begin(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NEARMETAL_MACHINE_STATE", str(tmp_path / "file/machine"))
+    monkeypatch.setattr(registry, "is_of_the_machine", lambda _: True)
+    with MachineShell() as shell:
+        refusal = pytest.raises(StoreError, match=r"the directory of open sessions .*; no setting was changed")
+        with refusal as refused, places.host_locks(shell, places.LOCAL, folder):
+            pytest.fail("it began")
+        assert "make it writable" in refused.value.hint
+        told: list[str] = []
+        with places.host_locks(shell, places.LOCAL, folder, unlocked=told.append) as held:  # as a roll-back
+            assert held == [folder]

@@ -211,9 +211,13 @@ def _opened(folder: Path, name: str = _LOCK_NAME) -> IO[str]:
             # A roll-back continues where nothing can be written any more.
             return os.fdopen(os.open(place, flags | os.O_RDONLY))
     except OSError as error:
+        of_machine = folder == registry.machine_folder()
         raise StoreError(
-            f"cannot use the directory of undo journals {folder}: {error.strerror}; no setting was changed",
-            hint="XDG_STATE_HOME can name another place for it",
+            f"cannot use the directory of {'open sessions' if of_machine else 'undo journals'} {folder}: "
+            f"{error.strerror}; no setting was changed",
+            hint="root's sessions of every home are known there: make it writable"
+            if of_machine
+            else "XDG_STATE_HOME can name another place for it",
         ) from error
 
 
