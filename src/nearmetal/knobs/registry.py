@@ -143,15 +143,16 @@ def _session(script: Path, journal: Path, lines: Sequence[str]) -> OpenSession:
     return OpenSession(script, Path(path), changed, host=host)
 
 
-_SESSIONS_SCRIPT = f"""cd -- "${{NEARMETAL_MACHINE_STATE:-{FOLDER}}}" 2> /dev/null || exit 0
+_SESSIONS_SCRIPT = """cd -- "${NEARMETAL_MACHINE_STATE:-/run/nearmetal}" 2> /dev/null || exit 0
 pwd
-grep -H -e '^{NAMED}' -e '^{_JOURNAL}' -- *{_SUFFIX} 2> /dev/null
+grep -H -e "^$1" -e "^$2" -- *.undo.sh 2> /dev/null
 """
 
 
 def sessions_on(shell: Shell, node: str) -> list[OpenSession]:
     """Return what the folder of a far machine knows of open sessions, as far as its user may read that."""
-    folder, *lines = run_c(shell, ("sh", "-c", _SESSIONS_SCRIPT), node).text.splitlines() or [""]
+    asked = ("sh", "-c", _SESSIONS_SCRIPT, "sessions", NAMED, _JOURNAL)
+    folder, *lines = run_c(shell, asked, node).text.splitlines() or [""]
     split = (line.partition(f"{_SUFFIX}:") for line in lines)
     found = by_key((Path(folder, name + _SUFFIX), line) for name, _, line in split)
     return [_session(script, _journal_of(script), own) for script, own in found.items()]

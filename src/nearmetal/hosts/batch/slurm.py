@@ -21,6 +21,10 @@ _HOLD = b"#!/bin/sh\n# Holds the nodes of a nearmetal run; its steps do the work
 _CLEAN_SHELL = """for name in $(env | sed -n 's/^\\(S[LR]U[RN][A-Z]*_[A-Z0-9_]*\\)=.*/\\1/p')
 do [ "$name" = SLURM_CONF ] || unset "$name"; done
 exec /bin/sh"""
+_IN_JOB_OR_ALONE = """case $(scontrol --oneliner show job "$1" 2> /dev/null) in
+*JobState=RUNNING*) eval "exec $2" ;;
+*) eval "exec $3" ;;
+esac"""
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 _PHASES: dict[str, Phase] = {
@@ -107,10 +111,8 @@ class Slurm:
         alone = ["srun", "--job-name=nearmetal", f"--immediate={_IMMEDIATE_S}", "--cpu-bind=none", "--quiet"]
         alone += [f"--{name}={value}" for name, value in choices.items()]
         alone += [*_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
-        asked = shlex.join(["scontrol", "--oneliner", "show", "job", job])
-        inside = shlex.join(self.shell_argv(job, node))
-        script = f"case $({asked} 2> /dev/null) in *JobState=RUNNING*) exec {inside} ;; esac; exec {shlex.join(alone)}"
-        return ["sh", "-c", script]
+        inside = self.shell_argv(job, node)
+        return ["sh", "-c", _IN_JOB_OR_ALONE, "node", job, shlex.join(inside), shlex.join(alone)]
 
     def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
