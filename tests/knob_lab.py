@@ -35,6 +35,8 @@ sys.path.insert(0, folder + "/player")
 import knob_lab
 sys.exit(knob_lab.main())
 """
+_FAR = {"ssh", "batch", "lab"}
+"""Rooms that reach other machines: the player has none."""
 _SIOCETHTOOL, _GET_COALESCE, _SET_COALESCE = 0x8946, 0xE, 0xF
 _COALESCE_WORDS, _RX_USECS = 23, 1
 
@@ -47,7 +49,7 @@ def packed() -> str:
     package = Path(nearmetal.__file__).parent
     wanted = {*import_closure(package, "nearmetal.cli.apply"), *import_closure(package, "nearmetal.cli.rollback")}
     wanted -= set(import_closure(package, "nearmetal.run.agent"))
-    ours = {path: path.relative_to(package.parent) for path in wanted if "ssh" not in path.parts}
+    ours = {path: path.relative_to(package.parent) for path in wanted if not _FAR & {*path.relative_to(package).parts}}
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for path, name in {**ours, **{HERE / name: Path(name) for name in _PLAYER}}.items():
@@ -90,7 +92,7 @@ def _run_verb(argv: Sequence[str]) -> int:
         given: dict[str, Any] = {"probe": "", "peer": "", "storm": 0, "allow_management": True, "accept": False}
         verb = lambda: apply.command(Path(argv[1]), "local", (), confirm_s=int(argv[3]), **given)  # noqa: E731
     else:
-        verb = lambda: rollback.command("local", None, script=False, force=False, forgotten=None)  # noqa: E731
+        verb = lambda: rollback.command("local", None, options=(), script=False, force=False, forgotten=None)  # noqa: E731
     try:
         return int(verb())
     except QuarantinedError as error:
@@ -134,7 +136,7 @@ def stand_in(folder: str) -> None:
     _stand_in("click", command=_unchanged, argument=_unchanged, option=_unchanged, echo=_echo, **kinds)
     _stand_in("pydantic", PlainSerializer=_unchanged, TypeAdapter=_Types, ValidationError=OSError)
     _stand_in("pydantic_core", SchemaValidator=_Types)
-    _stand_in("nearmetal.cli.main", run=_run_verb)
+    _stand_in("nearmetal.cli.main", run=_run_verb, FilePath=_Kind)
 
 
 def main() -> int:
