@@ -93,7 +93,7 @@ nm apply "$1" -i another < /dev/null; echo "status $?"; mtu """
 @pytest.mark.parametrize(
     ("setting", "words", "message"),
     [
-        ({"nic.mtu": "1400"}, "-i ''", "'' is not the name of an interface"),
+        ({"nic.mtu": "1400"}, "-i ''", "it is empty"),
         ({"mpi.bind": "core"}, "", "p.json sets nothing on a machine: mpi.bind"),
         ({"nic.mtu": "1400"}, "--storm -5", "-5 is not in the range"),
         ({"nic.mtu": "1400"}, "--probe 10.9.9.9", "the address of --probe, 10.9.9.9, does not answer a ping"),

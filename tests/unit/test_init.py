@@ -80,7 +80,6 @@ def test_a_margin_is_read_as_the_gate_reads_it(tmp_path: Path, margin: str, caps
     [
         ({"paths": "veth,tapp"}, "'tapp'"),
         ({"workloads": "latencie"}, "'latencie'"),
-        ({"paths": ""}, "a study needs a path"),
         ({"workloads": "barrier"}, "no message size"),
         ({"sizes": "8,many"}, "'many'"),
         ({"paths": "veth,veth"}, "two of them"),

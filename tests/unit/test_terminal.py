@@ -323,11 +323,14 @@ def test_a_name_that_is_not_utf8_is_refused_by_a_history(
         ["plan", ""],
         ["report", "RUN", "--out", ""],
         ["plot", "RUN", "mean", "-o", ""],
+        ["apply", "p.json", "--probe", ""],
+        ["history", "show", "h.duckdb", "--path="],
+        ["explain", "RUN", "--path", "veth", "--path", ""],
         ["run", "--out", ""],
     ],
 )
 def test_an_empty_name_is_no_name(attack: Path, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """It was the working directory, and a traceback as a file to write."""
+    """It was the working directory, a traceback as a file to write, and no protection as `apply --probe`."""
     assert run([str(attack) if one == "RUN" else one for one in argv]) == 2
     assert "it is empty (perhaps a variable of the shell that is not set)" in capsys.readouterr().err
 

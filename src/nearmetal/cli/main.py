@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 import nearmetal
@@ -65,8 +66,27 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; raise BadParameter for an empty one."""
         if not str(value):
-            self.fail("it is empty (perhaps a variable of the shell that is not set).", param, ctx)
+            self.fail(_EMPTY, param, ctx)
         return super().convert(value, param, ctx)
+
+
+_EMPTY = "it is empty (perhaps a variable of the shell that is not set)."
+
+
+def _refuse_empty(command: click.Command) -> None:
+    """Let options of text refuse an empty one: `--probe "$GATEWAY"` of no variable must not mean no probe."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        given = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if given and (value == "" or (isinstance(value, tuple) and "" in value)):
+            raise click.BadParameter(_EMPTY, ctx, param)
+        return value
+
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        _refuse_empty(one)
+    for param in command.params:
+        if isinstance(param, click.Option) and param.type is click.STRING and param.callback is None:
+            param.callback = refuse
 
 
 class _Verbs(click.Group):
@@ -81,6 +101,7 @@ class _Verbs(click.Group):
         module = importlib.import_module(f"nearmetal.cli.{VERBS[cmd_name][0]}")
         command = module.command
         assert isinstance(command, click.Command)
+        _refuse_empty(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
