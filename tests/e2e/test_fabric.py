@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bench.support.made_up_fabric import Faults, MadeUpFabric, Noise
 
+import fake_runs
 from fake_fabric import STUDY, MadeUpHost
 from fake_runs import list_anew, rewrite
 from nearmetal.cli import fabric as verb
@@ -452,3 +453,13 @@ def test_a_throttled_node_of_a_real_fabric_is_found(
     assert all("n2" in nodes for _, _, *nodes in named), named
     assert run(["show", str(tmp_path / "run"), "--trial", "0"]) == 0
     assert "nmfabric" in capsys.readouterr().out
+
+
+def test_a_host_that_measures_no_fabric_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`fabric` on the fake host, which plays single paths, was a traceback."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").write_text(fake_runs.STUDY)
+    assert run(["fabric", "s.toml", "--nodes", "2"]) == 4
+    assert "error: host kind 'fake' measures no fabric\nhint: name another host" in capsys.readouterr().err

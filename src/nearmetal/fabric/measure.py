@@ -184,6 +184,9 @@ def _launch(order: Order, host: Host, run: RunDir) -> FabricFile:
     started_utc = started_now()
     outcome = host.carry_out(order, carry_out)
     file: FabricFile | None = None
+    if outcome.status is TrialStatus.VALID and SAMPLES not in outcome.files:  # of a host that computes its answers
+        why = f"host kind {host.kind!r} measures no fabric"
+        outcome = replace(outcome, status=TrialStatus.FAILED, reason=why, hint="name another host", files={})
     if outcome.status is TrialStatus.VALID:
         try:
             file = read_fabric_file(outcome.files[SAMPLES])
