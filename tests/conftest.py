@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import importlib
 import os
 import secrets
@@ -88,5 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
     worker = getattr(config, "workerinput", {}).get("workerid", "main")
     state = f"{os.environ['NEARMETAL_FAR_CACHE']}-state-{worker}"
-    os.environ |= {"XDG_STATE_HOME": state, "NEARMETAL_MACHINE_STATE": f"{state}/machine"}
+    os.environ |= {"XDG_STATE_HOME": state}
     config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give each test a machine of its own to note open sessions on: some are left open, and the next would see them."""
+    own = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
+    os.environ["NEARMETAL_MACHINE_STATE"] = f"{os.environ['XDG_STATE_HOME']}/machine-{own}"
