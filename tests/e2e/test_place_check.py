@@ -101,9 +101,7 @@ def test_predicted_and_measured_gain_are_reported(
     assert marked == ["fake"], "`apply` must see that its machines are measured on"
     stderr = " ".join(capsys.readouterr().err.split())
     assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", stderr)
-    assert re.search(
-        r"measured [+-]\S+ % \[[+-]\S+ %, [+-]\S+ %\]: 4 paired launches by the wall clock", stderr
-    )
+    assert re.search(r"measured [+-]\S+ % \[[+-]\S+ %, [+-]\S+ %\]: 4 paired launches by the wall clock", stderr)
     first, second, rank, *_ = (tmp_path / "ranks").read_text().splitlines()
     assert "in-order" not in first
     assert second.startswith("# measured ")
