@@ -227,7 +227,9 @@ def test_a_machine_with_any_name_has_its_line(name: str) -> None:
     """A setting named by --as, or a saved file with such a name, ended in a traceback."""
     row = PlacedJson(name=name, method="in-order", median_ns=1.0, gain=(0.0, 0.0, 0.0), inter_share=0.0)
     other = replace(row, name="vf / tuned / polling")
-    assert [line[0].partition(" / ")[0] for line in placements((row, other)).rows] == [name.partition(" / ")[0], "vf"]
+    lines = placements((row, other)).rows
+    assert [line[0].partition(" / ")[0] for line in lines] == [name.partition(" / ")[0], "vf"]
+    assert lines[0][3] == "+0.0 %\n[+0.0 %, +0.0 %]", "the interval stands below the whole figure"
 
 
 @pytest.mark.parametrize("option", [("--check-blocks", "5"), ("--check-figure", "took (.*)")])

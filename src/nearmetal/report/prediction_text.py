@@ -71,7 +71,7 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
             name,
             row.method,
             format_duration(row.median_ns),
-            gained(row.gain).replace(" ", "\n", 1),
+            gained(row.gain).replace(" [", "\n[", 1),
             as_percent(row.inter_share),
         )
         for name, row in zip(names, rows, strict=True)
