@@ -2,7 +2,7 @@
 
 Every path, workload and setting is tried at least once, on far machines every workload on every path; what fails is
 told with all other reasons at once. Paths are made and taken down as in a trial, programs are found or built, servers
-start; knobs are read, not written, and nothing is launched.
+start, tracing begins and ends; knobs are read, not written, and nothing is launched.
 """
 
 from __future__ import annotations
