@@ -99,13 +99,15 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
 
 def _rounded(cells: Sequence[Cell], host_kind: str) -> tuple[str, ...]:
     """Return a sentence on imported figures that are the same in every launch, as two decimals of 0.25 us are."""
+    if host_kind != "import":
+        return ()
     alike = [
         CellId(**asdict(cell.group), message_bytes=cell.message_bytes, path=one.path).name(sized=cell.sized)
         for cell in cells
         for one in cell.paths
         if len(one.trials) > 1 and len({trial.summary.trimmed_mean_ns for trial in one.trials}) == 1
     ]
-    if host_kind != "import" or not alike:
+    if not alike:
         return ()
     which = alike[0] + (f" and of {counted(len(alike) - 1, 'more cell')}" if alike[1:] else "")
     return (f"every launch of {which} has the same figure: what the files round off is in no interval",)
