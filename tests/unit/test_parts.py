@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.steps import gains, next_steps
-from nearmetal.report.words import launches_sentence, noise_sentence, reach
+from nearmetal.report.words import launches_sentence, noise_sentence, reach, reached
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import is_part
 from nearmetal.results.stopping import decided, open_combinations
@@ -159,7 +159,7 @@ def test_a_verdict_covers_the_decided_cells(tmp_path: Path) -> None:
     assert verdict.counts == ((Verdict.SLOWER, 1), (Verdict.UNDECIDED, 1))
     wild = next(found for at, _, found in view.compared() if at.group.operation == "is.W")
     assert wild.headline.ratio < 1.9
-    assert reach(verdict) == "1.998"
+    assert (reach(verdict), reached(view, verdict)[:33]) == ("1.998 where decided", ", 1.998 times veth where decided ")
 
 
 def test_the_verdict_on_a_path_rests_on_programs_and_names_their_parts(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def _verdict(one: PathVerdict) -> dict[str, object]:
         "path": one.path,
         "setting": one.setting,
         "verdict": str(one.verdict),
-        "ratio_best": one.best[1].headline.ratio if one.best else None,
-        "ratio_worst": one.worst[1].headline.ratio if one.worst else None,
+        "ratio_best": one.ends[0] if one.ends else None,
+        "ratio_worst": one.ends[-1] if one.ends else None,
         "cells": one.cells,
         "reason": one.reason,
     }

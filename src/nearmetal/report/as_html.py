@@ -139,7 +139,7 @@ def _lead(view: View) -> Markup:
 
 
 def _with_reach(view: View, one: PathVerdict) -> str:
-    return words.judged(view, one) + (f" ({words.reach(one)} times)" if one.worst else "")
+    return words.judged(view, one) + (f" ({found})" if (found := words.times(one)) else "")
 
 
 def slug(verdict: Verdict) -> str:
@@ -162,7 +162,9 @@ def _card(view: View, one: PathVerdict) -> Markup:
         "li",
         element("h3", charts.swatch(entry), words.judged(view, one)),
         element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
-        element("p", " ".join(words.as_sentence(text) for text in (words.times(view, one), one.reason) if text)),
+        element(
+            "p", " ".join(words.as_sentence(text) for text in (words.times(one, view.baseline), one.reason) if text)
+        ),
         *worst,
         class_=f"card is-{slug(one.verdict)}",
     )

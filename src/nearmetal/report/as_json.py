@@ -44,8 +44,8 @@ def _verdict(one: PathVerdict) -> schema.VerdictJson:
         schema.VerdictJson,
         one,
         counts={str(verdict): count for verdict, count in one.counts},
-        ratio_best=one.best[1].headline.ratio if one.best else None,
-        ratio_worst=one.worst[1].headline.ratio if one.worst else None,
+        ratio_best=one.ends[0] if one.ends else None,
+        ratio_worst=one.ends[-1] if one.ends else None,
     )
 
 

@@ -180,16 +180,19 @@ def judged(view: View, verdict: PathVerdict) -> str:
 
 
 def reach(verdict: PathVerdict) -> str:
-    """Return the range of ratios over a path's cells, from its best to its worst.
-
-    Where some cells are times and some rates, ratios of rates are turned round, and the text says `cost`.
-    """
-    if verdict.worst is None or verdict.best is None:
+    """Return the range of ratios over a path's cells, from its best to its worst, and what it is of."""
+    if not verdict.ends:
         return NOTHING
-    mixed = verdict.both_kinds
-    ends = [one.cost(HEADLINE) if mixed else one.headline.ratio for _, one in (verdict.best, verdict.worst)]
-    text = " to ".join(dict.fromkeys(map(ratio, ends)))
-    return f"{text} (cost)" if mixed else text
+    return _range(verdict) + (" (cost)" if verdict.both_kinds else "") + _which(verdict)
+
+
+def _range(verdict: PathVerdict) -> str:
+    return " to ".join(dict.fromkeys(map(ratio, verdict.ends)))
+
+
+def _which(verdict: PathVerdict) -> str:
+    """Return that a range leaves out the cells that are not decided, where it does."""
+    return " where decided" if Verdict.UNDECIDED in (told := dict(verdict.counts)) and len(told) > 1 else ""
 
 
 def costliest(verdicts: Sequence[PathVerdict], most: int) -> list[PathVerdict]:
@@ -199,14 +202,17 @@ def costliest(verdicts: Sequence[PathVerdict], most: int) -> list[PathVerdict]:
     return [verdicts[at] for at in sorted(kept)]
 
 
-def times(view: View, verdict: PathVerdict) -> str:
-    """Return the range of a path's ratios with what they are to, empty where nothing was compared."""
-    return "" if verdict.worst is None else f"{reach(verdict)} times {view.baseline}"
+def times(verdict: PathVerdict, baseline: str = "") -> str:
+    """Return the range of a path's ratios as part of a sentence, empty where nothing was compared."""
+    if not verdict.ends:
+        return ""
+    of = f" {baseline}" if baseline else ""
+    return f"{_range(verdict)} times{of}{' in cost' * verdict.both_kinds}{_which(verdict)}"
 
 
 def reached(view: View, verdict: PathVerdict) -> str:
     """Return the rest of the sentence that begins with a path and its verdict: the range of its ratios, and why."""
-    found = times(view, verdict)
+    found = times(verdict, view.baseline)
     return f"{found and f', {found}'} ({verdict.reason})."
 
 

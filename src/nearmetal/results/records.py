@@ -147,6 +147,12 @@ class PathVerdict:
     both_kinds: bool
     reason: str
 
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Return the ratios of `best` and `worst`; of both kinds their costs, in which a ratio of rates is inverted."""
+        found = [one[1] for one in (self.best, self.worst) if one is not None]
+        return tuple(one.cost(HEADLINE) if self.both_kinds else one.headline.ratio for one in found)
+
 
 @dataclass(frozen=True, slots=True)
 class FactRow:

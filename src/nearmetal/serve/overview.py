@@ -245,7 +245,9 @@ def _spark(view: View) -> Markup:
         ends = points if len(points) > 1 else [(points[0][0] - 4, points[0][1]), (points[0][0] + 4, points[0][1])]
         tip = element("title", entry.label)
         drawn.append(element("path", tip, class_=f"{path_class(entry)} line", d=joined(ends)))
-    text = "; ".join(f"{words.judged(view, one)} {words.times(view, one) or one.reason}" for one in view.verdicts)
+    text = "; ".join(
+        f"{words.judged(view, one)} {words.times(one, view.baseline) or one.reason}" for one in view.verdicts
+    )
     return element(
         "svg", element("title", text), *drawn, class_="spark", viewbox=f"0 0 {width:.0f} {height:.0f}", role="img"
     )

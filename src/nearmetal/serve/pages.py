@@ -244,7 +244,7 @@ def _two_runs(
 def _finding(gate: Gate) -> list[str]:
     """Return the finding in one sentence."""
     return [
-        f"Against {many.name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
+        f"Against {many.name(gate.base)}, where {words.percent(gate.margin)} more still counts as equal, "
         f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
         f": of {counted(len(gate.judged), 'cell')}, by {gate.metric}, {gate_words.tally(gate)}.",
@@ -290,7 +290,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         cells = as_html.table_region(gate_as_table.many(ranked, names, base_name))
     else:
         cells = element("p", f"Cells of at most {many.MOST_IN_CELLS} runs are shown in one table.", class_="note")
-    stand: list[str] = [f"Against {base_name}, of which {words.percent(ranked[0].margin)} more still counts as equal: "]
+    stand: list[str] = [f"Against {base_name}, where {words.percent(ranked[0].margin)} more still counts as equal: "]
     for number, (standing, which) in enumerate(many.standings(ranked)):
         stand += [
             "; " if number else "",

@@ -200,7 +200,7 @@ def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
     assert len(lines) <= 40
     text = " ".join(lines)
     for one in view.verdicts:
-        assert f"{one.path}: {one.verdict}, {words.reach(one)} times veth ({one.reason})." in text
+        assert f"{one.path}: {one.verdict}, {words.times(one, 'veth')} ({one.reason})." in text
     assert lines[1].startswith(f"{view.verdicts[0].path}: "), "one sentence per path comes first"
     assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
 

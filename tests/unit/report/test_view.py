@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
@@ -88,6 +90,19 @@ def test_a_rate_is_larger_when_the_duration_is_shorter_and_its_interval_stays_in
 def test_a_workload_of_another_kind_is_shown_as_time_in_a_suitable_unit(ns: float, unit: str, value: float) -> None:
     shown = shown_for(WorkloadOrder("nbody", "application"), "step", 0, typical_ns=ns)
     assert (shown.unit, shown.value(ns)) == (unit, pytest.approx(value))
+
+
+def test_ratios_of_times_and_of_rates_are_ranged_as_costs(tmp_path: Path) -> None:
+    """The table said `2.39 to 2.41 (cost)` where JSON and notebooks had 0.42, of a rate, and 2.41, of a time."""
+    study = f'{ONE_SIZE}[[workload]]\nname = "stream"\noperation = "bw"\nsizes = [1024]\niterations = 200\n'
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)), distributions=False)
+    tap = next(one for one in view.verdicts if one.path == "tap")
+    (told,) = (one for one in json.loads(as_json.render(view))["verdicts"] if one["path"] == "tap")
+    (row,) = (one for one in of_paths(view).verdicts.to_dicts() if one["path"] == "tap")
+    for one in (told, row):
+        assert 2.2 < one["ratio_best"] <= one["ratio_worst"] < 2.6
+        assert words.reach(tap) == f"{one['ratio_best']:.3f} to {one['ratio_worst']:.3f} (cost)"
+    assert words.times(tap, "veth").endswith(" times veth in cost")
 
 
 def test_another_build_of_the_engine_is_refused(tmp_path: Path) -> None:
