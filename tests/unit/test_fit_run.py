@@ -25,7 +25,7 @@ from tests.fake_runs import make_run
 from tests.unit.simulated import ping
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from nearmetal.predict.model_file import ModelFile
@@ -127,9 +127,12 @@ class Machines:
 
     site = None
 
-    def __init__(self, *names: tuple[str, str], faults: Sequence[int] = ()) -> None:
+    def __init__(
+        self, *names: tuple[str, str], faults: Sequence[int] = (), groups: Mapping[str, str] | None = None
+    ) -> None:
         self.names = names
         self.faults = list(faults)
+        self.groups = groups or {}
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -140,7 +143,8 @@ class Machines:
             return {paths[0]: self.events(int(node[1:]))} if self.faults else {}
         boot, name = self.names[int(node[1:])]
         values = {"boot_id": boot, "hostname": name, "status": "Name:\tcat\nCpus_allowed_list:\t0-3\n", "online": "0-7"}
-        return {path: values[path.rpartition("/")[2]].encode() for path in paths}
+        found = {path: values.get(path.rpartition("/")[2], self.groups.get(path)) for path in paths}
+        return {path: text.encode() for path, text in found.items() if text is not None}
 
     def machine_name(self, node: str) -> str:
         return node
@@ -169,6 +173,35 @@ def test_machines_are_distinguished_by_their_kernels(
     shell = Machines(*names, faults=faults)
     found = sharing_facts(shell, shell.machines)  # type: ignore[arg-type]
     assert found == {"nodes.computers": computers, "nodes.processors": 4}
+
+
+_TOP, _OF_V1 = "/sys/fs/cgroup", "/sys/fs/cgroup/cpu/docker/c1"
+
+
+@pytest.mark.parametrize(
+    ("groups", "processors"),
+    [
+        ({f"{_TOP}/cpu.max": "250000 100000\n"}, 2),  # a container: its own group is the top one
+        ({f"{_TOP}/cpu.max": "50000 100000\n"}, 1),
+        ({f"{_TOP}/cpu.max": "max 100000\n"}, 4),
+        ({f"{_TOP}/cpu.max": "6400000 100000\n"}, 4),
+        ({"/proc/self/cgroup": "0::/a b/job\n", f"{_TOP}/a b/cpu.max": "300000 100000\n"}, 3),
+        ({"/proc/self/cgroup": "0::/a/job\n", f"{_TOP}/a/cpu.max": "3 1\n", f"{_TOP}/a/job/cpu.max": "2 1\n"}, 2),
+        (
+            {
+                "/proc/self/cgroup": "3:cpuset:/other\n2:cpu,cpuacct:/docker/c1\n0::/\n",
+                f"{_OF_V1}/cpu.cfs_quota_us": "200000\n",
+                f"{_OF_V1}/cpu.cfs_period_us": "100000\n",
+            },
+            2,
+        ),
+        ({f"{_TOP}/cpu/cpu.cfs_quota_us": "-1\n", f"{_TOP}/cpu/cpu.cfs_period_us": "100000\n"}, 4),
+    ],
+)
+def test_a_quota_of_processor_time_counts_as_processors(groups: dict[str, str], processors: int) -> None:
+    """Pods with a limit of 2 on machines of 64 processors were predicted as if 64 ranks had one each."""
+    shell = Machines(("a", "x"), groups=groups)
+    assert sharing_facts(shell, shell.machines)["nodes.processors"] == processors  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])

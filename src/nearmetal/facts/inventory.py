@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import PurePosixPath
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
@@ -23,6 +25,8 @@ _CPU_DIR = "/sys/devices/system/cpu"
 _BOOT, _NAME = "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"
 _STATUS, _ONLINE = "/proc/self/status", f"{_CPU_DIR}/online"
 _EVENTS = "/proc/vmstat"
+_GROUPS, _GROUP_TOP = "/proc/self/cgroup", "/sys/fs/cgroup"
+_GROUP = re.compile(r"^\d+:(?:|(?:\S+,)?cpu(?:,\S+)?):(/.+)$", re.MULTILINE)
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
     "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
@@ -61,22 +65,49 @@ def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
 
     A computer is a running kernel, told by its boot id; namespaces and guests run on the one that holds them. Machines
     restored from one snapshot may have one boot id, but have other names. So have containers of one kernel, which share
-    its page faults (`_kernels`). The smallest number of processors counts. Virtual machines that are nodes by
-    themselves cannot see what they share.
+    its page faults (`_kernels`). The smallest number of processors counts; a quota of processor time, as containers
+    have, counts as the whole processors in it. Virtual machines that are nodes themselves cannot see what they share.
     """
     held = machines_of(shell) == (HYPERVISOR,)
     boots: dict[bytes, dict[bytes, str]] = {}
     counts: list[int] = []
     for node in [HYPERVISOR] if held else nodes:
-        files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE], node=node)
+        files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE, _GROUPS, *_quota_files("")], node=node)
         allowed = allowed_in(files.get(_STATUS, b"").decode(errors="replace"))
         listed = allowed or files.get(_ONLINE, b"").decode(errors="replace").strip()
         if _BOOT not in files or not listed:
             return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
         boots.setdefault(files[_BOOT].strip(), {}).setdefault(files.get(_NAME, b"").strip(), node)
-        counts.append(count_processors(listed))
+        counts.append(min([count_processors(listed), *_quotas(shell, node, files)]))
     kernels = [_kernels(shell, list(named.values())) for named in boots.values()]
     return {COMPUTERS: sum(kernels) if all(kernels) else "not offered", PROCESSORS: min(counts)}
+
+
+def _quota_files(group: str) -> tuple[str, str, str]:
+    """Return the files with the quota of a control group: of version 2, and quota and period of version 1."""
+    v1 = f"{_GROUP_TOP}/cpu{group}/cpu.cfs"
+    return f"{_GROUP_TOP}{group}/cpu.max", f"{v1}_quota_us", f"{v1}_period_us"
+
+
+def _quotas(shell: Shell, node: str, files: Mapping[str, bytes]) -> list[int]:
+    """Return the whole processors in each quota of processor time that a node's programs have, at least 1 in each.
+
+    A container sees its own group as the top one, whatever its name outside is; other programs have the quotas of all
+    groups above theirs, too.
+    """
+    named = _GROUP.findall(files.get(_GROUPS, b"").decode(errors="replace"))
+    parents = (PurePosixPath(group).parents for group in named)
+    groups = list(dict.fromkeys(map(str, chain(map(PurePosixPath, named), *parents))))
+    inner = [group for group in groups if group != "/"]
+    told = dict(files)
+    if inner:
+        told |= shell.read_all(list(chain(*map(_quota_files, inner))), node=node)
+    found = (b" ".join(told.get(path, b"") for path in _quota_files(group)).split() for group in ("", *inner))
+    return [max(1, int(one[0]) // int(one[1])) for one in found if len(one) == 2 and all(map(_positive, one))]
+
+
+def _positive(text: bytes) -> bool:
+    return text.isdigit() and int(text) > 0
 
 
 def _kernels(shell: Shell, nodes: Sequence[str]) -> int:
