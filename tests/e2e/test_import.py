@@ -136,6 +136,31 @@ def test_actions_that_measure_are_refused_for_imported_figures(
     assert "without the counters" in capsys.readouterr().err
 
 
+def test_another_number_of_files_is_no_change_of_the_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five files against four were `changed: study trials.max_blocks: 4 -> 5`, a mark in every series of a history."""
+    roots = [str(tmp_path / f"run-{count}") for count in (4, 5)]
+    for root, count in zip(roots, (4, 5), strict=True):
+        files = [omb_file(tmp_path / f"of-{count}" / f"{i}.txt", 1.0 + count * i / 100) for i in range(count)]
+        assert cli(["import", *(f"bare={file}" for file in files), "--out", root]) == 0
+    assert cli(["gate", roots[1], "--against", roots[0], "--no-remeasure"]) != 1
+    history = str(tmp_path / "many.history")
+    assert cli(["history", "add", history, *roots]) == 0
+    assert cli(["history", "show", history]) == 0
+    shown = capsys.readouterr().out
+    assert "edited" not in shown
+    assert "changed: study" not in shown
+
+
+def test_an_import_has_no_second_name_of_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reports said that both launches of the baseline in a block count, and JSON listed a path that no file is of."""
+    files = [omb_file(tmp_path / name / f"{i}.txt", 1.0 + i / 100) for name in ("bare", "vm") for i in range(3)]
+    root = str(tmp_path / "run")
+    assert cli(["import", *map(str, files), "--out", root]) == 0
+    assert "both launches" not in capsys.readouterr().out
+    assert cli(["compare", root, "--format", "json"]) == 0
+    assert [one["path"] for one in json.loads(capsys.readouterr().out)["paths"]] == ["bare", "vm"]
+
+
 def test_with_one_bad_file_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = omb_file(tmp_path / "a" / "1.txt", 1.0), tmp_path / "a" / "2.txt"
     bad.write_text("hello\n")

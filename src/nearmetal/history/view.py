@@ -86,7 +86,8 @@ def _runs(kept: Sequence[KeptRun]) -> list[ListedRun]:
 def _changed(before: KeptRun, after: KeptRun) -> tuple[str, ...]:
     old, new = ({**one.facts, "nearmetal": one.entry.nearmetal_version} for one in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
-    edited = ["study: edited"] if before.entry.study_sha256 != after.entry.study_sha256 else []
+    of_files = after.entry.host_kind == "import"  # its study only says which files there are
+    edited = ["study: edited"] if before.entry.study_sha256 != after.entry.study_sha256 and not of_files else []
     others = [f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names]
     return tuple(edited + others)
 

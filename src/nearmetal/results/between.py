@@ -342,7 +342,8 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
             yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
     texts = pair.base.run.study_text(), pair.run.run.study_text()
     for place, old, new in differing_values(pair.base.study, pair.run.study, texts):
-        yield ConditionChange(f"study {place}", "", old, new)
+        if pair.run.study.host.kind != "import" or not place.startswith("trials."):  # so many files, not a choice
+            yield ConditionChange(f"study {place}", "", old, new)
     files = [side.run.hosts_text() or "" for side in (pair.base, pair.run)]
     for place, old, new in differing_fields(*files):
         yield ConditionChange(f"hosts file {place}", "", old, new)

@@ -135,6 +135,8 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
         PathEntry(path.name, path.recipe, number, path.name == study.baseline, again=False)
         for number, path in enumerate(study.path)
     ]
+    if study.host.kind == "import":
+        return tuple(entries)  # its files hold the baseline under one name
     base = next(entry for entry in entries if entry.baseline)
     return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
 
