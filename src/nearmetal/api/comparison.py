@@ -1,7 +1,5 @@
 """The result of a comparison, for programs and notebooks: a sentence and two tables."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """`nearmetal advise RUN`: from verdict to change."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`nearmetal apply PROFILE --confirm 60`: put a profile on this machine, and take it back unless it is confirmed."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import shlex

@@ -1,7 +1,5 @@
 """`nearmetal archive DIR FILE`: a run as one file, for an artefact or a colleague."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`nearmetal between HOST1 HOST2`: no study file; look, say what will be measured, measure, answer."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from contextlib import closing

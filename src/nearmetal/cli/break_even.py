@@ -1,7 +1,5 @@
 """The break-even of two paths for `nearmetal place`: from which share of messages between nodes the other is faster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

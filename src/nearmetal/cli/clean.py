@@ -1,7 +1,5 @@
 """`nearmetal clean`: what killed processes left in the temporary folder and in shared memory, and its removal."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`nearmetal compare RUN`: verdicts, levels and ratios of a finished or running run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shlex import quote
 

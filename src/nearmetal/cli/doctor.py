@@ -3,8 +3,6 @@
 Every check tries the real thing: a path counts as working when a packet crossed it.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import shutil

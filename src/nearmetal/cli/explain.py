@@ -1,7 +1,5 @@
 """`nearmetal explain RUN`: where one message's time went, from the traced trials of a run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

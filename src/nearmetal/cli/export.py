@@ -1,7 +1,5 @@
 """`nearmetal export PROFILE --to TOOL`: a profile in the words of another tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

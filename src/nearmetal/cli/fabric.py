@@ -1,7 +1,5 @@
 """`nearmetal fabric STUDY|RUN`: every pair of a cluster's nodes, and what stands out."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Its exit codes are verdicts, so its errors have codes of their own: no failure of the gate can be taken for a finding.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """`nearmetal guests`: what libvirt gives its guests, and what of it would spoil a measurement."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`nearmetal history`: many runs in one file, and when their figures changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

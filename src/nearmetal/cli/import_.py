@@ -1,7 +1,5 @@
 """`nearmetal import FILE...`: existing output of other programs as a run that compares like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`nearmetal init`: five questions, or flags, to a commented study."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

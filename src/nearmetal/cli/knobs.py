@@ -1,7 +1,5 @@
 """`nearmetal knobs [HOST]`: every knob, its value, its range, and why it is not there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

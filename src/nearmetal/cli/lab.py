@@ -1,7 +1,5 @@
 """`nearmetal lab build|status|clean|shell`: the image of the emulated SR-IOV cluster."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import sys

@@ -1,7 +1,5 @@
 """`nearmetal place TRACE|PATTERN --on RUN`: the data path and the rank mapping to choose."""
 
-from __future__ import annotations
-
 import math
 import re
 from contextlib import closing

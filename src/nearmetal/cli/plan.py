@@ -1,7 +1,5 @@
 """`nearmetal plan STUDY`: what would run, and for how long."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

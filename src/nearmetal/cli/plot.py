@@ -1,7 +1,5 @@
 """`nearmetal plot RUN WHAT -o FILE`: one chart of a run for a paper, and its data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shlex import quote
 

@@ -1,7 +1,5 @@
 """`nearmetal predict TRACE...|PATTERN --on RUN`: how long a program takes on every measured path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

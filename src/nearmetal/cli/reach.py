@@ -1,7 +1,5 @@
 """The hosts whose knobs verbs change: this machine, and those that ssh knows by a name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """What `predict` and `place` replay: launches of a program, on the machines of a run, changed as options say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nearmetal rollback [HOST]`: replay every journal that did not end well, the newest first."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

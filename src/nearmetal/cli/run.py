@@ -1,7 +1,5 @@
 """`nearmetal run STUDY`: the main path. Study -> run directory -> trials -> verdicts -> report."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`nearmetal self-test`: after an installation, does each part do here what it must? Seconds, and nothing is left."""
 
-from __future__ import annotations
-
 from importlib import import_module, resources
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`nearmetal serve [DIR]`: browse runs, compare two, follow one, in a web browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`nearmetal show RUN`: what is in a run, down to a trial's launch line and its raw samples."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`nearmetal studies`: what comes with nearmetal, to be run by name."""
 
-from __future__ import annotations
-
 import json
 
 import click

@@ -1,7 +1,5 @@
 """`nearmetal trace -- mpirun ...`: profile an MPI program; `nearmetal trace show DIR`: what the profile says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

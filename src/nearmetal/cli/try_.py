@@ -1,7 +1,5 @@
 """`nearmetal try`: a finished run that comes with nearmetal, in the browser at once."""
 
-from __future__ import annotations
-
 import os
 import webbrowser
 from importlib import resources

@@ -1,7 +1,5 @@
 """`nearmetal tune STUDY`: search settings, prove the winner on fresh trials, write it as a profile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, closing

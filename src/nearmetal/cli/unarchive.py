@@ -1,7 +1,5 @@
 """`nearmetal unarchive FILE DIR`: the run that an archive holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

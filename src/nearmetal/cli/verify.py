@@ -1,7 +1,5 @@
 """`nearmetal verify DIR...`: whether every file of a run is still what was recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

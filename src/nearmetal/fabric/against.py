@@ -6,8 +6,6 @@ A node's figure is the median over its partners, and the nodes are the pairs tha
 two nodes share the one pair that joins them, so they are not quite independent: each two share 1 of N - 1 values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

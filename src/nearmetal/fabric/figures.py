@@ -1,7 +1,5 @@
 """From a fabric file to figures: one median a pair and round, and tables of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A whole fabric on a host, kept in a run directory: one launch for all pairs, a second for the re-tests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a run directory says of a fabric: everything that is drawn, printed or compared, read again at any time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a survey cannot see, as sentences: limits beyond the margin, parts that are faster, links left untested."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

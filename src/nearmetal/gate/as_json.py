@@ -1,7 +1,5 @@
 """A gate's finding as JSON; docs/reference/gate.md says what each key means."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from nearmetal.gate import words

@@ -5,8 +5,6 @@ GitHub actions and Bamboo read too. A cell that is worse is a failure, one that 
 A figure that is not the headline is a separate test case, and red where it is worse.
 """
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 

@@ -5,8 +5,6 @@ Format: https://prometheus.io/docs/specs/om/open_metrics_spec/ (label values esc
 is `# EOF`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict

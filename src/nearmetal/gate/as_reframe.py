@@ -6,8 +6,6 @@ thresholds below and above it as fractions of it. As ReFrame does, a file whose 
 `FILE.h0`, `.h1` ... and a new one begun. https://reframe-hpc.readthedocs.io, `handlers_perflog`, `filelog`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import fcntl
 import re

@@ -1,7 +1,5 @@
 """Any number of runs against one base: which are worse, and on which path; the same on a terminal and on a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath

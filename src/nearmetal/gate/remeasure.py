@@ -5,8 +5,6 @@ is measured twice. A launch measures all sizes of its workload, as it did in the
 measurement. The baseline is measured beside what was suspected, so that the directory compares like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The wording of a gate's finding: the same sentences on a terminal, in JUnit and in JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from nearmetal.report import words

@@ -1,7 +1,5 @@
 """A history as one HTML page: no script, no request, a chart for each series, those that changed first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

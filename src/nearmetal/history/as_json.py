@@ -1,7 +1,5 @@
 """A history as JSON; docs/reference/gate.md describes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """From a run directory to what a history keeps of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """What a history keeps of a run, and what it shows of many, as plain records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """From the runs of a history to what is shown: series, their changes, and which runs stand on another machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

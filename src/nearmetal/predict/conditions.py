@@ -1,7 +1,5 @@
 """What the times of a trial depend on besides its path, setting and progress mode, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nearmetal.store.rundir import RunDir, TrialRecord

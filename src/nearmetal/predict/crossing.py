@@ -5,8 +5,6 @@ exchange of both ends (`exchange`, without computing before it) meets messages t
 longer than its replay from the other samples is booked to the receivers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

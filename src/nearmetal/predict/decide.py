@@ -1,7 +1,5 @@
 """What a path loses against bare metal, and the cheapest path that stays within a given loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

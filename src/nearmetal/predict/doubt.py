@@ -3,8 +3,6 @@
 A prediction is refused where an unmeasured input would decide the answer; every other doubt is reported with it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

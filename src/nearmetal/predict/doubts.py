@@ -1,7 +1,5 @@
 """What a prediction rests on that the run did not measure: the program, the MPI, processors, launches, messages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 

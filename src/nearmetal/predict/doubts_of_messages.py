@@ -1,7 +1,5 @@
 """Doubts about messages: their sizes, the pairs of ranks that they join, and what delays them on their way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Only the parts of ELF-64 that answer one question: can a library be put in front
 (ELF specification, program header and dynamic section; System V gABI chapters 5 and 6).
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 from dataclasses import dataclass

@@ -28,8 +28,6 @@ Method, in this order; every step uses medians, so single slow messages move the
    segment holds only beyond the largest size, where `doubts` warns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Fit every path, setting and progress mode of a run directory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A placement in the words of each launcher."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -14,8 +14,6 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
     stands_for = "default"          # the setting that it stands for, measured under another (`--as`)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Measure placements: launches of the traced program under each, in blocks, on the host and path of a run's study."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The model file: all machines fitted from one run, and how far predictions from them were off."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise

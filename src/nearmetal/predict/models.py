@@ -5,8 +5,6 @@ distribution: what a message takes longer (or shorter) than the parameters say. 
 gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum

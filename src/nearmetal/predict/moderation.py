@@ -4,8 +4,6 @@
 tests, which compare the two step by step. Times are picoseconds of the simulation, settings in the unit of the driver.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 

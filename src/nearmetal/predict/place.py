@@ -4,8 +4,6 @@ A candidate is a full assignment of ranks to hosts that respects the slots of ea
 judged by the simulator, not by the size of their cut, because a cut does not know about ports, tails or moderation.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math

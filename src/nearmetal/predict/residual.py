@@ -1,7 +1,5 @@
 """The residual of one way, from round trips: what a message takes longer, or shorter, than its size's median."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

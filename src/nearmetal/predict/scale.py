@@ -10,8 +10,6 @@ the user says. Everything else is refused with the rank and the call that it fai
 Two traces of different numbers of ranks show more (`scale_on`): how sizes, and computing, go with the ranks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A program that many ranks share names its peers by rule (`Peer`), so its size does not depend on their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """A schedule made from a trace: what each rank did, as the simulator replays it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The ranges of sizes of a path, and the parameters of each: steps 2, 4, 5 and 7 of the method in `fit.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

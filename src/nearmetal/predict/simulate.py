@@ -1,7 +1,5 @@
 """How long a schedule takes on a machine: replicas, their distribution, and what it depends on."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -4,8 +4,6 @@ A reader refuses what it cannot trust with ForeignFileError: a torn file, a wron
 nowhere, ranks of different runs. Nothing of a refused trace is returned. `native/trace` writes them.
 """
 
-from __future__ import annotations
-
 import itertools
 import struct
 import zlib

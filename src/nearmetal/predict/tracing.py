@@ -4,8 +4,6 @@ The profiler is a library in front of the program's MPI (LD_PRELOAD), built with
 launcher. The launcher itself is not traced: it is told to pass three variables to the ranks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

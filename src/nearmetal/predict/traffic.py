@@ -1,7 +1,5 @@
 """Who sends how much to whom: the graph that placement cuts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

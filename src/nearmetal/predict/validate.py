@@ -1,7 +1,5 @@
 """Compare predictions with a run that launched the same program: errors next to those of an oracle, order, coverage."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The report as CSV: one row a path and cell, figures unrounded, for a spreadsheet or a plotting program."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The report as JSON: everything but the curves, unrounded; docs/reference/report-json.md says what each key means."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nearmetal.report import schema

@@ -1,7 +1,5 @@
 """The report's tables as LaTeX for papers: floats with booktabs rules, sizes down and paths across."""
 
-from __future__ import annotations
-
 from nearmetal.errors import visible
 from nearmetal.report import tables
 from nearmetal.report.tables import Table

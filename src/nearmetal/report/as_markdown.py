@@ -1,7 +1,5 @@
 """The report as Markdown: the tables of the terminal, for a paper's appendix or a merge request."""
 
-from __future__ import annotations
-
 from nearmetal.report import steps, tables, words
 from nearmetal.report.tables import Table
 from nearmetal.results.records import View

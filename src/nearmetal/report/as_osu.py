@@ -1,7 +1,5 @@
 """A run in the columns of the OSU micro-benchmarks 7: the figures of `results.osu` as their programs print them."""
 
-from __future__ import annotations
-
 import nearmetal
 from nearmetal.results.osu import OsuTable, osu_tables
 from nearmetal.store.rundir import RunDir

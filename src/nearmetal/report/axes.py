@@ -1,7 +1,5 @@
 """Scales and frames of charts: where a figure lies in pixels, which ticks it gets, how its axis is drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Horizontal bars made of parts, one below the other on one scale: where time goes, on a path, a rank or a setting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

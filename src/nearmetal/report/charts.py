@@ -4,8 +4,6 @@ A path keeps its colour, dash and mark in every chart (`path_class`, `mark`); co
 Tables hold the same figures, so to a screen reader a chart is its label, and the links to the cells that it shows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

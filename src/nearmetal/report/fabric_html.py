@@ -1,7 +1,5 @@
 """A fabric as one HTML page: no script, no request, heat maps as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

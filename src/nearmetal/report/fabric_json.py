@@ -1,7 +1,5 @@
 """A fabric as JSON; docs/reference/fabric-json.md describes every key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

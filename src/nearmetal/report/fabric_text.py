@@ -1,7 +1,5 @@
 """A fabric in words and characters, at most 80 columns wide."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

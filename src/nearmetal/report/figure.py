@@ -1,7 +1,5 @@
 """One chart of a run as a file for a paper: SVG or pgfplots in a column's width, and its data as CSV."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields

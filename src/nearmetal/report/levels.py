@@ -1,7 +1,5 @@
 """The charts of one group: a figure of every path by message size, with intervals, and two modes drawn as two."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise

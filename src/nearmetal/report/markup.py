@@ -3,8 +3,6 @@
 And the frame around every page: one style sheet, named by its hash in the page's policy, and the body.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """Kept predictions and placements as HTML pages: the answer, one chart, then the figures and what they rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.predict.calibration import LEVEL

@@ -1,7 +1,5 @@
 """A prediction for people: the table of paths with intervals and ratios, and what it is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from statistics import median

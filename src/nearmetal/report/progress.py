@@ -1,7 +1,5 @@
 """How far a run has come, from its records: what there is to see before anything can be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """Our figures next to the published ones, as tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

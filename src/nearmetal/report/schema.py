@@ -5,8 +5,6 @@ number of the format is raised when one goes or changes its meaning. What does n
 null.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar

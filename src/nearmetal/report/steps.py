@@ -1,7 +1,5 @@
 """What would decide an undecided cell, the cheapest step first: more blocks or occasions, iterations, another pace."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The tables of a report, as text in rows: terminal, Markdown and HTML only differ in how they draw them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev

@@ -3,8 +3,6 @@
 Neither square brackets (rich's markup) nor control characters do anything.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Iterator
 from typing import Any

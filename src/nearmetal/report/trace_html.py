@@ -1,7 +1,5 @@
 """The view of a trace as one HTML page: no script, no request, the matrix as an SVG picture."""
 
-from __future__ import annotations
-
 from nearmetal.predict.trace_view import TraceView, matrix
 from nearmetal.report import trace_text, words
 from nearmetal.report.as_html import table_region

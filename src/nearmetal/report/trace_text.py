@@ -1,7 +1,5 @@
 """The view of a trace for a terminal and as data."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from dataclasses import dataclass

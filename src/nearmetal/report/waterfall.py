@@ -1,7 +1,5 @@
 """Waterfalls for a terminal: every path and setting on one axis of time, and what each part adds to the baseline."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Sequence

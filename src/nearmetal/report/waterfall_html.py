@@ -1,7 +1,5 @@
 """The section of an HTML report that holds waterfalls: all paths and settings on one axis, the figures folded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from nearmetal.facts.waterfall import PARTS

@@ -1,7 +1,5 @@
 """How figures are written: the same digits and the same words in every report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ where their distance is that value. Other modes have a cause where the launches'
 correlation (1904, "The proof and measurement of association between two things", Am. J. Psychol. 15), by Student's t.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

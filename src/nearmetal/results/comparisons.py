@@ -1,7 +1,5 @@
 """The paths of a run compared with its baseline, and the verdict on each path over all its cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What accompanies the figures: differing facts and counters, failures, launch lines, and busy machines."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

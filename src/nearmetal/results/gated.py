@@ -1,7 +1,5 @@
 """What a gate found, as plain records: built once, written by every `as_*` module."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

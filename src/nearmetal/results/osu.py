@@ -6,8 +6,6 @@ too few support one, it is nan. Workloads with a
 random pace are left out: OMB sends back to back. So are commands, whatever their names are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

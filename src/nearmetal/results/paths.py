@@ -3,8 +3,6 @@
 records -> provenance checked -> each trial summarized once -> cells -> comparisons, corrected -> verdicts
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """What a published table is, and its figures read from the file that ships."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping

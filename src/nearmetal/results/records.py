@@ -4,8 +4,6 @@ Nothing here is formatted and nothing is computed when it is drawn, so that tabl
 Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns` in their names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

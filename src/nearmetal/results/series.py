@@ -4,8 +4,6 @@ A `View` compares the paths of one run; this is the little that comparing or fol
 name of the baseline is left out: it is the same path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate

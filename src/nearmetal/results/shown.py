@@ -4,8 +4,6 @@ Samples are durations for ever. A latency is shown as half a round trip, a bandw
 are one factor times, or divided by, the duration, so that a percentile of durations is one of the shown figure too.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

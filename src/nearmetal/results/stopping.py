@@ -4,8 +4,6 @@ So also what a run still lacks. Its state is its records and nothing else: what 
 from them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

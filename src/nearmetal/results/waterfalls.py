@@ -1,7 +1,5 @@
 """From traced trials to waterfalls: where the time of a message went, on every path and setting of a run."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """From a run's name to what is shown of it: looked up, checked, drawn once, kept while nothing changes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Files next to runs, as pages and as JSON: searches, traces, predictions, placements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

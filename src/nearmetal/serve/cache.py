@@ -1,7 +1,5 @@
 """What was worked out, kept while nothing changed: made once for any number of readers, bounded in bytes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

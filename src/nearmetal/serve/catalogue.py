@@ -5,8 +5,6 @@ foreign (a link could name any file of this account, a pipe could block a reader
 absurd size.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

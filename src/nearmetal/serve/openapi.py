@@ -1,7 +1,5 @@
 """What the JSON endpoints take and give, as an OpenAPI 3.1 document; the test suite holds the server to it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The runs of a directory as a history: each is read once, and again when its files change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache

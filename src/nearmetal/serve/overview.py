@@ -1,7 +1,5 @@
 """The list of runs: filters, what each run found at a glance, and a form that chooses which to compare."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The pages: the list, what stands over a report, a run as it goes, and refusals. All else is drawn by `report`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 

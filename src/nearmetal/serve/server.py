@@ -1,7 +1,5 @@
 """From a directory to a server that listens: the socket, the address to print, and the limits."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import os

@@ -13,8 +13,6 @@ What the interval cannot know is how much two runs of the *same* state differ (a
 was measured, `floor` states it, and a claim of `worse` must exceed it too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ residual by an independent random weight keeps every block in every resample, so
 finite; 5 blocks of symmetric ratios are covered at 94-98 % already (bench/aa_calibration.py measures it).
 """
 
-from __future__ import annotations
-
 import math
 from enum import StrEnum
 

@@ -8,8 +8,6 @@ nominal level (Jennison and Turnbull, Group Sequential Methods, section 3.8). Fr
 nominal 5 % is 5.1-5.3 %, as the tests check by simulation.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -19,8 +19,6 @@ Runs count as exchangeable while nothing changes. A level that wanders from run 
 are found: they are no false alarms, but no single cause either.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

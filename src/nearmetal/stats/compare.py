@@ -10,8 +10,6 @@ every block, and it is the very quantity that the t-test, TOST and the sequentia
 comes from the figures: each is already a trimmed mean, a median or a percentile of thousands of iterations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ a mode of share q unseen with (1 - q)^n, so with 1 - alpha confidence it is rare
 were slow, the same holds of the largest q with P(at most k of n) > alpha (Clopper and Pearson (1934), Biometrika 26).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

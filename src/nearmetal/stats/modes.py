@@ -6,8 +6,6 @@ twice the dip of Hartigan and Hartigan (1985), "The dip test of unimodality", An
 attain it are the modes. Critical values are those of the uniform distribution, the least favourable unimodal one.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

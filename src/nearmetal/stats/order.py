@@ -4,8 +4,6 @@ Sorting is the whole cost of a summary, so it is done once, in the narrowest int
 (half the memory traffic, twice the SIMD lanes), and everything else reads the sorted array.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Each block gives one pair of figures, and the pairs are independent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

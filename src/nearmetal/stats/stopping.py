@@ -7,8 +7,6 @@ stopped does too, whatever made it stop (Jennison and Turnbull (1989), "Interim 
 interval approach", JRSS B 51(3)). After an adaptive stop no other interval may be reported. Nothing here is random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

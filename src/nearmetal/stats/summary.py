@@ -1,7 +1,5 @@
 """What one trial says by itself: location, spread, percentiles, and how dependent its samples are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

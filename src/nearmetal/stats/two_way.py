@@ -3,8 +3,6 @@
 table[i, j] = overall + row[i] + column[j] + residual[i, j] for i != j; the diagonal means nothing and is not looked at.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ foreign archive may hold is what a run holds and nothing else: every name is hel
 way out of the folder, no link, and no other file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

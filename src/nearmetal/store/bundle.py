@@ -1,7 +1,5 @@
 """Raw files of one trial in one ZIP archive, the same bytes for the same files."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """The few steps by which bytes become permanent, in one place so that a test can fail each of them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

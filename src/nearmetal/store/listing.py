@@ -7,8 +7,6 @@ breaks all that follow. A record is permanent before its line is: after a crash 
 end of a line may be missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping

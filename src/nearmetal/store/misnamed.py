@@ -1,7 +1,5 @@
 """What was probably meant by a path that is no run directory: the next step of an error."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from pathlib import Path
 

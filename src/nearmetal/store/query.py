@@ -5,8 +5,6 @@ are compared only on request. Guests and bare hosts are machines of their own, w
 kernel must stay what it is on each path, and reports caution where paths differ (`results.evidence`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

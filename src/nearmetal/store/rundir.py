@@ -19,8 +19,6 @@ Nothing is used before it was seen to be as it was recorded: documents by their 
 (`listing.py`). Runs of format 1 have no sums, but the study's digest.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

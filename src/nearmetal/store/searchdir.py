@@ -3,8 +3,6 @@
 Its trials differ in settings that no study names, and must not be compared as those of a run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

@@ -10,8 +10,6 @@ A file that was found to be as recorded is not read a second time by this proces
 as they were.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Is a run still what was recorded? Every byte that figures come from is read and held against its recorded digest."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

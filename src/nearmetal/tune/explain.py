@@ -5,8 +5,6 @@ Hutter, Hoos and Leyton-Brown (2014), "An efficient approach for assessing hyper
 figures come from the search; they explain a choice, they do not prove it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

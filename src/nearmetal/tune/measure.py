@@ -1,7 +1,5 @@
 """Trials of a study as the `measure` of a search: one launch a workload, its cells as figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ setting's cost relative to the present one in the same block. Methods never meas
 search is a pure function of its seed and of what it is told.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from abc import ABC, abstractmethod

@@ -11,8 +11,6 @@ present setting too: each trial's variance grows with the error that the posteri
 (Huber (1964), "Robust estimation of a location parameter").
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

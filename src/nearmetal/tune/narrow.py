@@ -5,8 +5,6 @@ what is set already is left out before the search and named, instead of being fo
 launches report nothing about knobs keeps the study's whole space.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

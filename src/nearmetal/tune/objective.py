@@ -6,8 +6,6 @@ same block), with the sign turned for figures where more is better: the logarith
 so the same setting wins; the ratio to native is reported beside it.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import math
 from collections.abc import Collection, Iterable, Mapping

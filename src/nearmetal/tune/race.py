@@ -16,8 +16,6 @@ metaheuristics"; intervals from `nearmetal.stats.stopping`). Blocks so few canno
 block to block, so the intervals always allow for it (`nearmetal.stats.widen`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

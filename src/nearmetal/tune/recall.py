@@ -4,8 +4,6 @@ A search is a pure function of its seed and of what its launches gave (`measure.
 all of it: which settings were measured when, which were dropped, and the proof.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 

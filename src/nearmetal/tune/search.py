@@ -5,8 +5,6 @@ that has become hopeless is not finished. It raises TrialError or KnobError when
 out of the search. Any other error ends the search.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What all exports share: what an export is, and a profile as writes on a machine that is not here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

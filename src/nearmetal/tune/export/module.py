@@ -1,7 +1,5 @@
 """Environment modules (Tcl, also read by Lmod) for the MPI knobs of a profile."""
 
-from __future__ import annotations
-
 from nearmetal.knobs import mpi
 from nearmetal.tune.export.common import Exported, banner, left_out
 from nearmetal.tune.profile import Profile

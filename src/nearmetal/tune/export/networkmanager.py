@@ -1,7 +1,5 @@
 """A NetworkManager keyfile (nm-settings-keyfile(5)): one connection an interface."""
 
-from __future__ import annotations
-
 import uuid
 
 from nearmetal.knobs import nic

@@ -3,8 +3,6 @@
 The play has builtin modules only: no collection has to be installed.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable

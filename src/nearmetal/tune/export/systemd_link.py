@@ -1,7 +1,5 @@
 """systemd.link(5), systemd 250 or later: one file an interface, applied by udev when the interface appears."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nearmetal.tune.export.common import Exported, banner, caution, left_out

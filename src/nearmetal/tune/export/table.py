@@ -1,7 +1,5 @@
 """The table of exports: the word on the command line, and what makes the files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nearmetal.errors import BadInputError

@@ -1,7 +1,5 @@
 """A profile of tuned: a directory with `tuned.conf`."""
 
-from __future__ import annotations
-
 from nearmetal.knobs import coalesce, nic
 from nearmetal.tune.export.common import Exported, banner, caution, steps
 from nearmetal.tune.profile import Profile
