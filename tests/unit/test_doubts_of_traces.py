@@ -80,6 +80,10 @@ def test_a_program_that_spends_its_time_in_calls_that_are_only_counted_is_refuse
     assert found((0.99, 0.09), (0.01, 0.1)) == [("1.0 %", True)]
     assert found((0.99, 0.0)) == [("99.0 %", False)]  # a trace of an older profiler does not say how long they took
     assert not found((0.0001, 0.0001))
+    waits = replace(ping(), opaque_share=0.25, opaque_time_share=0.02, opaque_wait_share=0.633)
+    (doubt,) = (one for one in find_doubts([waits], NAMED, Placement.block(2, 1)) if "not in the trace" in one.said)
+    assert doubt.refuse
+    assert "Up to 63.3 % of the time are waits for their requests and others at once" in doubt.said
 
 
 def test_sizes_of_every_trace_are_compared_with_the_measured_ones() -> None:

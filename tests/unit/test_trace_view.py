@@ -194,6 +194,37 @@ def test_time_without_a_processor_is_shown_where_compute_leaves_it_out() -> None
     assert "Time: 26.0 % compute, 40.0 % in MPI, 33.9 % outside MPI without a processor\n" in text
 
 
+@pytest.mark.parametrize(
+    ("calls", "share"),
+    [
+        ("Put 4,Win_fence 2,Cancel 1,Iprobe 1", 0.0),
+        ("Isendrecv 25,Put 7", 0.15),  # at most 25 of 100 waits, of 60 % of the time
+        ("Rput 250", 0.6),
+        ("Psend_init 1,Pready 80", 0.6),  # may have been started before every wait
+        ("File_iwrite 1,Ibarrier 4,Neighbor_alltoall 9", 0.03),
+    ],
+)
+def test_waits_for_recorded_and_unrecorded_requests_at_once_are_reported(calls: str, share: float) -> None:
+    """A `Waitall` of a partitioned and a recorded receive was replayed as one of 8 B; the calls took `0.0 %`."""
+
+    def waiting(one: RankTrace) -> RankTrace:
+        wait = Call(CallKind.WAIT, request=len(one.lists))
+        return replace(
+            one,
+            lists=(*one.lists, (0,)),
+            calls=(*one.calls, wait),
+            times=(*one.times, CallTime(100, 600_000, 9_000)),
+            program=(*one.program, DoCall(len(one.calls))),
+            meta=one.meta | {"unsupported": "1", "unsupported_calls": calls},
+        )
+
+    trace = Trace(tuple(map(waiting, ring().ranks)))
+    assert trace.opaque_wait_share == pytest.approx(share)
+    told = unbroken(as_text(view_trace(trace)))
+    assert ("all ranks' time may have been for their requests, too" in told) == (share > 0)
+    assert schedule_from_trace(trace).opaque_wait_share == trace.opaque_wait_share
+
+
 def test_missing_parts_of_the_figures_are_reported() -> None:
     about = {"unsupported": "7", "unsupported_calls": "Put 4,Win_fence 2,Cancel 1,?x 3"}
     lacking = Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))

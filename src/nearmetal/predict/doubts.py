@@ -156,14 +156,17 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Ite
 
 def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
     """Say which calls take as long on every path as when traced; if they are much of the time, that is the answer."""
-    share, time_share = schedule.opaque_share, schedule.opaque_time_share
-    if share and not (time_share and max(share, time_share) < NEGLIGIBLE):
+    share, time_share, waits = schedule.opaque_share, schedule.opaque_time_share, schedule.opaque_wait_share
+    if share and not (time_share and max(share, time_share, waits) < NEGLIGIBLE):
         text = f"{as_percent(share, 1)} of MPI calls"
         text += f" and {as_percent(time_share, 1)} of the time" if time_share else ""
         text += f" are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as computing, "
         text += "as long as traced on every path"
-        refuse = time_share >= BEYOND_SHARE
-        yield Doubt(text, "measure the program itself on each path", max(share, time_share), refuse=refuse)
+        if waits >= NEGLIGIBLE:
+            text += f". Up to {as_percent(waits, 1)} of the time are waits for their requests and others at once, "
+            text += "replayed as for the others alone"
+        refuse = time_share + waits >= BEYOND_SHARE
+        yield Doubt(text, "measure the program itself on each path", max(share, time_share, waits), refuse=refuse)
 
 
 def _of_pauses(schedule: Schedule) -> Iterator[Doubt]:

@@ -146,6 +146,8 @@ class Schedule:
     """Share of calls that a trace lacks (one-sided, MPI-IO ...): their time is in the gaps, as it was then."""
     opaque_time_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time that they were in those calls, or waited for their requests."""
+    opaque_wait_share: float = field(default=0.0, compare=False)
+    """At most this share of their time they waited for requests of those calls and recorded ones at once."""
     opaque_names: tuple[str, ...] = field(default=(), compare=False)
     """Which calls those are."""
     calling_threads: int = field(default=0, compare=False)

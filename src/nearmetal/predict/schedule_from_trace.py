@@ -65,6 +65,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),
         opaque_time_share=trace.opaque_time_share,
+        opaque_wait_share=trace.opaque_wait_share,
         opaque_names=trace.opaque_names,
         calling_threads=trace.calling_threads,
         paused_share=trace.paused_share,

@@ -249,13 +249,16 @@ class Trace:
     @property
     def opaque_names(self) -> tuple[str, ...]:
         """Return which calls those are, without `MPI_`, most frequent first; () if the trace lacks them."""
+        return tuple(name for name, _ in self._opaque().most_common())
+
+    def _opaque(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for rank in self.ranks:
             for told in rank.meta.get("unsupported_calls", "").split(","):
                 name, _, calls = told.partition(" ")
                 if name.isidentifier() and calls.isdecimal():
                     found[name] += int(calls)
-        return tuple(name for name, _ in found.most_common())
+        return found
 
     @property
     def opaque_ns(self) -> int:
@@ -266,6 +269,24 @@ class Trace:
     def opaque_time_share(self) -> float:
         """Return the share of ranks' time that this is."""
         return self._share_of("unsupported_ns")
+
+    @property
+    def opaque_wait_share(self) -> float:
+        """Return the largest share of ranks' time in waits for recorded requests and, at once, for those of such calls.
+
+        A trace does not tell which waits had both. Persistent requests may have been started before every wait.
+        """
+        made = {name: calls for name, calls in self._opaque().items() if _WITH_REQUEST.fullmatch(name)}
+        if not made:
+            return 0.0
+        timed = (pair for rank in self.ranks for pair in zip(rank.calls, rank.times, strict=True))
+        waits = [time for call, time in timed if call.kind is CallKind.WAIT]
+        most = (
+            1.0
+            if any(name.endswith("_init") for name in made)
+            else sum(made.values()) / max(1, sum(w.calls for w in waits))
+        )
+        return min(1.0, most) * min(1.0, sum(wait.total_ns for wait in waits) / max(1, self.elapsed_ns))
 
     def _share_of(self, key: str) -> float:
         """Return the share of ranks' time that the profiler told; times of threads add up, to more than all of it."""
@@ -323,6 +344,8 @@ def _crowd_of(ranks: Sequence[RankTrace]) -> int:
     return max((count for one, count in inside.items() if count > len(one)), default=0)
 
 
+_WITH_REQUEST = re.compile(r"I(?!probe)[a-z]\w+|R(?:put|get|accumulate|get_accumulate)|\w+_init|File_i\w+")
+"""Calls that give a request, which any later wait may be for."""
 _NAMED = 4
 """Calls that a sentence names; of more it gives the number."""
 

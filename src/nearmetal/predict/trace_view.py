@@ -117,6 +117,7 @@ class TraceView:
     unsupported_names: tuple[str, ...]
     unsupported_ns: int
     unsupported_share: float
+    unsupported_wait_share: float
     intercommunicator_messages: int
     rounded_calls: int
     paused_share: float
@@ -147,6 +148,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         unsupported_names=trace.opaque_names,
         unsupported_ns=trace.opaque_ns,
         unsupported_share=trace.opaque_time_share,
+        unsupported_wait_share=trace.opaque_wait_share,
         intercommunicator_messages=sum(
             time.calls
             for rank in trace.ranks

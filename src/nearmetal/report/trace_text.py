@@ -89,10 +89,14 @@ def warnings(view: TraceView) -> list[str]:
 
 
 def _unsupported_time(view: TraceView) -> str:
-    if not view.unsupported_ns:
-        return ""  # a trace of an older profiler does not say
-    share = as_percent(view.unsupported_share, 1)
-    return f" ({format_duration(view.unsupported_ns)}, {share} of all ranks' time)"
+    text = ""
+    if view.unsupported_ns:
+        share = as_percent(view.unsupported_share, 1)
+        text = f" ({format_duration(view.unsupported_ns)}, {share} of all ranks' time)"
+    if view.unsupported_wait_share >= _FEW:
+        waits = as_percent(view.unsupported_wait_share, 1)
+        text += f"; waits of up to {waits} of all ranks' time may have been for their requests, too"
+    return text
 
 
 def _drawn(table: Table) -> str:
