@@ -16,7 +16,7 @@ from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, Repeat, Trace
 from nearmetal.predict.trace_view import view_trace
 from nearmetal.units import format_size
-from tests.unit.simulated import MACHINE, path, ping, recv, run_ns, send
+from tests.unit.simulated import MACHINE, path, ping, program, recv, run_ns, send
 from tests.unit.test_predict_verbs import measured, model_of, run
 from tests.unit.test_simulate import traced
 from tests.unit.test_validate import one_message
@@ -100,6 +100,15 @@ def test_sizes_of_every_trace_are_compared_with_the_measured_ones() -> None:
     assert "up to 4000 B against 1000 B, 4.0 times" in said_of_both
     assert refused
     assert found(4000, 1500, 1000) == [(said_of_both, refused)]
+
+
+def test_every_gap_between_measured_sizes_that_messages_fall_into_is_named() -> None:
+    """80 % of bytes, of 4 KiB each, were told to be `between 8 B and 1 KiB`: of the widest gap, which a message met."""
+    fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, 1024, 16_384))
+    named = replace(NAMED, machine=replace(MACHINE, inter=fitted))
+    both = Schedule(2, (program([send(1, 64), send(1, 4096)]), program([recv(0, 64), recv(0, 4096)])))
+    said = next(one for one in doubts_of([both], named).splitlines() if "far from every measured size" in one)
+    assert said.endswith("between 8 B and 1 KiB, and between 1 KiB and 16 KiB")
 
 
 @pytest.mark.parametrize(

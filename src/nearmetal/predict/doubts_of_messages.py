@@ -188,8 +188,8 @@ def _of_sizes(
     low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
     wide = high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES)
     if (between := (at > 0) & (at < measured.size) & (sizes != high) & wide).any():
-        widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
-        ends = f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
+        gaps = sorted(set(zip(low[between].tolist(), high[between].tolist(), strict=True)))
+        ends = ", and ".join(f"between {format_size(small)} and {format_size(large)}" for small, large in gaps)
         yield told(between, f"far from every measured size: {ends}")
     limit = path.eager_up_to_bytes
     if (alone := far_from_its_protocol(measured, sizes, BEYOND_FACTOR, limit) & ~between).any():
