@@ -449,11 +449,11 @@ def test_a_run_without_streaming_is_reported(files: tuple[str, str], tmp_path: P
     bare = replace(whole, segments=(replace(whole.segments[0], send_overhead_ps=0, recv_overhead_ps=0),))
     for inter, reported in ((bare, True), (replace(bare, fit=None), False), (whole, False)):
         _, err = run(predict, files[0], "--on", model_of(tmp_path, Machine(None, inter)), "--replicas", "1")
-        assert ("no stream of messages was measured" in err) is reported
+        assert ("no one-way stream of messages was measured" in err) is reported
         assert ("hint: measure the operations `bw` and `bibw` too" in err) is reported
     source = model_of(tmp_path, Machine(bare, whole))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--per-node", "4")
-    assert "no stream of messages was measured inside a node" in err
+    assert "no one-way stream of messages was measured inside a node" in err
     assert "hint: measure the operations `bw` and `bibw` on `shm` too" in err
     assert "measured between nodes" not in err
 

@@ -121,6 +121,14 @@ def test_a_plan_proposes_blocks_and_iterations() -> None:
     assert wide.proposed_blocks == wide.differences[1][2]
 
 
+def test_a_plan_promises_no_p99_of_a_program_that_gives_one_figure() -> None:
+    command = """name = "x"\nbaseline = "a"\npath = [{ name = "a", kind = "veth" }, { name = "b", kind = "bridge" }]
+        workload = [{ name = "w", kind = "command", options = { argv = ["true"], figure = "wall" } }]"""
+    found = resolution(parse_study(command, "t"))
+    assert resolves(replace(found, blocks=5), 0.05)[1][-1].startswith("proposed, for near-metal and a gap of 5 % if ")
+    assert resolves(replace(found, blocks=20, proposed_blocks=None), 0.05)[1][1] == "enough for near-metal"
+
+
 def test_an_application_is_three_comparisons() -> None:
     """Its total, its iterations and its communication: the report corrects for each."""
     program = GOOD + '[[workload]]\nname = "cg"\nkind = "application"\n'

@@ -99,7 +99,8 @@ def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tupl
     if found.iterations:
         sentences.append(f"at most {held}, with {found.iterations} iterations{beyond if found.next_percentile else ''}")
     gap = f"a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
-    goal = f"near-metal, its p99, and {gap}" if found.proposed_blocks else "near-metal and its p99"
+    goals = ["near-metal", *(["its p99"] if found.iterations else []), *([gap] if found.proposed_blocks else [])]
+    goal = ", ".join(goals[:-1]) + "," * (len(goals) > 2) + " and " * (len(goals) > 1) + goals[-1]
     wanted = found.proposed_blocks or found.blocks_for_mode
     asks = [f"{more} = {wanted}"] if wanted > found.blocks else []
     asks += [

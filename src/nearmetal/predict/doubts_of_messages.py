@@ -150,8 +150,8 @@ def _of_known_timers(where: str, path: PathModel, sizes: Sizes, counts: Sizes, t
 def _of_streaming(where: str, path: PathModel, share: float) -> Iterator[Doubt]:
     """Yield a doubt where messages take no processor time and no gap because none were sent in a row."""
     if path.fit is not None and not any(one.send_overhead_ps or one.gap_ps for one in path.segments):
-        text = f"no stream of messages was measured {where}: sending and receiving are assumed to need no processor "
-        text += "time there, and messages in a row to follow each other at once"
+        text = f"no one-way stream of messages was measured {where}: sending and receiving are assumed to need no "
+        text += "processor time there, and messages in a row to follow each other at once"
         yield Doubt(text, f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too", share)
 
 
