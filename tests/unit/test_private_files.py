@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from nearmetal.cli.main import group
+from nearmetal.errors import ForeignFileError
 from nearmetal.store.disk import Disk, SharedDisk
+from nearmetal.store.rundir import RunDir
 
 ROOT = Path(__file__).parents[2]
 STUDY = """
@@ -62,6 +64,20 @@ def test_every_file_of_a_run_and_its_report_is_private(tmp_path: Path) -> None:
         files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
         assert {path.name for path in files} >= {"run.json", "study.toml", "report.html", "lock"}
         assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
+
+
+def test_a_run_that_may_not_be_read_is_not_called_anything_else(tmp_path: Path) -> None:
+    """A colleague's run was `not a run directory: Permission denied (run.json)`, with `nearmetal run` for a remedy."""
+    tmp_path.chmod(0o000)  # a folder that even its owner may not enter; root is let in, so not as root
+    before = os.geteuid()
+    os.seteuid(before or 65534)
+    try:
+        with pytest.raises(ForeignFileError, match=r"run\.json cannot be read: Permission denied") as found:
+            RunDir.open(tmp_path)
+    finally:
+        os.seteuid(before)
+        tmp_path.chmod(0o700)
+    assert "nearmetal archive" in found.value.hint
 
 
 @pytest.mark.parametrize("lock", sorted((ROOT / "packaging").glob("*.lock")), ids=lambda path: path.name)

@@ -129,6 +129,8 @@ def read_info(path: Path, what: str, verb: str) -> tuple[RunInfo, KeptTexts, int
     try:
         data = read_bytes(path, limits.TEXT)
         raw = parse_json(data)
+    except PermissionError as error:
+        raise unread(path, error) from error
     except OSError as error:
         from nearmetal.store.misnamed import misnamed  # noqa: PLC0415 (only for an error)
 
