@@ -92,10 +92,7 @@ class Frame:
         more = len(self) - len(rows)
         note = f"{more} more rows" if more > 0 else ""
         return Table(
-            self.title,
-            self.columns,
-            tuple(tuple(_entry(row[name]) for name in self.columns) for row in rows),
-            note,
+            self.title, self.columns, tuple(tuple(_entry(row[name]) for name in self.columns) for row in rows), note
         )
 
 

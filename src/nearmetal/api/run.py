@@ -51,10 +51,7 @@ def open_runs(path: str | PathLike[str] = "runs") -> list[Run]:
 
 
 def run_study(
-    study: str | PathLike[str],
-    out: str | PathLike[str] | None = None,
-    *,
-    say: Callable[[str], object] | None = None,
+    study: str | PathLike[str], out: str | PathLike[str] | None = None, *, say: Callable[[str], object] | None = None
 ) -> Run:
     """Run a whole study file and return the run, like `nearmetal run STUDY --out OUT`.
 

@@ -79,12 +79,7 @@ def print_break_even(found: BreakEvenJson) -> None:
     """Draw both curves on standard error."""
     longest = max(*found.first_ns, *found.second_ns)
     rows = (
-        (
-            as_percent(share),
-            _curve(first_ns, second_ns, longest),
-            format_duration(first_ns),
-            format_duration(second_ns),
-        )
+        (as_percent(share), _curve(first_ns, second_ns, longest), format_duration(first_ns), format_duration(second_ns))
         for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
     )
     title = f"{found.first} against {found.second}: messages of {format_size(found.message_bytes)}, "

@@ -179,7 +179,7 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         console.print(
             f"{len(cells)} of {counted(len(gate.judged), 'cell')} look{'s' * (len(cells) == 1)} worse: "
             f"measuring {counted(blocks, 'fresh block')} of "
-            f"{counted(len(wanted), 'combination')} into {root}",
+            f"{counted(len(wanted), 'combination')} into {root}"
         )
         check_study(series.study)
         with (
@@ -193,7 +193,7 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
     except UnavailableError as error:
         console.print(
             f"not measured again: {error.message}\nhint: {error.hint}\n"
-            "hint: --no-remeasure judges only the recorded blocks",
+            "hint: --no-remeasure judges only the recorded blocks"
         )
         return unconfirmed(gate, cells, error.message)
     except KeyboardInterrupt:

@@ -21,25 +21,10 @@ from nearmetal.predict.launcher_files import WRITERS, cautions_of, commented
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.place import (
-    IN_ORDER,
-    Candidate,
-    Hosts,
-    Judge,
-    Slots,
-    geometric,
-    in_order,
-    recommend,
-)
+from nearmetal.predict.place import IN_ORDER, Candidate, Hosts, Judge, Slots, geometric, in_order, recommend
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table
-from nearmetal.report.prediction_json import (
-    PLACEMENT_SUFFIX,
-    PlacedJson,
-    PlacementFile,
-    check_place,
-    save,
-)
+from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PlacedJson, PlacementFile, check_place, save
 from nearmetal.report.prediction_text import gained, placements
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console

@@ -88,10 +88,7 @@ def changes(history: History) -> Table:
             why = "; ".join(history.changed(one, change.index)) or "no fact changed with it"
             rows.append((history.title(one), f"{run.number}", run.entry.created_utc[:10], moved, why))
     return Table(
-        "Changes of level",
-        ("cell", "run", "since", "level", "what changed with that run"),
-        tuple(rows),
-        left=5,
+        "Changes of level", ("cell", "run", "since", "level", "what changed with that run"), tuple(rows), left=5
     )
 
 

@@ -69,12 +69,7 @@ class AnswerRow:
         compute, overhead = self.found.rank_compute_ns * scale, self.found.rank_overhead_ns * scale
         idle = max(0.0, self.median_ns - compute - overhead)
         moderation = min(idle, max(0.0, self.found.moderation_ns))
-        return {
-            "compute": compute,
-            "communication": overhead,
-            "waiting": idle - moderation,
-            "moderation": moderation,
-        }
+        return {"compute": compute, "communication": overhead, "waiting": idle - moderation, "moderation": moderation}
 
 
 def compare(

@@ -12,16 +12,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, RELAY_KINDS, p99_errors, run_errors
 from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.crossing import crossed, fit_crossing
-from nearmetal.predict.fit import (
-    Exchanges,
-    Windows,
-    fit_cold,
-    fit_copy,
-    fit_path,
-    fit_port,
-    fit_work,
-    typical_times,
-)
+from nearmetal.predict.fit import Exchanges, Windows, fit_cold, fit_copy, fit_path, fit_port, fit_work, typical_times
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile
 from nearmetal.predict.models import (
     INTRA_KIND,

@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 from nearmetal.predict.models import PS_PER_NS, Distribution
 from nearmetal.stats.interval import FloatArray
 
-_PROBABILITIES = (
-    *(k / 40 for k in range(36)),
-    *(1 - 10 ** -(1 + k / 10) for k in range(41)),
-)
+_PROBABILITIES = (*(k / 40 for k in range(36)), *(1 - 10 ** -(1 + k / 10) for k in range(41)))
 _NEAR = 0.01
 _DRAWS, _DRAWS_A_SAMPLE, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 4, 16, 0.5, 20
 

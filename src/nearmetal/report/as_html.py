@@ -61,10 +61,7 @@ def _header(view: View) -> Markup:
         element("p", element("strong", line) if number == 0 else line)
         for number, line in enumerate(words.unfinished(view.unfinished))
     ]
-    mixed = [
-        element("strong", "Mixed provenance, compared on request"),
-        *(element("p", line) for line in view.mixed),
-    ]
+    mixed = [element("strong", "Mixed provenance, compared on request"), *(element("p", line) for line in view.mixed)]
     return header(
         "nearmetal report",
         view.title,
@@ -74,11 +71,7 @@ def _header(view: View) -> Markup:
             else []
         ),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
-        element(
-            "nav",
-            listed(element("a", text, href=f"#{target}") for target, text in links),
-            aria_label="Sections",
-        ),
+        element("nav", listed(element("a", text, href=f"#{target}") for target, text in links), aria_label="Sections"),
         meta=f"Study {view.name}, {words.when(view)}. {words.blocks_sentence(view)}",
         labels=[view.host_label],
     )
@@ -185,11 +178,7 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
         words.group_title(view, group),
         element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
         element("div", *(_level_figure(view, group, metric, href) for metric in _DRAWN), class_="pair"),
-        fold(
-            "The figures as tables",
-            *map(table_region, tables.of_group(view, group)),
-            class_="prints",
-        ),
+        fold("The figures as tables", *map(table_region, tables.of_group(view, group)), class_="prints"),
         fold("The tests behind the verdicts", table_region(tables.tests(view, group))),
         *([_distributions(view, cells, number)] if distributions else []),
         id=f"group-{number}",
@@ -250,7 +239,7 @@ def _panel(view: View, cell: Cell) -> Markup:
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
             element("div", table_region(tables.within_trials(view, cell)), every),
             class_="pair",
-        ),
+        )
     )
 
 

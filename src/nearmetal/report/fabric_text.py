@@ -169,11 +169,7 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
             figures = f"{node.figure:,.4g} against {node.base_figure:,.4g} {one.metric.unit}"
             lines.append(f"  {pair_name(node):<24} {figures}, ratio {node.ratio:.3g}")
         lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
-    lines += [
-        "",
-        f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.",
-        AGAINST_NOTE,
-    ]
+    lines += ["", f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.", AGAINST_NOTE]
     return _wrapped(lines)
 
 

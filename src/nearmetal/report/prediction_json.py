@@ -259,8 +259,7 @@ def check_place(path: Path | None, suffix: str) -> None:
     """Raise BadInputError for a place where `nearmetal serve` would not look; before anything is worked out."""
     if path is not None and not (path.name.endswith(suffix) and path.name != suffix):
         raise BadInputError(
-            f"{path} does not end in {suffix}",
-            hint=f"`serve` finds files by that: {path.stem}{suffix}",
+            f"{path} does not end in {suffix}", hint=f"`serve` finds files by that: {path.stem}{suffix}"
         )
 
 

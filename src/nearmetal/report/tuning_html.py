@@ -176,10 +176,7 @@ def _scatter(
     percents = {point: tuple(100 * math.expm1(cost) for cost in own) for point, own in costs.items()}
     x = linear(*_reach([one[0] for one in percents.values()]), _FRAME.left, _FRAME.right)
     y = linear(*_reach([one[1] for one in percents.values()]), _FRAME.bottom, _FRAME.top)
-    parts = [
-        x_axis(_FRAME, x, f"{names[0]}, % against present"),
-        y_axis(_FRAME, y, f"{names[1]}, % against present"),
-    ]
+    parts = [x_axis(_FRAME, x, f"{names[0]}, % against present"), y_axis(_FRAME, y, f"{names[1]}, % against present")]
     for point, (across, up) in percents.items():
         tip = element("title", f"{named(space, point)}: {across:+.1f} %, {up:+.1f} %")
         look = "base" if point == winner else "c0" if point in settings else "again"

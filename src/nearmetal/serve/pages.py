@@ -149,10 +149,7 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str) -> str:
 
     `view` is None, and `nothing_yet` says why, as long as nothing can be compared.
     """
-    early = [
-        element("h2", "So far"),
-        element("p", _when_valid(so_far), class_="note"),
-    ]
+    early = [element("h2", "So far"), element("p", _when_valid(so_far), class_="note")]
     if view is None:
         early.append(element("p", nothing_yet))
     else:

@@ -265,12 +265,7 @@ def estimate_level(figures: FloatArray | Sequence[float], *, context: BlockConte
 
 
 def _evidence(
-    log_costs: FloatArray,
-    context: BlockContext,
-    plan: StoppingPlan | None,
-    *,
-    rng: np.random.Generator,
-    bound: float,
+    log_costs: FloatArray, context: BlockContext, plan: StoppingPlan | None, *, rng: np.random.Generator, bound: float
 ) -> tuple[int, IntervalMethod, Evidence | None]:
     """Return the number of blocks used, the method and the evidence."""
     if plan is not None:
@@ -337,11 +332,7 @@ class NoiseFloor:
 
 
 def noise_floor(
-    baseline: BlockFigures,
-    *,
-    rng: np.random.Generator,
-    margin: float = MARGIN,
-    plan: StoppingPlan | None = None,
+    baseline: BlockFigures, *, rng: np.random.Generator, margin: float = MARGIN, plan: StoppingPlan | None = None
 ) -> NoiseFloor:
     """Return the noise floor from the baseline's figures: `path` is its second run, `baseline` its first, by block.
 

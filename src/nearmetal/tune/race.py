@@ -218,10 +218,7 @@ def survivors(costs: FloatArray) -> list[bool]:
 
 def _undecided(differences: FloatArray, rivals: int) -> bool:
     looks = StoppingPlan(
-        max_blocks=RACE_BLOCKS,
-        min_blocks=LEAST_BLOCKS,
-        alpha=min(0.4, ERROR / rivals),
-        margin=math.expm1(TOLERANCE),
+        max_blocks=RACE_BLOCKS, min_blocks=LEAST_BLOCKS, alpha=min(0.4, ERROR / rivals), margin=math.expm1(TOLERANCE)
     )
     found = sequential_evidence(differences, looks, WANDERING)
     if found is None:
