@@ -219,6 +219,5 @@ class Run:
                     found = True
                     yield record, cell
         if not found:
-            raise BadInputError(
-                f"{self.path} has no valid trial with {wanted}", hint="run.trials and run.summary() show what there is"
-            )
+            text = f"{self.path} has no valid trial with {wanted}"
+            raise BadInputError(text, hint="run.trials and run.summary() show what there is")

@@ -156,9 +156,8 @@ def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[d
         text = f"{profile} sets nothing on a machine: {', '.join(wanted.setting) or 'it is empty'}"
         raise BadInputError(text, hint="`nearmetal export PROFILE --to module` writes what belongs to launches of MPI")
     if not all(interfaces):
-        raise BadInputError(
-            "'' is not the name of an interface", hint="`nearmetal knobs` lists the interfaces of a host"
-        )
+        text = "'' is not the name of an interface"
+        raise BadInputError(text, hint="`nearmetal knobs` lists the interfaces of a host")
     if not interfaces and any(name.startswith("nic.") for name in knobs):
         raise BadInputError(f"{profile} sets knobs of interfaces but names none", hint="name them with --interface")
     return knobs, [Target("", interface) for interface in interfaces] or [Target("")]
@@ -177,10 +176,8 @@ def _check_probe(shell: Shell, probe: str) -> None:
     found = None if probe.startswith("-") else run_c(shell, ("ping", "-c", "3", "-W", "1", probe), "")
     if found is None or not found.ok:
         why = f": {found.complaint()}" if found else ""
-        raise BadInputError(
-            f"the address of --probe, {probe}, does not answer a ping, so nothing was changed{why}",
-            hint="name an address that answers, such as the gateway of the interface",
-        )
+        text = f"the address of --probe, {probe}, does not answer a ping, so nothing was changed{why}"
+        raise BadInputError(text, hint="name an address that answers, such as the gateway of the interface")
 
 
 @contextlib.contextmanager

@@ -45,10 +45,8 @@ def command(
     shown = source.is_dir() and find_study(source) == source
     if shown:
         if path_name or nodes or out or no_bisection:
-            raise BadInputError(
-                f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study",
-                hint=command_line("fabric", source),
-            )
+            text = f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study"
+            raise BadInputError(text, hint=command_line("fabric", source))
         root = source
     earlier = survey(RunDir.open(base)) if base else None
     if html and (html.is_dir() or not html.parent.is_dir()):

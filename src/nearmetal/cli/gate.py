@@ -148,13 +148,11 @@ def _tail_margin(margin: float, given: float | None, metric: str | None) -> floa
     if given is None:
         return TAIL_MARGIN
     if metric:
-        raise BadInputError(
-            f"--tail-margin has no effect with --metric {metric}", hint="--margin is that figure's margin"
-        )
+        text = f"--tail-margin has no effect with --metric {metric}"
+        raise BadInputError(text, hint="--margin is that figure's margin")
     if given < margin:
-        raise BadInputError(
-            "--tail-margin has no effect below --margin", hint="the p99 of a launch varies more than its mean"
-        )
+        text = "--tail-margin has no effect below --margin"
+        raise BadInputError(text, hint="the p99 of a launch varies more than its mean")
     return given
 
 

@@ -74,9 +74,8 @@ def _machines(text: str) -> tuple[NodeSpec, ...]:
     if nodes:
         check_names("ssh", nodes)
     if len(nodes) == 1:
-        raise BadInputError(
-            "one machine alone has no network to measure", hint="name two or more: --machines hpc1,hpc2"
-        )
+        message = "one machine alone has no network to measure"
+        raise BadInputError(message, hint="name two or more: --machines hpc1,hpc2")
     return nodes
 
 

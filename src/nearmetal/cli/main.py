@@ -294,9 +294,8 @@ class _GuardedStream:
 
     def _lose(self, error: OSError) -> None:
         if self._name == "output" and not _nobody_reads(self._stream, error):
-            raise OutputError(
-                f"cannot write to standard output: {error.strerror}", hint="free some space, or write to another place"
-            ) from error
+            text = f"cannot write to standard output: {error.strerror}"
+            raise OutputError(text, hint="free some space, or write to another place") from error
         _to_nowhere(self._stream)
 
 

@@ -36,9 +36,8 @@ _SIZES_WIDE = 11
 def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run and about how long it takes. Nothing is started."""
     if order and form == "json":
-        raise BadInputError(
-            "--order has no effect with --format json, which lists them", hint="leave one of the two out"
-        )
+        text = "--order has no effect with --format json, which lists them"
+        raise BadInputError(text, hint="leave one of the two out")
     spec, _ = read_study(study)
     check_study(spec)
     spec = as_it_ends(spec)

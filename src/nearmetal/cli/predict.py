@@ -241,10 +241,8 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
         file = read(path, ValidationFile)
         twice = next((case for case in file.cases if case in holder), None)
         if twice is not None:
-            raise BadInputError(
-                f"{holder[twice]} and {path} hold the same case of {twice.name}, which would then count twice",
-                hint="name each file of errors once",
-            )
+            text = f"{holder[twice]} and {path} hold the same case of {twice.name}, which would then count twice"
+            raise BadInputError(text, hint="name each file of errors once")
         holder |= dict.fromkeys(file.cases, path)
         if file.p99_of_launches_together:
             warn(

@@ -96,9 +96,8 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
                 warn(f"{text}\nhint: `nearmetal show {source}` lists the trials")
         return model
     if eager is not None:
-        raise BadInputError(
-            f"--eager has no effect on {source}, whose paths are fitted", hint="use it when you fit the run"
-        )
+        message = f"--eager has no effect on {source}, whose paths are fitted"
+        raise BadInputError(message, hint="use it when you fit the run")
     model = read_model(source)
     if model.validated_p99 and not model.of_p99:
         warn(
@@ -234,9 +233,8 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
     if given["scaling"] == "strong":
         shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
         if len(shares) > 1:
-            raise BadInputError(
-                "the traces have different numbers of ranks", hint="give launches with the same number of ranks"
-            )
+            text = "the traces have different numbers of ranks"
+            raise BadInputError(text, hint="give launches with the same number of ranks")
         changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
     changes = replace(changes, compute_scale=changes.compute_scale * schedules[0].compute_scale)
     paths = paths_of(given["paths"])

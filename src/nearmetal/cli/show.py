@@ -39,9 +39,8 @@ def command(run: Path, trial: int | None, form: str | None, written: str, *, sam
     if form is not None and (trial is not None or samples or written == "json"):
         raise BadInputError("--as shows all trials of a run", hint=command_line("show", run, "--as", form))
     if samples and (trial is None or written == "json"):
-        raise BadInputError(
-            "--samples needs a trial, and is CSV", hint=command_line("show", run, "--trial", trial or 0, "--samples")
-        )
+        text = "--samples needs a trial, and is CSV"
+        raise BadInputError(text, hint=command_line("show", run, "--trial", trial or 0, "--samples"))
     opened = open_either(run)
     if form is not None:
         for line in words.unfinished(_lacks(opened, opened.trials())):

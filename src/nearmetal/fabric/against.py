@@ -61,10 +61,8 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
             message = f"one fabric was measured with {what.format(asked)}, the other with {other}"
             raise BadInputError(message, hint="measure both with the same workload")
     if ours.info == base.info and np.array_equal(ours.latency_us, base.latency_us, equal_nan=True):
-        raise BadInputError(
-            "both fabrics are the same run: it would be compared with itself",
-            hint="measure the fabric again, and compare that run with this one",
-        )
+        text = "both fabrics are the same run: it would be compared with itself"
+        raise BadInputError(text, hint="measure the fabric again, and compare that run with this one")
     places = _places(ours, base)
     compared = []
     for metric in METRICS:

@@ -34,9 +34,8 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
         )
         if elsewhere:
             fresh.close()
-            raise BadInputError(
-                f"{root} is a run, but not one of fresh blocks of {series.run.root}", hint="name another --out"
-            )
+            text = f"{root} is a run, but not one of fresh blocks of {series.run.root}"
+            raise BadInputError(text, hint="name another --out")
         return fresh
     made = RunInfo.now(info.study_name, info.study_sha256, info.host_kind, info.host_label)
     return RunDir.create(root, made, series.run.study_text(), hosts_text=series.run.hosts_text())
@@ -68,7 +67,5 @@ def _refuse_another_state(series: RunSeries, records: Sequence[TrialRecord]) -> 
     found = [one for one in disagreements((*series.records, *valid(records))) if str(one) not in known]
     if found:
         lines = "\n  ".join(f"{one.fact}: {one.values[0]} in the run, {', '.join(one.values[1:])} now" for one in found)
-        raise UnavailableError(
-            f"this machine is no longer in the state that {series.run.root} measured:\n  {lines}",
-            hint="restore that state",
-        )
+        text = f"this machine is no longer in the state that {series.run.root} measured:\n  {lines}"
+        raise UnavailableError(text, hint="restore that state")

@@ -80,22 +80,18 @@ class Database(Closing):
         self.path = path
         _refuse_bytes(str(path))
         if path.is_dir():
-            raise BadInputError(
-                f"{path} is a directory, not the file of a history",
-                hint="name the file first: nearmetal history add HISTORY.duckdb RUN",
-            )
+            text = f"{path} is a directory, not the file of a history"
+            raise BadInputError(text, hint="name the file first: nearmetal history add HISTORY.duckdb RUN")
         new = not path.exists()
         if new and not write:
-            raise BadInputError(
-                f"there is no history {path}", hint=f"{command_line('history', 'add', path)} RUN makes one"
-            )
+            text = f"there is no history {path}"
+            raise BadInputError(text, hint=f"{command_line('history', 'add', path)} RUN makes one")
         if new:
             _make(path)
         elif not _is_of_duckdb(path):
             # DuckDB opens JSON and CSV as tables in memory, and would lose what is added to them.
-            raise ForeignFileError(
-                f"{path} cannot be read as a history: it is no DuckDB file", hint="name another file"
-            )
+            text = f"{path} cannot be read as a history: it is no DuckDB file"
+            raise ForeignFileError(text, hint="name another file")
         self._connection = _connect(path, write=write, wait_s=wait_s)
         try:
             self._check()
@@ -173,9 +169,8 @@ class Database(Closing):
         """Refuse a file that is no history, or one of a format that is not known."""
         kinds = self._selected("SELECT table_name, table_type FROM information_schema.tables ORDER BY ALL")
         if ("nearmetal_history", "BASE TABLE") not in kinds:
-            raise ForeignFileError(
-                f"{self.path} is a DuckDB file, but no history of nearmetal", hint="name another file"
-            )
+            text = f"{self.path} is a DuckDB file, but no history of nearmetal"
+            raise ForeignFileError(text, hint="name another file")
         [[known]] = self._selected("SELECT max(format) FROM nearmetal_history")
         if known != HISTORY_FORMAT:
             older = known is not None and known < HISTORY_FORMAT
@@ -201,9 +196,8 @@ def _explained(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         text = str(error).partition("\n")[0]
         if any(words in text for words in _REFUSED):
-            raise StoreError(
-                f"cannot write {path}: {text}", hint="free some space; the history is as it was before this run"
-            ) from error
+            message = f"cannot write {path}: {text}"
+            raise StoreError(message, hint="free some space; the history is as it was before this run") from error
         raise ForeignFileError(
             f"{path} cannot be read as a history: {text}",
             hint="use another file; to replace a damaged one, add its runs to a new file",
@@ -250,10 +244,8 @@ def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnec
                     if _LOCKED not in str(error):
                         raise
             if time.monotonic() >= end:
-                raise StoreError(
-                    f"{path} has been in use by another process for {wait_s:g} s",
-                    hint="wait until it ends, then repeat the command",
-                )
+                text = f"{path} has been in use by another process for {wait_s:g} s"
+                raise StoreError(text, hint="wait until it ends, then repeat the command")
             time.sleep(_POLL_S)
     finally:
         os.umask(before)

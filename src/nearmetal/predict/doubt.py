@@ -52,6 +52,5 @@ def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
     """Raise BadInputError where what was not measured would decide the prediction."""
     for doubt in doubts:
         if doubt.refuse:
-            raise BadInputError(
-                f"{label}: {doubt.said}", hint=f"{doubt.hint}; or predict all the same with --extrapolate"
-            )
+            text = f"{label}: {doubt.said}"
+            raise BadInputError(text, hint=f"{doubt.hint}; or predict all the same with --extrapolate")

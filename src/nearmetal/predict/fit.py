@@ -214,16 +214,12 @@ def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[FloatArray, FloatArr
 def _merged(round_trips: RoundTrips) -> dict[int, NDArray[np.int64]]:
     found = {size: np.concatenate(launches) for size, launches in round_trips.items()}
     if len(found) < 2:
-        raise BadInputError(
-            f"a path needs ping-pong samples of at least 2 sizes, there are {len(found)}",
-            hint="add the operation `latency` with several sizes to the study",
-        )
+        text = f"a path needs ping-pong samples of at least 2 sizes, there are {len(found)}"
+        raise BadInputError(text, hint="add the operation `latency` with several sizes to the study")
     for size, ns in found.items():
         if ns.size < 10 or int(ns.min()) <= 0:
-            raise BadInputError(
-                f"{ns.size} ping-pong samples of {size} B, shortest {int(ns.min()) if ns.size else 0} ns",
-                hint="a fit needs at least 10 positive samples of each size",
-            )
+            text = f"{ns.size} ping-pong samples of {size} B, shortest {int(ns.min()) if ns.size else 0} ns"
+            raise BadInputError(text, hint="a fit needs at least 10 positive samples of each size")
     return found
 
 

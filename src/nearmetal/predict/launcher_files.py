@@ -15,10 +15,8 @@ from nearmetal.predict.place import Slots, in_order
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
     used = np.bincount(host_of, minlength=len(slots.names))
     if used.size > len(slots.names) or (used > np.array(slots.counts)).any():
-        raise BadInputError(
-            f"the placement needs {used.tolist()[:8]} slots, the hosts have {list(slots.counts)[:8]}",
-            hint="give the hosts that the placement was made for",
-        )
+        text = f"the placement needs {used.tolist()[:8]} slots, the hosts have {list(slots.counts)[:8]}"
+        raise BadInputError(text, hint="give the hosts that the placement was made for")
     return [slots.names[host] for host in host_of]
 
 

@@ -130,10 +130,8 @@ class Changes:
         if self.vms_per_host or self.cores:
             count = self.cores or (machine.cores.count if machine.cores else 0) * self._guests_measured(named)
             if count == 0:
-                raise BadInputError(
-                    f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
-                    hint="give it with --cores",
-                )
+                text = f"the run does not say how many processors a host has ({named.host or 'an older model file'})"
+                raise BadInputError(text, hint="give it with --cores")
             lead_ps = machine.cores.lead_ps if machine.cores and count == machine.cores.count else None
             machine = replace(machine, cores=Cores(count, shared_by_node=self._has_guests(named), lead_ps=lead_ps))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
@@ -217,10 +215,8 @@ def parse_moderation(text: str) -> ModerationSetting:
     parts = [part.partition("=")[::2] for part in rest.split(",") if part]
     given = dict(parts)
     if name not in rules or len(given) < len(parts) or not all(is_whole(value, _MOST) for value in given.values()):
-        raise BadInputError(
-            f"{text!r} is not a rule of moderation",
-            hint=f"one of {', '.join(rules)}, such as fixed-eqe:usecs=20,frames=32",
-        )
+        message = f"{text!r} is not a rule of moderation"
+        raise BadInputError(message, hint=f"one of {', '.join(rules)}, such as fixed-eqe:usecs=20,frames=32")
     needed, further = _PARAMETERS[rules[name]]
     if not needed <= given.keys() <= needed | further:
         takes = f"needs {', '.join(sorted(needed))}" if needed else "takes no parameters"

@@ -58,10 +58,8 @@ def read_model(path: Path) -> ModelFile:
     try:
         return read_typed(ModelFile, read_bytes(path))
     except OSError as error:
-        raise BadInputError(
-            f"{path} cannot be read: {error.strerror}",
-            hint="--on takes a run directory, or a file that --save-model wrote",
-        ) from error
+        text = f"{path} cannot be read: {error.strerror}"
+        raise BadInputError(text, hint="--on takes a run directory, or a file that --save-model wrote") from error
     except (ValueError, BadInputError) as error:
         raise ForeignFileError(
             f"{path} is not a model file of version 1 to {MODEL_VERSION}: {error}",

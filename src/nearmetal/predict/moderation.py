@@ -58,9 +58,8 @@ class ModerationSetting:
 
     def __post_init__(self) -> None:
         if self.kind in {Moderation.FIXED_EQE, Moderation.FIXED_CQE} and self.usecs == 0 and self.frames == 0:
-            raise BadInputError(
-                "usecs 0 with frames 0 would never interrupt", hint="no moderation is written as usecs 0, frames 1"
-            )
+            text = "usecs 0 with frames 0 would never interrupt"
+            raise BadInputError(text, hint="no moderation is written as usecs 0, frames 1")
         if self.kind is Moderation.MLX4 and (
             self.usecs_low > self.usecs_high or self.rate_low >= self.rate_high or self.rings < 1
         ):
@@ -77,10 +76,8 @@ class ModerationSetting:
                 Moderation.IXGBEVF: 0 <= self.usecs <= 0xFF8 >> 2,
             }
             if not legal[self.kind]:
-                raise BadInputError(
-                    f"{self.kind.name.lower()} does not take rx-usecs {self.usecs}",
-                    hint="see docs/explanation/prediction.md",
-                )
+                text = f"{self.kind.name.lower()} does not take rx-usecs {self.usecs}"
+                raise BadInputError(text, hint="see docs/explanation/prediction.md")
 
 
 @dataclass(frozen=True, slots=True)

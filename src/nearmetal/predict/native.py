@@ -67,10 +67,8 @@ class Placement:
     def block(cls, ranks: int, ranks_per_host: int, domains_per_host: int = 1) -> Placement:
         """Return consecutive ranks on each host, and consecutive shares of them in each domain."""
         if not 1 <= domains_per_host <= ranks_per_host <= _MOST_RANKS or ranks_per_host % domains_per_host:
-            raise BadInputError(
-                f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains",
-                hint=f"each must have the same number, at most {_MOST_RANKS}",
-            )
+            text = f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains"
+            raise BadInputError(text, hint=f"each must have the same number, at most {_MOST_RANKS}")
         rank = np.arange(ranks, dtype=np.uint32)
         share = np.uint32(ranks_per_host // domains_per_host)
         return cls(rank // np.uint32(ranks_per_host), rank // share)
@@ -114,10 +112,8 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
     Raise BadInputError when the placement is not one of the schedule's ranks, or a program is not well-formed.
     """
     if len(placement.host_of) != schedule.ranks or len(placement.domain_of) != schedule.ranks:
-        raise BadInputError(
-            f"the placement has {len(placement.host_of)} ranks, the program {schedule.ranks}",
-            hint="give every rank a host",
-        )
+        text = f"the placement has {len(placement.host_of)} ranks, the program {schedule.ranks}"
+        raise BadInputError(text, hint="give every rank a host")
     if machine.intra is None and len(np.unique(placement.domain_of)) < schedule.ranks:
         raise BadInputError(
             "the placement puts ranks into one node, and the model has no path for that",
@@ -127,10 +123,8 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
         return _sealed(schedule, machine, placement)
     except (ValueError, TypeError, OverflowError) as error:
         why = "a number is out of range" if isinstance(error, TypeError) else str(error)
-        raise BadInputError(
-            f"the simulator refuses {schedule.name or 'the program'}: {why}",
-            hint="the trace or the model file is damaged; trace or fit again",
-        ) from error
+        text = f"the simulator refuses {schedule.name or 'the program'}: {why}"
+        raise BadInputError(text, hint="the trace or the model file is damaged; trace or fit again") from error
 
 
 def collectives_of(machine: Machine, placement: Placement) -> tuple[MeasuredCollective, ...]:

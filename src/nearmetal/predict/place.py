@@ -42,9 +42,8 @@ class Slots:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.counts) or not self.names or min(self.counts) < 1:
-            raise BadInputError(
-                f"{len(self.names)} hosts with slots {list(self.counts)[:8]}", hint="each needs at least one: n0:2,n1:2"
-            )
+            text = f"{len(self.names)} hosts with slots {list(self.counts)[:8]}"
+            raise BadInputError(text, hint="each needs at least one: n0:2,n1:2")
         if len(set(self.names)) != len(self.names):
             raise BadInputError("a host is named twice", hint="name each host once, with all its slots")
 

@@ -181,10 +181,8 @@ def encode_steps(steps: Sequence[Step]) -> list[int]:
     for step in steps:
         if isinstance(step, Repeat):
             if not 1 <= step.count <= _MOST_REPEATS or not step.body:
-                raise BadInputError(
-                    f"a repeat of {step.count} times {len(step.body)} steps",
-                    hint=f"a replay repeats 1 to {_MOST_REPEATS} times; trace a shorter run",
-                )
+                text = f"a repeat of {step.count} times {len(step.body)} steps"
+                raise BadInputError(text, hint=f"a replay repeats 1 to {_MOST_REPEATS} times; trace a shorter run")
             words += [step.count << 2 | 2, *encode_steps(step.body), 3]
         else:
             words.append(step.index << 2 | (0 if isinstance(step, DoCall) else 1))

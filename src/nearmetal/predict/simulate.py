@@ -124,10 +124,8 @@ def simulate_launches(
             hint=f"1 to {MOST_REPLICAS} replicas, and a seed from 0 to 2^64 - 1; a hundred replicas are usual",
         )
     if len({schedule.ranks for schedule in schedules}) != 1 or not machines:
-        raise BadInputError(
-            f"traces of {sorted(schedule.ranks for schedule in schedules)} ranks on {len(machines)} machines",
-            hint="several traces are launches of the same program with the same number of ranks",
-        )
+        text = f"traces of {sorted(schedule.ranks for schedule in schedules)} ranks on {len(machines)} machines"
+        raise BadInputError(text, hint="several traces are launches of the same program with the same number of ranks")
     pairs = _pairs(schedules, machines)[:replicas]
     results: dict[int, _sim.Result] = {}
     for index, (schedule, machine) in enumerate(pairs):
@@ -203,10 +201,8 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
         f"{stuck.peer if stuck.peer >= 0 else 'any'} tag {stuck.tag} ({stuck.bytes} B)"
         for stuck in result.stuck
     )
-    raise UnmatchedError(
-        f"{count} messages or receives have no partner: {told}{more}",
-        hint=_lacking(schedule) or "the trace is incomplete: trace the program again to its end",
-    )
+    text = f"{count} messages or receives have no partner: {told}{more}"
+    raise UnmatchedError(text, hint=_lacking(schedule) or "the trace is incomplete: trace the program again to its end")
 
 
 def _lacking(schedule: Schedule) -> str:

@@ -370,16 +370,13 @@ def trace_of(files: Mapping[str, bytes], source: str) -> Trace:
 def _check_set(directory: str, ranks: Iterable[RankTrace]) -> None:
     runs = {(rank.trace_id, rank.world_ranks) for rank in ranks}
     if len(runs) > 1:
-        raise ForeignFileError(
-            f"{directory} mixes {len(runs)} runs", hint="give each traced run its own empty directory"
-        )
+        text = f"{directory} mixes {len(runs)} runs"
+        raise ForeignFileError(text, hint="give each traced run its own empty directory")
     (_, world_ranks), seen = runs.pop(), [rank.rank for rank in ranks]
     twice = [rank for rank, files in Counter(seen).items() if files > 1]
     if twice:
-        raise ForeignFileError(
-            f"{directory} holds rank {twice[0]} in {seen.count(twice[0])} files",
-            hint="remove copies, or trace the program again",
-        )
+        text = f"{directory} holds rank {twice[0]} in {seen.count(twice[0])} files"
+        raise ForeignFileError(text, hint="remove copies, or trace the program again")
     missing = sorted(set(range(world_ranks)) - set(seen))
     if missing:
         raise ForeignFileError(

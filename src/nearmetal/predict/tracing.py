@@ -64,10 +64,8 @@ def understand(argv: Sequence[str]) -> LaunchLine:
     if launcher is None:
         raise UnavailableError(f"there is no launcher {argv[0]!r} here", hint="load the MPI module, or give its path")
     if executable is not None and executable.has_mpi_inside:
-        raise BadInputError(
-            f"{program} has MPI linked in statically, so no profiler can be put in front of it",
-            hint="link it with the shared MPI library (no -static, no libmpi.a)",
-        )
+        text = f"{program} has MPI linked in statically, so no profiler can be put in front of it"
+        raise BadInputError(text, hint="link it with the shared MPI library (no -static, no libmpi.a)")
     return LaunchLine((argv[0] if found else str(launcher), *argv[1:]), launcher, program, executable)
 
 
@@ -97,10 +95,8 @@ def mpi_of(launch: LaunchLine) -> Mpi:
     """Return the MPI of a launch line; raise UnavailableError or BadInputError when program and launcher differ."""
     library = launch.executable.mpi_library if launch.executable else ""
     if library.startswith("libmpi_abi"):
-        raise BadInputError(
-            f"{launch.program} is built for MPI's standard ABI ({library}), which the profiler does not know",
-            hint="build it with mpicc instead of mpicc_abi to trace it",
-        )
+        text = f"{launch.program} is built for MPI's standard ABI ({library}), which the profiler does not know"
+        raise BadInputError(text, hint="build it with mpicc instead of mpicc_abi to trace it")
     of_program = _FLAVOUR_OF_LIBRARY.get(library, "")
     flavour = of_program if launch.by_slurm else _flavour_of_launcher(launch.launcher)
     if not flavour:
@@ -109,10 +105,8 @@ def mpi_of(launch: LaunchLine) -> Mpi:
             hint=f"known: {', '.join(FLAVOURS)}; put the MPI's own mpirun first in the command",
         )
     if of_program and of_program != flavour:
-        raise BadInputError(
-            f"{launch.program} is linked with {library} ({of_program}), but {launch.launcher} is {flavour}'s",
-            hint=f"start it with {of_program}'s launcher, or build it with {flavour}'s mpicc",
-        )
+        text = f"{launch.program} is linked with {library} ({of_program}), but {launch.launcher} is {flavour}'s"
+        raise BadInputError(text, hint=f"start it with {of_program}'s launcher, or build it with {flavour}'s mpicc")
     folder = launch.launcher.parent
     if launch.by_slurm or folder.name != "bin":
         return find_mpi(flavour)

@@ -236,9 +236,8 @@ def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
     """Return the timed part and the iterations of one replica, the slowest rank's, from its marks (see Prediction)."""
     begins_ends = _iterations_ps(marks)
     if begins_ends is None:
-        raise BadInputError(
-            "the trace does not mark iterations", hint="trace the application of the run with this version"
-        )
+        text = "the trace does not mark iterations"
+        raise BadInputError(text, hint="trace the application of the run with this version")
     begins, ends = begins_ends
     return float((ends[:, -1] - begins[:, 0]).max()) / 1000, (ends - begins).max(axis=0) / 1000
 
@@ -344,10 +343,8 @@ def validate(
     cases = [one for one in measured if one.key in known]
     for launches in cases:
         if len(launches.placement) != schedules[0].ranks:
-            raise BadInputError(
-                f"the trace has {schedules[0].ranks} ranks, the measured launches {len(launches.placement)}",
-                hint="trace the program as it was launched",
-            )
+            text = f"the trace has {schedules[0].ranks} ranks, the measured launches {len(launches.placement)}"
+            raise BadInputError(text, hint="trace the program as it was launched")
     if not cases:
         has = ", ".join(sorted({one.name for one in measured}))
         raise BadInputError("no measured case has a path, setting and progress mode of the model", hint=f"it has {has}")

@@ -258,9 +258,8 @@ File = TypeVar("File", bound=SavedFile)
 def check_place(path: Path | None, suffix: str) -> None:
     """Raise BadInputError for a place where `nearmetal serve` would not look; before anything is worked out."""
     if path is not None and not (path.name.endswith(suffix) and path.name != suffix):
-        raise BadInputError(
-            f"{path} does not end in {suffix}", hint=f"`serve` finds files by that: {path.stem}{suffix}"
-        )
+        text = f"{path} does not end in {suffix}"
+        raise BadInputError(text, hint=f"`serve` finds files by that: {path.stem}{suffix}")
 
 
 _FORMATS = {
@@ -288,7 +287,5 @@ def read(path: Path, kind: type[File]) -> File:
         raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
         made = "predict --validate RUN --save NAME.validation.json" if kind is ValidationFile else "--save"
-        raise ForeignFileError(
-            f"{path} is not a file of this kind in version {_FORMATS[kind][1]}: {str(error)[:200]}",
-            hint=f"make it again with this version of nearmetal: {made}",
-        ) from error
+        text = f"{path} is not a file of this kind in version {_FORMATS[kind][1]}: {str(error)[:200]}"
+        raise ForeignFileError(text, hint=f"make it again with this version of nearmetal: {made}") from error

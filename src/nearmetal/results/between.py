@@ -70,23 +70,19 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
     ours, theirs = read_figures(run, question), read_figures(base, question)
     pair, *others = (RunPair(ours[metric], theirs[metric], question, metric) for metric in question.figures)
     if run.info.host_kind != base.info.host_kind:
-        raise BadInputError(
-            f"{run.root} was measured on host {run.info.host_kind!r}, {base.root} on {base.info.host_kind!r}",
-            hint="only runs of one kind of host can be compared",
-        )
+        text = f"{run.root} was measured on host {run.info.host_kind!r}, {base.root} on {base.info.host_kind!r}"
+        raise BadInputError(text, hint="only runs of one kind of host can be compared")
     if not pair.base.cells:
         raise BadInputError(f"{base.root} has no valid trial", hint=command_line("show", base.root))
     _refuse_other_measurements(pair)
     _refuse_itself(pair)
     if not pair.run.cells.keys() & pair.base.cells.keys():
-        raise BadInputError(
-            f"{run.root} and {base.root} have no cell in common", hint="both must be runs of the same study"
-        )
+        text = f"{run.root} and {base.root} have no cell in common"
+        raise BadInputError(text, hint="both must be runs of the same study")
     paths = {cell.path for cell in pair.base.cells}
     if question.control and question.control not in paths:
-        raise BadInputError(
-            f"--control {question.control!r} is not a path", hint=f"the paths: {', '.join(sorted(paths))}"
-        )
+        text = f"--control {question.control!r} is not a path"
+        raise BadInputError(text, hint=f"the paths: {', '.join(sorted(paths))}")
     return replace(pair, others=tuple(others))
 
 

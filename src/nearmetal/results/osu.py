@@ -77,10 +77,8 @@ def osu_tables(run: RunDir) -> list[OsuTable]:
                 key = (wanted.path.label, wanted.workload.label, wanted.setting, operation)
                 groups.setdefault(key, []).append(record)
     if not groups:
-        raise BadInputError(
-            f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back",
-            hint=f"they are: {', '.join(_TITLES)}",
-        )
+        text = f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back"
+        raise BadInputError(text, hint=f"they are: {', '.join(_TITLES)}")
     return [_table(run, group, records) for group, records in sorted(groups.items())]
 
 

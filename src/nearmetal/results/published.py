@@ -120,9 +120,8 @@ def _check_named(view: View, named: Mapping[str, tuple[str, str]]) -> None:
         if path not in paths:
             raise BadInputError(f"{column} is mapped to {path!r}, no path of this run", hint=meant(path, paths))
         if setting and setting not in settings:
-            raise BadInputError(
-                f"{column} is mapped to {setting!r}, no setting of this run", hint=meant(setting, settings)
-            )
+            text = f"{column} is mapped to {setting!r}, no setting of this run"
+            raise BadInputError(text, hint=meant(setting, settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,8 @@ class Answers:
             if not found.series:
                 why = f": {found.left_out[0]}" if found.left_out else ""
                 of = f" of path {wanted.path!r}" if wanted.path else ""
-                raise NoSuchRunError(
-                    f"none of {len(runs)} runs here has a {asked['metric']}{of}{why}", hint="the list of runs is at /"
-                )
+                text = f"none of {len(runs)} runs here has a {asked['metric']}{of}{why}"
+                raise NoSuchRunError(text, hint="the list of runs is at /")
             if program:
                 return history_json.render(found) + "\n"
             return history_html.render(found, pages.over_history(asked))
@@ -224,9 +223,8 @@ def trace_page(one: Entry, run: RunDir, *, trial: str) -> str:
     profiled = _profiled(run)
     shown = next((record for record in profiled if str(record.order.trial) == trial), None)
     if shown is None:
-        raise NoSuchRunError(
-            f"there is no trace of MPI calls of trial {trial!r} in {one.name}", hint="the list is at /"
-        )
+        text = f"there is no trace of MPI calls of trial {trial!r} in {one.name}"
+        raise NoSuchRunError(text, hint="the list is at /")
     trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {one.name}, trial {trial}")
     return trace_html.as_html(view_trace(trace), pages.over_trace(one, shown, profiled))
 

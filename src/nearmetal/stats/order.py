@@ -50,17 +50,13 @@ def order(ns: IntArray) -> IntArray:
 def check_samples(ns: IntArray) -> None:
     """Raise BadInputError unless `ns` is a non-empty 1-D integer array without negative durations."""
     if ns.ndim != 1 or ns.size == 0:
-        raise BadInputError(
-            f"samples have shape {ns.shape}, expected a non-empty row",
-            hint="the trial recorded nothing after its warm-up; give it more iterations",
-        )
+        text = f"samples have shape {ns.shape}, expected a non-empty row"
+        raise BadInputError(text, hint="the trial recorded nothing after its warm-up; give it more iterations")
     if not np.issubdtype(ns.dtype, np.integer):
         raise BadInputError(f"samples have type {ns.dtype}, expected integer nanoseconds")
     if int(ns.min()) < 0:
-        raise BadInputError(
-            f"smallest sample is {int(ns.min())} ns",
-            hint="a duration cannot be negative: the clock stepped or the file is damaged",
-        )
+        text = f"smallest sample is {int(ns.min())} ns"
+        raise BadInputError(text, hint="a duration cannot be negative: the clock stepped or the file is damaged")
 
 
 def quantile_value(ordered: IntArray, probability: float) -> float:

@@ -48,15 +48,11 @@ class StoppingPlan:
     def __post_init__(self) -> None:
         margin_log(self.margin)
         if not 3 <= self.min_blocks <= self.max_blocks or self.step_blocks < 1:
-            raise BadInputError(
-                f"looks from {self.min_blocks} to {self.max_blocks} blocks in steps of {self.step_blocks}",
-                hint="use 3 <= min_blocks <= max_blocks and a step of at least 1",
-            )
+            text = f"looks from {self.min_blocks} to {self.max_blocks} blocks in steps of {self.step_blocks}"
+            raise BadInputError(text, hint="use 3 <= min_blocks <= max_blocks and a step of at least 1")
         if not 0.0 < self.alpha < 0.5 or not 0.0 < self.first_share < 1.0 or self.comparisons < 1:
-            raise BadInputError(
-                f"alpha {self.alpha}, first_share {self.first_share}, comparisons {self.comparisons}",
-                hint="alpha lies in 0..0.5, first_share in 0..1, comparisons is at least 1",
-            )
+            text = f"alpha {self.alpha}, first_share {self.first_share}, comparisons {self.comparisons}"
+            raise BadInputError(text, hint="alpha lies in 0..0.5, first_share in 0..1, comparisons is at least 1")
         if self.precision is not None and self.precision <= 0.0:
             raise BadInputError(f"precision {self.precision} is not positive", hint="0.02 asks for 2 %")
 

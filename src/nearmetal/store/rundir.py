@@ -152,9 +152,8 @@ class RunDir(Closing):
         if root.exists() and any(root.iterdir()):
             again = f"{cls.VERB} --resume {quote(str(root))}"
             known = (root / cls.MARKER).exists()
-            raise BadInputError(
-                f"{root} is not empty", hint=f"name another directory{f', or continue it: {again}' if known else ''}"
-            )
+            text = f"{root} is not empty"
+            raise BadInputError(text, hint=f"name another directory{f', or continue it: {again}' if known else ''}")
         above = next(one for one in (root, *root.absolute().parents) if one.exists())
         if not os.access(above, os.W_OK):
             message = f"cannot make {root}: {above} cannot be written"

@@ -200,9 +200,8 @@ def _read(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
-        raise ForeignFileError(
-            f"{path} is not a complete sample file: {error}", hint=hint_damaged(path.parent.parent)
-        ) from error
+        text = f"{path} is not a complete sample file: {error}"
+        raise ForeignFileError(text, hint=hint_damaged(path.parent.parent)) from error
 
 
 @contextlib.contextmanager

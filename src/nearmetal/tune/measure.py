@@ -161,10 +161,8 @@ class StudyTrials:
         for knob, old in self._present.items():
             now = found.get(knob, old)
             if AS_FOUND not in {old, now} and now != old and not adapts(knob, found):
-                raise ChangedSettingError(
-                    f"{knob} is {now} and was {old} when the search began: another program set it",
-                    hint="put it back and resume the search, or start a new one",
-                )
+                text = f"{knob} is {now} and was {old} when the search began: another program set it"
+                raise ChangedSettingError(text, hint="put it back and resume the search, or start a new one")
 
     def _keep_facts(self, outcome: Outcome) -> None:
         """Keep what trials told about the machine, about values as they were found, and about read-backs."""
