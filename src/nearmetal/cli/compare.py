@@ -18,6 +18,9 @@ from nearmetal.results.published_tables import Published, load, published_named
 from nearmetal.results.records import View
 from nearmetal.store.rundir import RunDir
 
+_LINES = 40
+_RENDER = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render, "latex": as_latex.render}
+
 
 @click.command(name="compare")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH)
@@ -88,10 +91,6 @@ def _refuse_idle(form: str, published: str, named: tuple[str, ...], *, everythin
     if everything and (form != "table" or published):
         other = "--published" if published else f"--format {form}, which has every table"
         raise BadInputError(f"--all has no effect with {other}", hint="leave one of the two out")
-
-
-_LINES = 40
-_RENDER = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render, "latex": as_latex.render}
 
 
 def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None:

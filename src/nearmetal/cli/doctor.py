@@ -33,6 +33,7 @@ _PROGRAMS = ("ip", "ping", "unshare", "nsenter", "ethtool", "cc")
 # The other paths need network ports: the lab has them, and `nearmetal lab status` speaks for it.
 _NAMESPACE_PATHS = ("shm", "veth", "bridge", "macvlan", "tap")
 _NEEDED_PATHS = ("shm", "veth", "bridge", "macvlan")
+_ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +160,6 @@ def _answer(argv: list[str], shown: str) -> str:
     if not finished.ok:
         raise UnavailableError(finished.complaint(), hint=f"`{shown}` must work first")
     return " ".join(finished.text.split())
-
-
-_ANSWER_S = 15.0
 
 
 def _with_shell(use: Callable[[NamespaceShell], str]) -> str:

@@ -12,6 +12,9 @@ from nearmetal.results.waterfalls import Waterfall, waterfalls
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_size
 
+_LINES = 40
+"""Of a screen, where the output is no terminal's."""
+
 
 @click.command(name="explain")
 @click.argument("run", type=PATH)
@@ -51,7 +54,3 @@ def command(
 
 def _name(one: Waterfall) -> str:
     return f"{one.path} with {one.setting}, {one.workload} of {format_size(one.message_bytes)}"
-
-
-_LINES = 40
-"""Of a screen, where the output is no terminal's."""

@@ -28,6 +28,9 @@ from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus
 
 CLUSTER_PATHS = ("native", "vf", "macvlan", "bridge", "tap", *(path.kind for path in GUEST_PATHS))
 """The paths that machines of a cluster can be joined by."""
+_LONGEST_S = 86_400.0
+"""Of virtual time; at a prompt it passes faster than the clock on the wall."""
+_BY_SIGNAL = 128
 
 
 @click.group(name="lab")
@@ -128,11 +131,6 @@ def shell(node: str, argv: tuple[str, ...], kind: str, nodes: int) -> int:
     sys.stderr.buffer.write(outcome.files[STDERR])
     status = int(outcome.facts[STATUS])
     return status if status >= 0 else _BY_SIGNAL - status
-
-
-_LONGEST_S = 86_400.0
-"""Of virtual time; at a prompt it passes faster than the clock on the wall."""
-_BY_SIGNAL = 128
 
 
 def _at_terminal(host: LabHost, order: Order) -> Outcome | None:

@@ -58,6 +58,16 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Check what is missing on this machine and how to fix it."),
 }
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""
+_EMPTY = "it is empty (perhaps a variable of the shell that is not set)."
+_SAID = {
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+    "is not a valid float range": "is not a number",
+    "is not a valid float": "is not a number",
+}
+"""What is said for click's words about types."""
+_PLAINLY = "nearmetal.plainly"
+_PLAIN = dict(zip("▁▂▃▄▅▆▇█·░▒▓│╎▼▲≈…", "12345678.-+#|:v^=~", strict=True))
 
 
 class FilePath(click.Path):
@@ -68,9 +78,6 @@ class FilePath(click.Path):
         if not str(value):
             self.fail(_EMPTY, param, ctx)
         return super().convert(value, param, ctx)
-
-
-_EMPTY = "it is empty (perhaps a variable of the shell that is not set)."
 
 
 def _refuse_empty(command: click.Command) -> None:
@@ -226,15 +233,6 @@ def _run(argv: Sequence[str]) -> int:
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 
-_SAID = {
-    "is not a valid integer range": "is not a whole number",
-    "is not a valid integer": "is not a whole number",
-    "is not a valid float range": "is not a number",
-    "is not a valid float": "is not a number",
-}
-"""What is said for click's words about types."""
-
-
 def _usage(error: click.UsageError) -> str:
     """Return what to say of a command line that cannot be understood; the help itself where nothing was asked."""
     message = error.format_message()
@@ -304,10 +302,6 @@ def _nobody_reads(stream: IO[Any], error: OSError) -> bool:
     if isinstance(error, BrokenPipeError):
         return True
     return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
-
-
-_PLAINLY = "nearmetal.plainly"
-_PLAIN = dict(zip("▁▂▃▄▅▆▇█·░▒▓│╎▼▲≈…", "12345678.-+#|:v^=~", strict=True))
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -35,6 +35,7 @@ from nearmetal.units import as_percent, counted, is_whole
 
 _HOST = re.compile(r"[\w.-]+")
 _CHECK_BLOCKS = 5
+_REMEDY = "The default needs no file; --check measures both"
 
 
 def parse_hosts(text: str) -> Slots:
@@ -300,9 +301,6 @@ def _print(candidates: tuple[PlacedJson, ...]) -> None:
             f"{best.method} is not shown to be faster than the launcher's default on {best.name}: "
             f"{gained(best.gain)} in 95 % of replays. {_REMEDY}."
         )
-
-
-_REMEDY = "The default needs no file; --check measures both"
 
 
 def _is_shown(best: PlacedJson) -> bool:

@@ -27,6 +27,8 @@ from nearmetal.store.searchdir import open_either
 from nearmetal.typed import adapter
 from nearmetal.units import counted, format_duration, format_size
 
+_COLUMNS = ("trial", "block", "path", "workload", "setting", "took", "status")
+
 
 @click.command(name="show")
 @click.argument("run", type=PATH)
@@ -65,9 +67,6 @@ def _attempts(run: RunDir, trial: int | None) -> list[TrialRecord]:
         known = f"0 to {max(r.order.trial for r in records)}" if records else "none yet"
         raise BadInputError(f"{run.root} has no finished trial {trial}", hint=f"its trials: {known}")
     return chosen
-
-
-_COLUMNS = ("trial", "block", "path", "workload", "setting", "took", "status")
 
 
 def _list(run: RunDir, records: list[TrialRecord]) -> None:

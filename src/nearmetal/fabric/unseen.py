@@ -14,6 +14,8 @@ from nearmetal.units import as_percent, counted
 LARGE_SHARE = 0.25
 """Of nodes or links that are faster than the rest: from here on the rest may as well be what is slow."""
 _OF: dict[Role, str] = {"node": "nodes", "send": "sending nodes", "receive": "receiving nodes", "link": "links"}
+_WORTH_SAYING = 1.1
+"""Limits up to so many margins read like the margin itself."""
 
 
 def unseen(of: Survey) -> tuple[str, ...]:
@@ -25,10 +27,6 @@ def beyond_the_margin(of: Survey) -> list[tuple[Fit, Role, float]]:
     """Return the limits that are beyond the margin, since the others differ so much."""
     every = [(fit, role, limit) for fit in of.screened.fits for role, limit in fit.limits.items()]
     return [one for one in every if one[2] > math.log1p(_WORTH_SAYING * of.margin)]
-
-
-_WORTH_SAYING = 1.1
-"""Limits up to so many margins read like the margin itself."""
 
 
 def _lost_in_the_spread(of: Survey) -> Iterator[str]:

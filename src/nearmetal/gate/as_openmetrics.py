@@ -14,6 +14,7 @@ from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Difference, Standing
 
 _PREFIX = "nearmetal_gate"
+_VERDICTS = (Standing.WITHIN, Standing.WORSE, Standing.UNDECIDED)
 
 
 def _found(take: Callable[[Difference], float]) -> Callable[[GateCell], float | None]:
@@ -59,9 +60,6 @@ def render(gate: Gate) -> str:
     for name, about, take in _CELL_GAUGES:
         _family(lines, name, about, [(_labels(gate, one), v) for one in cells if (v := take(one)) is not None])
     return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-_VERDICTS = (Standing.WITHIN, Standing.WORSE, Standing.UNDECIDED)
 
 
 def _family(lines: list[str], name: str, about: str, samples: list[tuple[dict[str, str], float]]) -> None:

@@ -29,6 +29,11 @@ MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""
 _FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
+_WIDE = PlotArea(58.0, 34.0, 900.0, 260.0)
+_LINES = 120
+LEAST_SHOWN = 0.02
+"""The scale of ratios is linear within this: noise of a per cent is no mountain range."""
+_NAMED = 12
 
 
 def render(history: History, frame: PageFrame | None = None) -> str:
@@ -72,10 +77,6 @@ def render(history: History, frame: PageFrame | None = None) -> str:
     )
 
 
-_WIDE = PlotArea(58.0, 34.0, 900.0, 260.0)
-_LINES = 120
-
-
 def together_chart(history: History) -> Markup:
     """Return all series on one scale, each against its own median: those that changed in colour, with their cell."""
     calm = [one for one in history.series if not one.changes]
@@ -105,11 +106,6 @@ def together_chart(history: History) -> Markup:
         f"{len(history.series)} series over {counted(len(history.runs), 'run')}; {len(history.marked)} show a change"
     )
     return charts.chart(label, *parts, width=1150.0, height=310.0)
-
-
-LEAST_SHOWN = 0.02
-"""The scale of ratios is linear within this: noise of a per cent is no mountain range."""
-_NAMED = 12
 
 
 def _relative(one: Series) -> list[float]:

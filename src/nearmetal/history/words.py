@@ -23,6 +23,7 @@ _WIDEST = 24
 _CHANGE, _MACHINE = "│", "╎"
 _LEAST_SPAN = 1.1
 """A sparkline spans at least this ratio, so that noise of a per cent does not look like a mountain range."""
+_LATEST = 12
 
 
 def direction(shown: DisplayScale, ratio: float) -> str:
@@ -124,9 +125,6 @@ def found(history: History) -> str:
 
 
 # ---- A history on a terminal, in 80 columns
-
-
-_LATEST = 12
 
 
 def as_text(history: History, console: Console) -> None:

@@ -18,6 +18,9 @@ from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, peers_of
 if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
 
+_Event = tuple[int, bool]
+"""A peer, -1 for all of them, and whether it is sent to."""
+
 
 @dataclass(slots=True)
 class _Part:
@@ -58,10 +61,6 @@ class _Part:
 def _joint(before: _Part, after: _Part) -> int:
     """Return how many messages follow one of the part before."""
     return sum(sends and before.last.get(peer, False) for peer, sends in after.first.items())
-
-
-_Event = tuple[int, bool]
-"""A peer, -1 for all of them, and whether it is sent to."""
 
 
 def share_in_a_row(schedule: Schedule, placement: Placement) -> float:

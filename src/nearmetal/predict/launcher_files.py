@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from nearmetal.errors import BadInputError
 from nearmetal.predict.place import Slots, in_order
 
+_COMMENT = 1000
+"""Longest line of a comment: hydra reads a line of more than 1023 characters as two."""
+
 
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
     used = np.bincount(host_of, minlength=len(slots.names))
@@ -79,10 +82,6 @@ def commented(launcher: str, lines: Sequence[str], text: str) -> str:
     if launcher == "reorder":
         return text
     return "".join(f"# {part}\n" for line in lines for part in textwrap.wrap(" ".join(line.split()), _COMMENT)) + text
-
-
-_COMMENT = 1000
-"""Longest line of a comment: hydra reads a line of more than 1023 characters as two."""
 
 
 WRITERS: dict[str, Callable[[NDArray[np.uint32], Slots], str]] = {

@@ -40,6 +40,7 @@ _HINT = "docs/explanation/prediction.md lists the keys"
 
 _Ranks = Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)]
 _Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
+_Parts = tuple[list[Op], list[Step], tuple[Comm, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,6 @@ def schedule_from_pattern(pattern: Pattern) -> Schedule:
     return Schedule(
         pattern.ranks, (program,), (Distribution((0.0, 0.01, 0.5, 0.99), tuple(values)),), name=pattern.kind
     )
-
-
-_Parts = tuple[list[Op], list[Step], tuple[Comm, ...], tuple[int, ...]]
 
 
 def _halo(pattern: Pattern) -> _Parts:

@@ -31,6 +31,10 @@ SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""
 _SWAP_ROUNDS, _MOST_SWAPPED = 4, 20_000
 """How often all ranks are looked at for a better cut, and how many at most."""
+EXCHANGES = 100
+"""Messages that each rank of `share_schedule` exchanges."""
+SIDE = 0.75
+"""A machine counts as faster at a share where it is in so many replicas; less may be the luck of their draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,12 +299,6 @@ def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Gener
 
 
 # ---------------------------------------------------------------- break-even
-
-
-EXCHANGES = 100
-"""Messages that each rank of `share_schedule` exchanges."""
-SIDE = 0.75
-"""A machine counts as faster at a share where it is in so many replicas; less may be the luck of their draws."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution, Recorded
 from nearmetal.predict.trace import NONE, DoCall, Repeat, Step
 
+_MOST_REPEATS = (1 << 30) - 1
+"""What a code word has room for."""
+
 
 class OpKind(IntEnum):
     """Operations; numbers are those of the C++ `OpKind`."""
@@ -169,10 +172,6 @@ class Schedule:
     def program(self, rank: int) -> Program:
         """Return the program of a rank."""
         return self.programs[0] if self.shared else self.programs[rank]
-
-
-_MOST_REPEATS = (1 << 30) - 1
-"""What a code word has room for."""
 
 
 def encode_steps(steps: Sequence[Step]) -> list[int]:

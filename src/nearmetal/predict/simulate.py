@@ -22,6 +22,12 @@ from nearmetal.predict.trace import named_calls
 _FINISHED, _DEADLOCK, _UNMATCHED, _STEPS, _MEMORY, _TIME = range(6)
 INTERVAL_LEVEL = 0.95
 MOST_REPLICAS = 1_000_000
+_BUDGETS = {
+    _STEPS: ("the replay did not end within its limit of steps", limits.STEPS),
+    _MEMORY: ("the replay needs more memory than its limit", limits.MEMORY),
+    _TIME: ("the program runs for more than 13 days", None),
+}
+_STEP = 0.1
 
 
 class DeadlockError(NearmetalError):
@@ -174,13 +180,6 @@ def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool)
     )
 
 
-_BUDGETS = {
-    _STEPS: ("the replay did not end within its limit of steps", limits.STEPS),
-    _MEMORY: ("the replay needs more memory than its limit", limits.MEMORY),
-    _TIME: ("the program runs for more than 13 days", None),
-}
-
-
 def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
     count = result.stuck_count
     more = f"; and {count - len(result.stuck)} more" if count > len(result.stuck) else ""
@@ -277,7 +276,6 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
     return dataclasses.replace(machine, inter=_scale_path(machine.inter, change, cold_factor))
 
 
-_STEP = 0.1
 SENSITIVITY_PARAMETERS = (
     "compute",
     "port",

@@ -21,6 +21,11 @@ _DIGITS = 20
 
 WORLD, SELF = 0, 1
 """Positions of MPI_COMM_WORLD and MPI_COMM_SELF in every communicator table."""
+_RUN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_WITH_REQUEST = re.compile(r"I(?!probe)[a-z]\w+|R(?:put|get|accumulate|get_accumulate)|\w+_init|File_i\w+")
+"""Calls that give a request, which any later wait may be for."""
+_NAMED = 4
+"""Calls that a sentence names; of more it gives the number."""
 
 
 class CallKind(IntEnum):
@@ -318,9 +323,6 @@ class Trace:
         return sum(rank.number("rounded") for rank in self.ranks)
 
 
-_RUN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-
-
 def _listed(text: str) -> frozenset[int]:
     """Return the numbers in an increasing list such as `0-3,8`; none where the text is no such list."""
     found: set[int] = set()
@@ -342,12 +344,6 @@ def _crowd_of(ranks: Sequence[RankTrace]) -> int:
         return len(ranks) if any(len(ranks) > count for count in known) else 0
     inside = {one: sum(other <= one for other in usable) for one in {*usable, frozenset().union(*usable)}}
     return max((count for one, count in inside.items() if count > len(one)), default=0)
-
-
-_WITH_REQUEST = re.compile(r"I(?!probe)[a-z]\w+|R(?:put|get|accumulate|get_accumulate)|\w+_init|File_i\w+")
-"""Calls that give a request, which any later wait may be for."""
-_NAMED = 4
-"""Calls that a sentence names; of more it gives the number."""
 
 
 def named_calls(names: Sequence[str]) -> str:

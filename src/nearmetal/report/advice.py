@@ -31,6 +31,8 @@ _SHARED_INTERRUPTS = 1.5
 
 _NIC_INTERRUPTS = r"irq\.(?!\d+\.(virtio\d+-(req|stats|config|reporting)|nvme|ahci|megasas|mpt3|xhci|i8042|ttyS))\d+.*"
 """Interrupts of devices that may be network cards, whatever their drivers call them: those of disks are told apart."""
+_SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "taprio", "cbs"})
+"""Queueing disciplines that may send later than the card could (tc(8)); fq, fq_codel and their like do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +228,6 @@ def _shaper(seen: PathEvidence) -> Iterator[Advice]:
         )
         attempt = f"`tc -s qdisc show dev {interface}` on {machine} prints its limits, and how many frames it dropped"
         yield Advice(seen.path.name, "the interface without its traffic shaper", evidence, attempt)
-
-
-_SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "taprio", "cbs"})
-"""Queueing disciplines that may send later than the card could (tc(8)); fq, fq_codel and their like do not."""
 
 
 def _governor(seen: PathEvidence) -> Iterator[Advice]:

@@ -29,6 +29,15 @@ MAX_PANELS = 32
 """How many cells show their distributions; with more, each table shows some of its sizes."""
 MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
+_MOST_IN_LEAD = 8
+"""How many paths of one verdict the first sentence names; cards below have them all."""
+_DRAWN = (Metric.MEAN, Metric.P99)
+_TAIL_NOTE = (
+    "Iterations of all trials together, for inspection only: no test uses them. "
+    "Dashed: too few iterations for a 95 % interval of a percentile there."
+)
+_LONGEST_ENTRY = 60
+"""Of the text of a figure or fact; an entry of words wraps."""
 
 
 def render(view: View, traced: Sequence[Waterfall] = (), frame: PageFrame | None = None) -> str:
@@ -110,10 +119,6 @@ def _place(view: View, cell: Cell, *, distributions: bool) -> str:
     return f"cell-{number}-{cell.message_bytes}" if cell in shown else f"group-{number}"
 
 
-_MOST_IN_LEAD = 8
-"""How many paths of one verdict the first sentence names; cards below have them all."""
-
-
 def _lead(view: View) -> Markup:
     """Return the answer in one sentence."""
     parts: list[str] = []
@@ -185,18 +190,9 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
     )
 
 
-_DRAWN = (Metric.MEAN, Metric.P99)
-
-
 def _level_figure(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None]) -> Markup:
     drawn = levels(view, group, metric, href)
     return _figure(f"{metric.capitalize()} with 95 % intervals over blocks", drawn) if drawn else Markup("")
-
-
-_TAIL_NOTE = (
-    "Iterations of all trials together, for inspection only: no test uses them. "
-    "Dashed: too few iterations for a 95 % interval of a percentile there."
-)
 
 
 def _distributions(view: View, cells: Sequence[Cell], number: int) -> Markup:
@@ -294,10 +290,6 @@ def _entry(table: Table, column: int, text: str) -> Markup:
     if len(text) > _LONGEST_ENTRY and not _words(table, column):
         return element("td", f"{text[:_LONGEST_ENTRY]}...", title=text)
     return element("td", figure, *small, class_=_words(table, column))
-
-
-_LONGEST_ENTRY = 60
-"""Of the text of a figure or fact; an entry of words wraps."""
 
 
 # ---- the rest

@@ -33,6 +33,14 @@ _STYLES = {
     str(Standing.BETTER): "cyan",
     str(Standing.WORSE): "red",
 }
+_MOST_STEPS = 3
+_LEAST_ROWS = 5
+_TABLE_HEAD = 4
+"""Lines of a table before its first row."""
+_LONGEST_VERDICT = max(map(len, _STYLES))
+_SHORTEST_VALUE = 16
+_FIRST_COLUMN = 32
+"""Names of counters are wrapped rather than let them push paths into another table."""
 
 
 def render(view: View, console: Console, *, brief: bool = False) -> None:
@@ -141,12 +149,6 @@ def _most(sentences: Sequence[str], most: int, what: str) -> list[str]:
     return [*sentences[:most], f"{what} not shown: {left_out}"] if left_out > 0 else [*sentences]
 
 
-_MOST_STEPS = 3
-_LEAST_ROWS = 5
-_TABLE_HEAD = 4
-"""Lines of a table before its first row."""
-
-
 def draw(console: Console, one: Sequence[Table]) -> None:
     """Print tables below each other; those without rows are left out."""
     for table in one:
@@ -241,12 +243,6 @@ def _wide_enough(console: Console, least: int) -> Iterator[None]:
         yield
     finally:
         console.width = width
-
-
-_LONGEST_VERDICT = max(map(len, _STYLES))
-_SHORTEST_VALUE = 16
-_FIRST_COLUMN = 32
-"""Names of counters are wrapped rather than let them push paths into another table."""
 
 
 def _needed(table: Table, column: int) -> int:

@@ -7,6 +7,16 @@ from itertools import pairwise
 
 from nearmetal.report.markup import Markup, element, pixels, together
 
+Label = Callable[[float], str]
+_STEPS = ((1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+_LEAST_APART = 22.0
+_ROUND_RATIOS = (
+    *(1.0, 10.0, 0.1, 100.0, 0.01, 1000.0, 0.001, 1e4, 1e-4, 1e5, 1e-5, 1e6, 1e-6),
+    *(2.0, 0.5, 5.0, 0.2, 20.0, 0.05, 50.0, 0.02, 3.0, 1.5, 0.7),
+    *(one for k in range(1, 7) for step in (2, 1, 5) for one in (1 + step * 10.0**-k, 1 - step * 10.0**-k)),
+)
+"""Ratios for ticks, the more welcome before the less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -31,9 +41,6 @@ def plain(value: float) -> str:
     places = max(0, 12 - math.floor(math.log10(abs(value)))) if value else 0
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-Label = Callable[[float], str]
 
 
 def linear(low: float, high: float, start: float, end: float, label: Label = plain) -> Scale:
@@ -77,10 +84,6 @@ def logarithmic(low: float, high: float, start: float, end: float, label: Label 
     return replace(bare, ticks=tuple((v, label(v)) for v in chosen))
 
 
-_STEPS = ((1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
-_LEAST_APART = 22.0
-
-
 def _apart(scale: Scale, ticks: Sequence[float]) -> float:
     """Return how many pixels the closest two ticks are apart."""
     at = [scale(value) for value in ticks]
@@ -106,14 +109,6 @@ def ratios(low: float, high: float, margin: float, start: float, end: float) -> 
         if bare.low <= value <= bare.high and all(abs(bare(value) - bare(one)) >= _LEAST_APART for one in kept):
             kept.append(value)
     return replace(bare, ticks=tuple((v, plain(v)) for v in sorted(kept)))
-
-
-_ROUND_RATIOS = (
-    *(1.0, 10.0, 0.1, 100.0, 0.01, 1000.0, 0.001, 1e4, 1e-4, 1e5, 1e-5, 1e6, 1e-6),
-    *(2.0, 0.5, 5.0, 0.2, 20.0, 0.05, 50.0, 0.02, 3.0, 1.5, 0.7),
-    *(one for k in range(1, 7) for step in (2, 1, 5) for one in (1 + step * 10.0**-k, 1 - step * 10.0**-k)),
-)
-"""Ratios for ticks, the more welcome before the less."""
 
 
 @dataclass(frozen=True, slots=True)

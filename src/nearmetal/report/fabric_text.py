@@ -20,6 +20,10 @@ _WIDTH = 80
 _SIDE = 64
 _LABEL = 12
 _SHOWN = 8
+AGAINST_NOTE = (
+    "The intervals are over nodes, with one launch each: differences between launches are part of the ratio. "
+    "Blocks of launches: `nearmetal run` with this workload."
+)
 
 
 def shade(times: float) -> int:
@@ -171,12 +175,6 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
         lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
     lines += ["", f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.", AGAINST_NOTE]
     return _wrapped(lines)
-
-
-AGAINST_NOTE = (
-    "The intervals are over nodes, with one launch each: differences between launches are part of the ratio. "
-    "Blocks of launches: `nearmetal run` with this workload."
-)
 
 
 def ratio_sentence(one: Against) -> str:

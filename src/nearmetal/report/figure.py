@@ -22,6 +22,9 @@ KINDS = (COST, *(str(metric) for metric in Metric))
 """What can be drawn: costs against the baseline, or a figure of the launches."""
 COLUMN_IN, PAGE_IN = 3.5, 7.0
 """A column and a page of a two-column paper (IEEE, ACM), in inches."""
+_WIDER_LABELS = 24
+"""Room at the left for labels in a font wider than the page's."""
+_PNG_DPI, _CSS_DPI = 300, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,6 @@ def as_csv(rows: Sequence[DataPoint]) -> str:
 
 # ---- SVG
 
-_WIDER_LABELS = 24
-"""Room at the left for labels in a font wider than the page's."""
-
 
 def as_svg(of: ChartKind, width_in: float) -> str:
     """Return the chart as an SVG of so many inches, with its style in it: plain colours, for any program."""
@@ -180,9 +180,6 @@ def _style() -> str:
         rules.append(f".series.{name}{{stroke:{value}}}.series.mark.{name}{{fill:{value};stroke:#fff;stroke-width:1}}")
         rules.append(f".series.mark.hollow.{name}{{fill:#fff;stroke:{value};stroke-width:1.6}}")
     return "".join(rules)
-
-
-_PNG_DPI, _CSS_DPI = 300, 96
 
 
 def convert(svg: str, kind: str) -> bytes:

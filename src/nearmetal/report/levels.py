@@ -12,6 +12,8 @@ from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry,
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import as_percent
 
+_FARTHEST = 1000.0
+
 
 def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None] | None) -> Markup | None:
     """Return a figure by size, one row a path where there is a single size; None where no launch supports it."""
@@ -38,9 +40,6 @@ def mode_centres(one: PathCell, cell: Cell, metric: Metric) -> list[tuple[float,
         return []
     typical = one.multimodal[len(one.multimodal) // 2]
     return [(cell.shown.value(mode.centre_ns), mode.share) for mode in typical.modes]
-
-
-_FARTHEST = 1000.0
 
 
 def _reach(view: View, cells: Iterable[Cell], metric: Metric) -> tuple[float, float]:

@@ -16,6 +16,7 @@ import nearmetal
 from nearmetal.errors import visible
 
 _VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
+Attribute = str | int | float | bool | None
 
 
 class Markup(str):
@@ -25,7 +26,6 @@ class Markup(str):
 
 
 NOTHING = Markup("")
-Attribute = str | int | float | bool | None
 
 
 def element(tag: str, /, *children: str, **attributes: Attribute) -> Markup:

@@ -36,6 +36,16 @@ NOTE = (
     "p99. Green: what the margin counts as equal. Grey bars: the baseline against itself, the noise floor. Point at a "
     "size to read it, follow it to its distributions."
 )
+_MOST_COLUMNS = 14
+_MOST_NAMED = 6
+_LONGEST_NAME = 16
+WIDE = 900.0
+LEAST_GAP = 9.0
+"""Closer than so many pixels, marks are small, and p99 is left to the readout."""
+_BETWEEN = (
+    "Marks: cost with its 95 % interval, hollow where undecided or not judged. Green: what the margin counts as equal. "
+    "Point at a mark to read it."
+)
 
 
 def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
@@ -58,11 +68,6 @@ def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
         else:
             found += [(words.group_title(view, group), cells) for group, cells in held]
     return found
-
-
-_MOST_COLUMNS = 14
-_MOST_NAMED = 6
-_LONGEST_NAME = 16
 
 
 def _named(cells: Sequence[Cell]) -> str:
@@ -116,11 +121,6 @@ def ends(cell: Cell, estimate: RatioEstimate) -> list[float]:
     """Return an estimate's cost and, where it has one, those of its interval's ends."""
     interval = estimate.interval
     return [cost(one, cell) for one in (estimate.ratio, *((interval.low, interval.high) if interval else ()))]
-
-
-WIDE = 900.0
-LEAST_GAP = 9.0
-"""Closer than so many pixels, marks are small, and p99 is left to the readout."""
 
 
 def picture(
@@ -291,12 +291,6 @@ def between_runs(gate: Gate, base: str) -> Markup:
     ]
     note = element("p", _BETWEEN, class_="note")
     return together(element("div", *figures, class_="pair"), note) if figures else Markup("")
-
-
-_BETWEEN = (
-    "Marks: cost with its 95 % interval, hollow where undecided or not judged. Green: what the margin counts as equal. "
-    "Point at a mark to read it."
-)
 
 
 def _spread(one: GateCell) -> tuple[float, float]:

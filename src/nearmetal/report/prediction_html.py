@@ -22,6 +22,7 @@ _PARTS = {
     "waiting": ("c7 pale", "waiting"),
     "moderation": ("c4", "moderation"),
 }
+_EVEN = PlotArea(64.0, 34.0, 440.0, 288.0)
 
 
 def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
@@ -173,9 +174,6 @@ def _hosts(of: PlacementFile) -> Table:
     own = [ranks.get(number, []) for number in range(len(of.hosts))]
     rows = tuple((name, f"{len(on)}", ranges(on, ", ") or "none") for name, on in zip(of.hosts, own, strict=True))
     return Table("The recommended placement", ("host", "ranks", "which"), rows, left=1)
-
-
-_EVEN = PlotArea(64.0, 34.0, 440.0, 288.0)
 
 
 def _break_even_chart(of: BreakEvenJson | None) -> list[Markup]:

@@ -42,6 +42,9 @@ Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Span = tuple[Size, Size]
 _T = TypeVar("_T")
 Rows = Annotated[tuple[_T, ...], Field(max_length=MAX_ROWS)]
+ValidatedJson = TypedDict("ValidatedJson", {"class": str, "cases": Count, "factors": Span | None})
+"""How far validated cases of this class were off: measured / predicted."""
+Errors = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +55,6 @@ class QuantileJson:
     ns: Size
     low_ns: Size | None
     high_ns: Size | None
-
-
-ValidatedJson = TypedDict("ValidatedJson", {"class": str, "cases": Count, "factors": Span | None})
-"""How far validated cases of this class were off: measured / predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +209,6 @@ class ValidationFile(SavedFile):
     def p99_of_launches_together(self) -> bool:
         """Return whether it has predictions of a p99 that no launch's own can be compared with."""
         return self.version == 1 and any(case.predicted_p99_ns for case in self.cases)
-
-
-Errors = dict[str, tuple[float, ...]]
 
 
 def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:

@@ -20,6 +20,11 @@ _MEASURED_PART = {
     "computing": "traces of the measured launches themselves",
     "messages": "paths fitted from the run of the launches",
 }
+_QUANTILES = "Quantiles are those of replayed launches; the interval also has the errors of validated cases."
+_WHERE = {"intra": "within nodes", "inter": "between nodes"}
+_MATTERS = 0.01
+_SIGNS = {"compute": "#", "communication": "+", "waiting": ".", "moderation": "~"}
+_BAR = 50
 
 
 def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -45,9 +50,6 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
     if whole:
         columns["validated cases"] = [f"{row.validated['cases']} ({row.validated['class']})" for row in rows]
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), _QUANTILES if whole else "")
-
-
-_QUANTILES = "Quantiles are those of replayed launches; the interval also has the errors of validated cases."
 
 
 def _ratio(row: PredictedJson) -> str:
@@ -98,7 +100,6 @@ _PARAMETERS = {
     "bandwidth": "time per byte",
     "residual": "spread of message times",
 }
-_WHERE = {"intra": "within nodes", "inter": "between nodes"}
 
 
 def parameter(name: str) -> str:
@@ -113,9 +114,6 @@ def dependence(elasticities: Mapping[str, float]) -> str:
     return f"10 % more of each changes the run time by: {', '.join(known) or 'nothing, whatever was varied'}"
 
 
-_MATTERS = 0.01
-
-
 def span(low_high: tuple[float, float] | None) -> str:
     """Return two durations, with a unit that they share once; '' for None."""
     if low_high is None:
@@ -123,10 +121,6 @@ def span(low_high: tuple[float, float] | None) -> str:
     low, high = map(format_duration, low_high)
     same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
     return f"{low.rpartition(' ')[0] if same else low} to {high}"
-
-
-_SIGNS = {"compute": "#", "communication": "+", "waiting": ".", "moderation": "~"}
-_BAR = 50
 
 
 def picture(rows: Sequence[AnswerRow]) -> list[str]:

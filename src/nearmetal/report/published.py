@@ -19,6 +19,9 @@ from nearmetal.results.published import (
 )
 from nearmetal.units import by_key, format_size
 
+_LEAST_PRINTED_P = 0.001
+"""What a paper prints as "< 0.001" is read as this."""
+
 
 def tables(found: TableShape) -> list[Table]:
     """Return what is printed: figures side by side, effects, order, crossovers."""
@@ -122,10 +125,6 @@ def _crossover_table(found: TableShape) -> Table:
 
 def _between(found: Sequence[tuple[int, int]]) -> str:
     return "; ".join(f"{format_size(a)} to {format_size(b)}" for a, b in found) or "nowhere"
-
-
-_LEAST_PRINTED_P = 0.001
-"""What a paper prints as "< 0.001" is read as this."""
 
 
 def _significance_table(found: TableShape) -> Table:

@@ -11,6 +11,9 @@ from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import as_percent, format_size
 
+_INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."
+_LONGEST_REASON = 160
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -176,9 +179,6 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
     return Table(title, head, tuple(rows), left=2), len(found) - len(rows)
 
 
-_INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."
-
-
 def tests(view: View, group: GroupId) -> Table:
     """Return the tests behind the verdicts, for readers who compare with published p-values."""
     rows = []
@@ -292,9 +292,6 @@ def failures(view: View) -> Table:
         left=5,
         note="Full reasons, launch lines and output: nearmetal show RUN --trial N.",
     )
-
-
-_LONGEST_REASON = 160
 
 
 def _first_line(reason: str) -> str:

@@ -12,6 +12,7 @@ from nearmetal.units import NS_PER_MS, as_percent, format_duration, format_size
 MATRIX_CELLS = 192
 _SHADES = 32
 _COLOUR = "var(--accent)"
+_LOOKS = (("c0", "computing"), ("c1", "in MPI"), ("c7 pale", "the profiler and the rest"))
 
 
 def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
@@ -59,9 +60,6 @@ def _most(view: TraceView) -> str:
         return "No call was recorded."
     first = view.calls[0]
     return f"{as_percent(first.total_ns / inside, 1)} of the time in MPI is {first.name}."
-
-
-_LOOKS = (("c0", "computing"), ("c1", "in MPI"), ("c7 pale", "the profiler and the rest"))
 
 
 def _times(view: TraceView) -> Markup:

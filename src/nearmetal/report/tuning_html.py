@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 MAX_LANES = 20
 """How many settings the race shows, those that stood longest first."""
 _LANE = 22.0
+_RACE_NOTE = (
+    "A lane is a setting, a dot a trial of it; its figure is the cost against the present setting of the same block, "
+    "mean over the search. Figures of a search flatter its winner: only fresh blocks are proof."
+)
+_FRAME = PlotArea(70.0, 34.0, 452.0, 288.0)
+_MOST_CHOICES = 3
 
 
 def as_html(of: RecalledSearch, frame: PageFrame | None = None) -> str:
@@ -51,12 +57,6 @@ def _section(of: RecalledSearch, one: RecalledClass, number: int) -> Markup:
         *map(table_region, shown),
         id=f"class-{number}",
     )
-
-
-_RACE_NOTE = (
-    "A lane is a setting, a dot a trial of it; its figure is the cost against the present setting of the same block, "
-    "mean over the search. Figures of a search flatter its winner: only fresh blocks are proof."
-)
 
 
 def _answer(space: Space, one: RecalledClass) -> str:
@@ -139,9 +139,6 @@ def _lane(notes: Sequence[TrialNote], at: tuple[PlotArea, float, float], last: i
 
 
 # ---- what there is to choose from
-
-_FRAME = PlotArea(70.0, 34.0, 452.0, 288.0)
-_MOST_CHOICES = 3
 
 
 def _choice(space: Space, one: RecalledClass) -> Markup:

@@ -21,6 +21,8 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.changes import differing_fields, differing_values
 from nearmetal.units import by_key, counted
 
+_HOW_MUCH = frozenset({"sizes", "iterations", "warmup"})
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -118,9 +120,6 @@ def _refuse_other_measurements(pair: RunPair) -> None:
             "the runs measured different things under one name:\n  " + "\n  ".join(other),
             hint="compare runs of the same study, or give what differs another name",
         )
-
-
-_HOW_MUCH = frozenset({"sizes", "iterations", "warmup"})
 
 
 def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:

@@ -52,6 +52,7 @@ _FOLLOWED = {
         "it waits until the port has reported what was sent before; try host.tcp_autocorking = 0",
     ),
 }
+_Lines: TypeAlias = "list[Counter[str]]"
 
 
 def causes(cells: Sequence[Cell], records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -133,9 +134,6 @@ def _other_lines(kept: LaunchModes, known: _Known) -> str:
         f"their packets interrupt through {only_apart}, those of the others through {only_others}: another queue, "
         "whose interrupts may go to another processor; try nic.channels-combined = 1"
     )
-
-
-_Lines: TypeAlias = "list[Counter[str]]"
 
 
 def _lines(records: Sequence[TrialRecord]) -> _Lines:

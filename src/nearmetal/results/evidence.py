@@ -20,6 +20,27 @@ UNLIKE = "nodes.unlike"
 """The names of a trial's facts in which its nodes, machines of their own, differ."""
 
 _INTERFACE = "interface."
+_APART = frozenset({"lab", "fake", "import"})
+"""Kinds of host without a launcher whose own packets cross the path."""
+_FEW_PACKETS = 500
+"""A launch of a single message moved 229 packets at each end of a veth with Open MPI 5.0, 304 with MPICH 5.0."""
+_TELLING = frozenset({"cpu.model", "kernel.release"})
+_OF_A_TOOL = (
+    ("retransmits, by the tool's own count", "per trial", "tool.retransmits"),
+    ("datagrams lost, by the tool's own count", "per trial", "tool.lost_datagrams"),
+    ("fairness between pairs (Jain's index)", "millionths", "tool.fairness_ppm"),
+    ("sum of all pairs against the line rate", "millionths", "tool.line_rate_ppm"),
+)
+_OF_THE_SAME = (".total", ".communication")
+"""Ends of the names of cells whose iterations another cell of the launch has."""
+_CPU, _STEAL = "cpu.", "cpu.steal"
+BUSY_SHARE = 0.10
+"""Share of a trial's machines that other programs may use."""
+STOLEN_SHARE = 0.02
+"""Share that the hypervisor may give to others."""
+_FEWEST_TICKS = 40
+"""Shorter launches are not judged: a tick of 10 ms would be too much of them."""
+_APART_NS = 1800 * NS_PER_S
 
 
 def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
@@ -46,12 +67,6 @@ def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     shared = () if host_kind in _APART else weakly_proven(records)
     own = (*timers(records), *pairs_on_a_node(records), *unlike_machines(records), *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
-
-
-_APART = frozenset({"lab", "fake", "import"})
-"""Kinds of host without a launcher whose own packets cross the path."""
-_FEW_PACKETS = 500
-"""A launch of a single message moved 229 packets at each end of a veth with Open MPI 5.0, 304 with MPICH 5.0."""
 
 
 def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -116,9 +131,6 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         ),
         *(f"the nodes of {', '.join(dict.fromkeys(paths))} differ in {facts}" for facts, paths in unlike.items()),
     )
-
-
-_TELLING = frozenset({"cpu.model", "kernel.release"})
 
 
 def one_computer(records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -204,12 +216,6 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
     ("CPU time in interrupts and softirqs", "ticks per trial", _sum_of(r"cpu\.(irq|softirq)")),
     ("CPU time stolen by a hypervisor", "ticks per trial", _sum_of(r"cpu\.steal")),
 )
-_OF_A_TOOL = (
-    ("retransmits, by the tool's own count", "per trial", "tool.retransmits"),
-    ("datagrams lost, by the tool's own count", "per trial", "tool.lost_datagrams"),
-    ("fairness between pairs (Jain's index)", "millionths", "tool.fairness_ppm"),
-    ("sum of all pairs against the line rate", "millionths", "tool.line_rate_ppm"),
-)
 
 
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
@@ -273,10 +279,6 @@ def _median_counter(records: Sequence[TrialRecord], workload: str, key: str) -> 
     return median(values) if values else None
 
 
-_OF_THE_SAME = (".total", ".communication")
-"""Ends of the names of cells whose iterations another cell of the launch has."""
-
-
 def _iterations(record: TrialRecord) -> int:
     """Return how many iterations were counted over: as the tool says, where its samples leave some out."""
     cells = (cell for cell in record.cells if not cell.operation.endswith(_OF_THE_SAME))
@@ -306,15 +308,6 @@ def launches(records: Sequence[TrialRecord]) -> tuple[tuple[str, tuple[str, ...]
             name = f"{record.order.path.label}, {record.order.workload.label}"
             first.setdefault(name, record.outcome.launch_argv)
     return tuple(sorted(first.items()))
-
-
-_CPU, _STEAL = "cpu.", "cpu.steal"
-BUSY_SHARE = 0.10
-"""Share of a trial's machines that other programs may use."""
-STOLEN_SHARE = 0.02
-"""Share that the hypervisor may give to others."""
-_FEWEST_TICKS = 40
-"""Shorter launches are not judged: a tick of 10 ms would be too much of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,9 +374,6 @@ def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
         "what changed in between is in their ratios",
     )
-
-
-_APART_NS = 1800 * NS_PER_S
 
 
 def block_ns(records: Sequence[TrialRecord]) -> float:

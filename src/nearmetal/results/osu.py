@@ -40,6 +40,7 @@ _TITLES = {
     "gather": "Gather Latency",
     "scatter": "Scatter Latency",
 }
+_Group = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,6 @@ class OsuTable:
     has_size: bool
     pairs: int = 0
     window: str = ""
-
-
-_Group = tuple[str, str, str, str]
 
 
 def osu_tables(run: RunDir) -> list[OsuTable]:

@@ -31,6 +31,9 @@ from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
+_SIDE_BY_SIDE = 2
+"""How many path cells are held in memory at once."""
+_NO_CURVE = Curve(np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = True) -> View:
@@ -202,10 +205,6 @@ def _may_pause(workload: WorkloadOrder) -> bool:
     return workload.kind == "engine" and PACE not in workload.options
 
 
-_SIDE_BY_SIDE = 2
-"""How many path cells are held in memory at once."""
-
-
 def _path_cell(
     run: RunDir,
     records: Sequence[TrialRecord],
@@ -241,9 +240,6 @@ def _path_cell(
         tail=_NO_CURVE if together is None else tail_curve(together),
         supported=_supported(iterations),
     )
-
-
-_NO_CURVE = Curve(np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 def _supported(n: int) -> float:

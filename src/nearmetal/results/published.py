@@ -32,6 +32,7 @@ SIGNIFICANT_P = 0.05
 _PERCENTILES = {"p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
+Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,6 @@ class PublishedEffect:
     ours: RatioEstimate | None
     agrees: str
     bound: Bound = ""
-
-
-Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,13 @@ from nearmetal.workloads.operations import OPERATIONS, Shape
 
 DEFAULT_WINDOW_MESSAGES = 64
 """The default of the engine's `--window` (native/bench/options.c)."""
+_UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
+_NAMES = {
+    "round_trip": "latency (half a round trip)",
+    "window": "bandwidth",
+    "collective": "time, slowest rank",
+    "exchange": "time of an exchange, slowest rank",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +58,6 @@ class DisplayScale:
         """Return the ends, in ascending order, of an interval of durations."""
         low, high = sorted((self.value(interval_ns.low), self.value(interval_ns.high)))
         return low, high
-
-
-_UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
-_NAMES = {
-    "round_trip": "latency (half a round trip)",
-    "window": "bandwidth",
-    "collective": "time, slowest rank",
-    "exchange": "time of an exchange, slowest rank",
-}
 
 
 def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typical_ns: float = 0.0) -> DisplayScale:

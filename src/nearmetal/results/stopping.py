@@ -24,6 +24,8 @@ from nearmetal.workloads.figures import of_pairs
 MAX_ATTEMPTS = 2
 FAILURES_TO_GIVE_UP = 2
 """Blocks in a row in which a combination failed, after which it is not tried again."""
+_OF_A_LAUNCH = {"application": 3, "fabric": 2}
+"""An application's total, its iterations and its communication; a fabric's latency and bandwidth."""
 
 
 def criteria_of(study: Study) -> Criteria:
@@ -59,10 +61,6 @@ def _cells(workload: WorkloadSpec) -> int:
         return _OF_A_LAUNCH[workload.kind]
     pairs = len(workload.placed) // 2 if of_pairs(workload.kind) else 1
     return (pairs + 1 if pairs > 1 else 1) * max(1, len(workload.sizes))
-
-
-_OF_A_LAUNCH = {"application": 3, "fabric": 2}
-"""An application's total, its iterations and its communication; a fabric's latency and bandwidth."""
 
 
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:

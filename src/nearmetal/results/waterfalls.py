@@ -26,6 +26,11 @@ from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_
 TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
 WORST_RESIDUE = 0.05
 """How far the parts of a message may be from its measured latency, as a share."""
+_MeasuredCell = tuple[str, str]
+"""An operation, and everything else of its workload that a trace beside it leaves as it is."""
+_Untraced = tuple[str, str, _MeasuredCell, int]
+_OTHERWISE_ALIKE = frozenset({TRACE_OPTION, "operation", "sizes", "iterations", "warmup"})
+"""Options that a workload may have of its own and still be the traced one without its trace."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,6 @@ class Waterfall(CellId):
     def residue(self) -> float:
         """The largest distance of a round trip's named parts from its measured time, as a share of it."""
         return max(trip.residue for trip in self.trips)
-
-
-_MeasuredCell = tuple[str, str]
-"""An operation, and everything else of its workload that a trace beside it leaves as it is."""
-_Untraced = tuple[str, str, _MeasuredCell, int]
 
 
 def waterfalls(run: RunDir) -> list[Waterfall]:
@@ -145,10 +145,6 @@ def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
     workload = record.order.workload
     options = {key: value for key, value in workload.options.items() if key not in _OTHERWISE_ALIKE}
     return operation, json.dumps([workload.kind, options, workload.placement, workload.progress], sort_keys=True)
-
-
-_OTHERWISE_ALIKE = frozenset({TRACE_OPTION, "operation", "sizes", "iterations", "warmup"})
-"""Options that a workload may have of its own and still be the traced one without its trace."""
 
 
 def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Untraced]) -> dict[_Untraced, float]:

@@ -26,6 +26,25 @@ LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
 """What pages may do beside showing themselves: ask this server for a comparison, or for news."""
 EVERY_MS = 2_000
 """How often a page that follows a run asks for news."""
+MAX_TRACES = 24
+"""How many other traces of a run a page leads to."""
+_OCCASIONS = "Figures are over the occasions of this run: before the last one's end they are preliminary."
+_EARLY = "This study stops by itself: its intervals and verdicts are valid at every look, including now."
+_FIXED = (
+    "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."
+)
+_RUNNING = "A nearmetal process on this machine is writing this run."
+_STILL = "No nearmetal process on this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
+_COLOURS = {
+    Standing.WITHIN: "near-metal",
+    Standing.BETTER: "faster",
+    Standing.WORSE: "slower",
+    Standing.UNDECIDED: "undecided",
+}
+_TWO_RUNS = (
+    "Two runs are not interleaved: whatever else changed between them is part of the difference. Nothing is measured "
+    "again here; `nearmetal gate` does so before it calls a run worse."
+)
 
 
 def readable(utc: str) -> str:
@@ -62,10 +81,6 @@ def over_trace(one: Entry, shown: TrialRecord, profiled: Sequence[TrialRecord]) 
     links = [("/", "All runs"), (run_path(one.name), "The report")]
     links += [(_trace_path(one, other), _trial(other)) for other in profiled if other is not shown][:MAX_TRACES]
     return _navigation(_trial(shown), links)
-
-
-MAX_TRACES = 24
-"""How many other traces of a run a page leads to."""
 
 
 def _trial(record: TrialRecord) -> str:
@@ -176,14 +191,6 @@ def _when_valid(so_far: RunProgress) -> str:
     return _EARLY if so_far.planned_blocks[0] < so_far.planned_blocks[1] else _FIXED
 
 
-_OCCASIONS = "Figures are over the occasions of this run: before the last one's end they are preliminary."
-_EARLY = "This study stops by itself: its intervals and verdicts are valid at every look, including now."
-_FIXED = (
-    "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."
-)
-_RUNNING = "A nearmetal process on this machine is writing this run."
-_STILL = "No nearmetal process on this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
-
 # ---- two runs
 
 
@@ -244,18 +251,6 @@ def _finding(gate: Gate) -> list[str]:
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
         f": of {counted(len(gate.judged), 'cell')}, by {gate.metric}, {gate_words.tally(gate)}.",
     ]
-
-
-_COLOURS = {
-    Standing.WITHIN: "near-metal",
-    Standing.BETTER: "faster",
-    Standing.WORSE: "slower",
-    Standing.UNDECIDED: "undecided",
-}
-_TWO_RUNS = (
-    "Two runs are not interleaved: whatever else changed between them is part of the difference. Nothing is measured "
-    "again here; `nearmetal gate` does so before it calls a run worse."
-)
 
 
 def compare_fabrics(run: RunDir, base: RunDir) -> str:

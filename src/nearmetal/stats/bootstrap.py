@@ -17,6 +17,7 @@ from nearmetal.stats.paired import moments
 
 REPLICATES = 4999  # (REPLICATES + 1) * level is whole for 0.95 and 0.90
 MIN_BLOCKS = 5  # below that the six weights give too few distinct resamples
+_WEIGHTS = np.array([math.sqrt(w) * sign for sign in (-1.0, 1.0) for w in (0.5, 1.0, 1.5)])
 
 
 class IntervalMethod(StrEnum):
@@ -27,9 +28,6 @@ class IntervalMethod(StrEnum):
     REPEATED = "repeated confidence interval (alpha spending)"
     ANOTHER = "Student's t, for another occasion"
     NONE = "none (too few blocks)"
-
-
-_WEIGHTS = np.array([math.sqrt(w) * sign for sign in (-1.0, 1.0) for w in (0.5, 1.0, 1.5)])
 
 
 def mean_intervals(

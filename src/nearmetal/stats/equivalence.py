@@ -18,6 +18,7 @@ from nearmetal.stats.interval import Interval
 MARGIN = 0.05
 TAIL_MARGIN = 0.10
 ALPHA = 0.05
+_CORRECTED = "by itself, but not after correction for multiple comparisons"
 
 
 class Better(StrEnum):
@@ -139,9 +140,6 @@ def judge(evidence: Evidence, *, alpha: float = ALPHA) -> Judgement:
     4. `undecided`: everything else. A large p of the difference is never taken for equality.
     """
     return Judgement(*_found(evidence, alpha), *evidence.p_values)
-
-
-_CORRECTED = "by itself, but not after correction for multiple comparisons"
 
 
 def _found(evidence: Evidence, alpha: float) -> tuple[Finding, str]:

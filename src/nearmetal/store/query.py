@@ -15,6 +15,9 @@ from nearmetal.study.facts import FactScope, scope_of
 from nearmetal.study.fields import AGAIN
 from nearmetal.study.order import Scalar
 
+_FactsOn = tuple[int, dict[str, Scalar]]
+"""On how many nodes a trial ran, and facts of it."""
+
 
 class MixedError(BadInputError):
     """Trials that are to be compared differ in what no path is to blame for; a person may compare them all the same."""
@@ -65,10 +68,6 @@ def _on_machines_of(record: TrialRecord) -> str:
     """Return the path that has machines of its own, such as guests or bare hosts; '' where all paths are on one."""
     named = "machine.0" in record.outcome.facts or record.order.path.kind == "declared"
     return f"path {record.order.path.label.removesuffix(AGAIN)}" if named else ""
-
-
-_FactsOn = tuple[int, dict[str, Scalar]]
-"""On how many nodes a trial ran, and facts of it."""
 
 
 def _differing(within: str, sets: Sequence[_FactsOn]) -> list[Disagreement]:

@@ -22,6 +22,8 @@ from nearmetal.study.spec import AGAIN, PathSpec, SettingSpec, Study, TuneClass,
 from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
 
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+
 # ---- the launches of a search, kept on disk, so that one that was interrupted continues where it stopped
 # A search is a pure function of its seed and of its launches' results. So only the launches are kept, in the order of
 # the requests: a continued search requests the same ones again, gets the earlier ones from the disk, and runs the first
@@ -82,9 +84,6 @@ class Launches:
 
 
 # ---- measure
-
-
-_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
 def tuned_path(study: Study, tune: TuneSpec) -> PathSpec:

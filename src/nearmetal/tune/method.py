@@ -17,6 +17,8 @@ from nearmetal.tune.space import Point, Space
 
 Costs = Mapping["Point", "float | None"]
 """Cost of each setting of a block; None where the trial failed or the setting was refused."""
+_GRID_WIDTH = 8
+"""Settings of a block."""
 
 
 class Method(ABC):
@@ -84,10 +86,6 @@ class Method(ABC):
 
 # ---- the two plain methods
 # The full grid, and one knob at a time.
-
-
-_GRID_WIDTH = 8
-"""Settings of a block."""
 
 
 class Grid(Method):
