@@ -12,6 +12,8 @@ from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, as_osu
 from nearmetal.results.osu import osu_tables
 from nearmetal.results.paths import build_view
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.pages import over_report
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
@@ -115,7 +117,12 @@ def test_a_report_dates_the_import_and_not_the_measurement(tmp_path: Path) -> No
     assert cli(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
     created = RunDir.open(tmp_path / "run").info.created_utc
     dated = f"Study imported, imported {created[:16].replace('T', ' ')} UTC"
-    assert dated in (tmp_path / "page.html").read_text()
+    text = (tmp_path / "page.html").read_text()
+    assert dated in text
+    assert "nearmetal cannot measure them again" in text
+    assert "nearmetal run study.toml" not in text, "it would be refused"
+    (entry,) = Catalogue(tmp_path).entries()
+    assert "last trials" not in over_report(entry, [], traced=False).above, "files have no progress"
 
 
 def test_actions_that_measure_are_refused_for_imported_figures(

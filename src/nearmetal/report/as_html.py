@@ -331,10 +331,15 @@ def _failures(view: View) -> Markup:
 def _repeat(view: View) -> Markup:
     facts = [together(element("dt", key), element("dd", str(value))) for key, value in view.provenance]
     lines = [f"{name}:\n  {shlex.join(argv)}" for name, argv in view.repeat.launches]
-    return section(
-        "How to repeat it",
+    how = [
         element("p", "Save the study below as study.toml; the same seed gives the same order of trials."),
         element("pre", element("code", "nearmetal plan study.toml\nnearmetal run study.toml"), tabindex=0),
+    ]
+    if view.host_kind == "import":
+        how = [element("p", "These figures were read from files; nearmetal cannot measure them again.")]
+    return section(
+        "How to repeat it",
+        *how,
         element("h3", "Measured with"),
         element(
             "dl",

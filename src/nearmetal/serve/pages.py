@@ -65,8 +65,9 @@ def over_report(one: Entry, profiled: Sequence[TrialRecord], *, traced: bool) ->
 
     `profiled` are trials with traces of MPI calls, `traced` says that there are waterfalls.
     """
-    progress = (run_path(one.name, "/live"), "Follow it" if one.running else "Progress and last trials")
-    links = [("/", "All runs"), progress]
+    links = [("/", "All runs")]
+    if one.info is None or one.info.host_kind != "import":  # files have no progress
+        links.append((run_path(one.name, "/live"), "Follow it" if one.running else "Progress and last trials"))
     links += [(run_path(one.name, "/waterfall"), "Where a message's time went")] if traced else []
     links += [(_trace_path(one, profiled[0]), "MPI calls of its programs")] if profiled else []
     return _navigation(one.name, [*links, (_json_path(one), "The report as JSON")])
