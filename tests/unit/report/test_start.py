@@ -1,6 +1,7 @@
 """Writing a report loads the store, the statistics and the renderers, and nothing that measures.
 
-Nor does a run, a report or a history load pandas, which pyarrow does on occasion: a third of a second.
+Nor does a run, a report or a history load pandas, which pyarrow does on occasion: a third of a second; nor scipy's
+minimizers, nor numpy's compiler of Fortran, which scipy asks for. What a command loads is not searched for garbage.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ os.chdir(sys.argv[1])
 assert run(["report", sys.argv[2], "--out", "report.html"]) == 0
 loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "nearmetal")
 assert run(["run", "study.toml", "--out", "run"]) == run(["history", "add", "history.duckdb", "run"]) == 0
-assert "pandas" not in sys.modules
+assert not {"pandas", "scipy.optimize", "numpy.f2py.crackfortran", "unittest.case"} & set(sys.modules)
 print(*loaded)
 """
 
@@ -38,3 +39,19 @@ def test_a_report_loads_few_modules_and_nothing_that_measures(run: RunDir, tmp_p
     assert len(loaded) <= MOST_MODULES, loaded
     measuring = {"hosts", "paths", "knobs", "facts", "run"}
     assert [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in measuring] == []
+
+
+_COMMAND = """
+import atexit, gc
+from nearmetal.cli.main import main
+before_it_was_loaded = []
+gc.callbacks.append(lambda phase, of: gc.get_freeze_count() or before_it_was_loaded.append(of))
+atexit.register(lambda: print(gc.isenabled(), before_it_was_loaded, len(gc.get_objects()) < 1000))
+main(["report", "--help"])
+"""
+
+
+def test_what_a_command_loads_is_never_searched_for_garbage() -> None:
+    argv = [sys.executable, "-c", _COMMAND]
+    stdout = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+    assert stdout.splitlines()[-1] == "True [] True"
