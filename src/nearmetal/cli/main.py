@@ -108,7 +108,7 @@ class _Verbs(click.Group):
             return None
         module = importlib.import_module(f"nearmetal.cli.{VERBS[cmd_name][0]}")
         if not gc.isenabled():
-            gc.freeze()  # what it loaded is no garbage; to search it, at the end too, takes a fifth of a command's start
+            gc.freeze()  # what it loaded is no garbage; to search it, at the end too, is a fifth of a command's start
             gc.enable()
         command = module.command
         assert isinstance(command, click.Command)
