@@ -43,6 +43,16 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_page_of_two_runs_calls_an_unfinished_one_by_its_name(tmp_path: Path) -> None:
+    """It said `/home/someone/runs/part is NOT FINISHED`; the command that continues it needs the path."""
+    for name, blocks in (("base", 5), ("part", 3)):
+        make_run(tmp_path / name, Recipe(study=SMALL, blocks=blocks))
+    with serving(tmp_path) as client:
+        text = client.get("/compare?run=part&base=base").text
+    assert "<p>part is NOT FINISHED: " in text
+    assert f"nearmetal run --resume {tmp_path}/part</p>" in text
+
+
 def serving(folder: Path) -> TestClient:
     return TestClient(make_app(Catalogue(folder), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
 

@@ -1,6 +1,7 @@
 """The pages: the list, what stands over a report, a run as it goes, and refusals. All else is drawn by `report`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 from nearmetal.fabric.against import AGAINST_SEED, against, paired_by
@@ -197,7 +198,8 @@ def _when_valid(so_far: RunProgress) -> str:
 
 def compare_page(gate: Gate) -> str:
     """Return the page that sets one run against another."""
-    lead = [element("p", one) for one in gate_words.unfinished(gate)]
+    run, base = (replace(side, root=many.name(side)) for side in (gate.run, gate.base))
+    lead = [element("p", one) for one in gate_words.unfinished(replace(gate, run=run, base=base))]
     if gate.mixed:
         lead.append(element("strong", "Mixed provenance, compared on request"))
         lead += [element("p", one) for one in gate.mixed]
