@@ -166,6 +166,12 @@ def test_a_forbidden_ping_is_not_reported_as_a_link_that_is_down(shell: Namespac
     assert "NET_RAW" in caught.value.hint
 
 
+def test_a_command_on_a_node_starts_no_second_program_to_get_there(shell: NamespaceShell) -> None:
+    nodes(shell, 1)
+    assert shell._enter("n0").count("nsenter") == 1
+    assert shell.run(["hostname"], node="n0").text == "n0\n"
+
+
 def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:
     nodes(shell, 1)
     assert shell.run(["sleep", "61.25"], node="n0", timeout_s=0.3, check=False).timed_out

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, TrialError
-from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.hosts.namespaces import NamespaceShell, only_child
+from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.folder import open_journals
@@ -47,32 +46,10 @@ for device in v0 v1; do ethtool -k $device; done"""
 _UNTIL = 'until [ "$("$@")" = "$0" ]; do sleep 0.05; done'
 
 
-class DirectShell(NamespaceShell):
-    """Enters a node in one step instead of by way of the cradle, because a test runs dozens of commands there."""
-
-    def _enter(self, node: str = HYPERVISOR) -> list[str]:
-        if node == HYPERVISOR:
-            return super()._enter()
-        user = ["--user", "--preserve-credentials"] if self._rootless else []
-        holder = only_child(self._anchors[node].process.pid)
-        return [
-            "nsenter",
-            f"--target={holder}",
-            *user,
-            "--pid",
-            "--mount",
-            "--net",
-            "--uts",
-            "--ipc",
-            *self._folder(),
-            "--",
-        ]
-
-
 @pytest.fixture(scope="module")
 def machine() -> Iterator[NamespaceShell]:
     try:
-        shell = DirectShell()
+        shell = NamespaceShell()
     except NearmetalError as error:
         pytest.skip(error.message)
     with shell:

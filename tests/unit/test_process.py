@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ def test_a_signal_is_named() -> None:
 
 def test_processes_that_end_during_a_scan_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel then returns ESRCH, which a glob that names the file raises instead of skipping."""
+    (tmp_path / "self").mkdir()
     for pid in (7, 8, 9):
         (tmp_path / f"{pid}").mkdir()
         (tmp_path / f"{pid}" / "stat").write_text(f"{pid}")
@@ -63,6 +65,10 @@ def test_processes_that_end_during_a_scan_are_left_out(tmp_path: Path, monkeypat
 
     for name in real:
         monkeypatch.setattr(Path, name, ended(name))
+    real["open"] = open
+    monkeypatch.setattr(
+        process, "open", lambda path, *args, **kw: ended("open")(Path(path), *args, **kw), raising=False
+    )
     monkeypatch.setattr(process, "_PROC", tmp_path)
     assert sorted(process.of_each_process("stat")) == [(7, b"7"), (9, b"9")]
 
@@ -70,7 +76,8 @@ def test_processes_that_end_during_a_scan_are_left_out(tmp_path: Path, monkeypat
 def test_processes_are_scanned_in_one_place_only() -> None:
     """A glob such as `[0-9]*/stat` fails if a process ends meanwhile: there were five of these."""
     tree = Path(process.__file__).parent
-    found = [file.name for file in tree.rglob("*.py") if '"[0-9]*' in file.read_text()]
+    scan = re.compile(r'"\[0-9\]\*|scandir\(_?PROC')
+    found = [file.name for file in tree.rglob("*.py") if scan.search(file.read_text())]
     assert found == ["process.py"]
 
 

@@ -28,6 +28,8 @@ from nearmetal.process import Finished
 
 _ANCHOR_TIMEOUT_S = 10.0
 NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
+_OF_NODE = ("--net", "--uts", "--ipc", "--mount")
+"""The namespaces that a node has for itself; that of processes is the cradle's."""
 
 # Scripts are constants; whatever varies reaches them as positional parameters.
 CRADLE_SCRIPT = """set -e
@@ -128,14 +130,19 @@ class CradleShell(CommandShell):
 
     def _enter(self, node: str = HYPERVISOR) -> list[str]:
         """Return the argv prefix that enters the cradle and, from there, the node."""
-        user = ["--user", "--preserve-credentials"] if self._rootless else []
-        cradle = ["nsenter", "--target", self._cradle_pid, *user, "--pid", "--mount", "--net", *self._folder(), "--"]
-        if node == HYPERVISOR:
-            return cradle
-        if node not in self._nodes:
+        cradle = self._step(self._cradle_pid, ("--pid", "--mount", "--net"), outside=True)
+        return cradle if node == HYPERVISOR else [*cradle, *self._step(self._process_of(node, self._nodes), _OF_NODE)]
+
+    def _step(self, target: str, namespaces: Sequence[str], *, outside: bool = False) -> list[str]:
+        """Return the argv prefix that enters namespaces of a process; from outside the cradle, as its user too."""
+        user = ["--user", "--preserve-credentials"] if outside and self._rootless else []
+        return ["nsenter", "--target", target, *user, *namespaces, *self._folder(), "--"]
+
+    @staticmethod
+    def _process_of(node: str, processes: Mapping[str, str]) -> str:
+        if node not in processes:
             raise TrialError(f"there is no node {node!r}")
-        target = ["--target", self._nodes[node]]
-        return [*cradle, "nsenter", *target, "--net", "--uts", "--ipc", "--mount", *self._folder(), "--"]
+        return processes[node]
 
     def _folder(self) -> list[str]:
         """Return the option that names the folder in which programs start."""
@@ -166,6 +173,8 @@ class NamespaceShell(CradleShell):
         self.own_network = own_network
         self._rootless = os.geteuid() != 0
         self._anchors: dict[str, _Anchor] = {}
+        self._holders: dict[str, str] = {}
+        """The number, seen from outside the cradle, of the process that holds each node's namespaces."""
         try:
             self._write_scratch()
             self._cradle = _Anchor.start(cradle_argv(rootless=self._rootless, own_network=own_network))
@@ -192,6 +201,7 @@ class NamespaceShell(CradleShell):
         for anchor in self._anchors.values():
             anchor.end()
         self._anchors.clear()
+        self._holders.clear()
         self._nodes.clear()
         self._stop_helpers()
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -211,8 +221,15 @@ class NamespaceShell(CradleShell):
     def _folder(self) -> list[str]:
         return [f"--wd={Path.cwd()}"]
 
+    def _enter(self, node: str = HYPERVISOR) -> list[str]:
+        """Enter a node at once: by way of the cradle each command would start a program more."""
+        if node == HYPERVISOR:
+            return super()._enter()
+        return self._step(self._process_of(node, self._holders), ("--pid", *_OF_NODE), outside=True)
+
     def _hold(self, name: str, argv: Sequence[str]) -> str:
         self._anchors[name] = _Anchor.start(argv)
+        self._holders[name] = str(only_child(self._anchors[name].process.pid))
         return self._anchors[name].first_line
 
     def _make_folder(self, path: str) -> None:

@@ -19,7 +19,7 @@ from nearmetal.errors import NearmetalError, TrialError, os_errors_as
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.machine import CALLER
-from nearmetal.hosts.namespaces import AGENT_ENTER, AGENT_HEAD, NamespaceShell, only_child
+from nearmetal.hosts.namespaces import AGENT_ENTER, AGENT_HEAD, NamespaceShell
 from nearmetal.hosts.shell import read_each
 from nearmetal.process import Finished
 
@@ -105,8 +105,7 @@ class LabShell(NamespaceShell):
     def add_node(self, name: str) -> None:
         """Make a node, and keep a thread in it."""
         super().add_node(name)
-        inside = only_child(self._anchors[name].process.pid)
-        self._entered[name] = NamespaceThread(inside, ("pid", "net", "uts", "ipc", "mnt"))
+        self._entered[name] = NamespaceThread(int(self._holders[name]), ("pid", "net", "uts", "ipc", "mnt"))
 
     def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
         """Make a node a guest with these devices (QEMU's words), and wait until it runs programs.
