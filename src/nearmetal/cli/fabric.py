@@ -56,7 +56,9 @@ def command(
         root = _measured(source, path_name, nodes or 0, out, earlier, bisection=not no_bisection)
     found = survey(RunDir.open(root))
     if earlier:
-        _print_against(found, earlier, form)
+        compared = against(found, earlier, seed=AGAINST_SEED)
+        shown_as = fabric_json.against_json if form == "json" else fabric_text.against_text
+        click.echo(shown_as(compared, found, earlier).rstrip("\n"))
     else:
         click.echo(fabric_json.as_json(found) if form == "json" else fabric_text.as_text(found).rstrip("\n"))
     click.echo(f"run: {root}", err=True)
@@ -65,14 +67,6 @@ def command(
     if found.named:
         return ExitCode.FAILED
     return ExitCode.OK if found.complete else ExitCode.PARTIAL
-
-
-def _print_against(found: Survey, base: Survey, form: str) -> None:
-    compared = against(found, base, seed=AGAINST_SEED)
-    if form == "json":
-        click.echo(fabric_json.against_json(compared, found, base))
-    else:
-        click.echo(fabric_text.against_text(compared, found, base).rstrip("\n"))
 
 
 def _measured(

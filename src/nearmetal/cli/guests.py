@@ -52,20 +52,14 @@ def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[s
 
 def _domain(path: Path) -> Guest:
     try:
-        return parse_domain(_text(path))
+        return parse_domain(read_text(path))
+    except OSError as error:
+        raise ForeignFileError(f"cannot read {path}: {error.strerror}", hint=_DUMP) from error
+    except UnicodeDecodeError as error:
+        raise ForeignFileError(f"{path} is not UTF-8 text: {error}", hint=_DUMP) from error
     except ForeignFileError as error:
         named = error.message if str(path) in error.message else f"{path}: {error.message}"
         raise ForeignFileError(named, hint=error.hint or _DUMP) from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise ForeignFileError(message, hint=_DUMP) from error
-    except UnicodeDecodeError as error:
-        raise ForeignFileError(f"{path} is not UTF-8 text: {error}") from error
 
 
 def _table(guests: list[Guest]) -> Table:

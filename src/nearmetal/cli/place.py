@@ -107,7 +107,7 @@ def command(
     check_place(kept, PLACEMENT_SUFFIX)
     checked = _asked_check(program, given["source"], check_blocks, check_figure, check=check)
     slots = parse_hosts(hosts)
-    replay = _as_messages(_without_guests(prepare([program], given)))
+    replay = _as_messages(prepare([program], given))
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
     grid = _grid(dims, schedule.ranks, slots, hosts)
@@ -155,15 +155,13 @@ def _asked_check(
     return None
 
 
-def _without_guests(replay: Replay) -> Replay:
-    """Return it; raise BadInputError where hosts have several guests."""
+def _as_messages(replay: Replay) -> Replay:
+    """Return it with collectives as messages: their measured times are those of one placement.
+
+    Raise BadInputError where hosts have several guests.
+    """
     if (replay.changes.vms_per_host or 1) > 1:
         raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
-    return replay
-
-
-def _as_messages(replay: Replay) -> Replay:
-    """Return it with collectives as messages: their measured times are those of one placement."""
 
     def plain(named: NamedMachine) -> NamedMachine:
         machine, *launches = (replace(one, measured=()) for one in (named.machine, *named.launches))

@@ -72,16 +72,12 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
     if len(traced) == 2 and traced[1] < ranks:
         few, many = ([one for one in schedules if one.ranks == count] for count in traced)
         return scale_on(few, many, ranks)
+    have = counted(traced[0], "rank") if len(traced) == 1 else f"{', '.join(map(str, traced))} ranks"
     raise BadInputError(
-        f"the trace has {_ranks(traced)}, not {ranks}",
+        f"the trace has {have}, not {ranks}",
         hint="say how its compute time scales: --scaling strong (divided among the ranks) or weak (the same on each); "
         "or give traces of two smaller numbers of ranks",
     )
-
-
-def _ranks(traced: Sequence[int]) -> str:
-    """Return how many ranks traces have: `1 rank`, `2, 4 ranks`."""
-    return counted(traced[0], "rank") if len(traced) == 1 else f"{', '.join(map(str, traced))} ranks"
 
 
 def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFile:

@@ -122,16 +122,15 @@ def _one(run: RunDir, record: TrialRecord) -> None:
 def _for_programs(run: RunDir, trial: int | None) -> dict[str, object]:
     """Return the trials of a run, or all of one but its samples: docs/reference/report-json.md."""
     records = run.trials()
-    brief = [_brief(one) for one in records] if trial is None else []
-    whole = [_whole(run, one) for one in _attempts(run, trial)] if trial is not None else []
-    host = {"kind": run.info.host_kind, "label": run.info.host_label}
+    whole = trial is not None
+    trials = [_whole(run, one) for one in _attempts(run, trial)] if whole else [_brief(one) for one in records]
     lacks = _lacks(run, records)
     return {
         "show_format": 1,
         "study": run.info.study_name,
-        "host": host,
+        "host": {"kind": run.info.host_kind, "label": run.info.host_label},
         "unfinished": asdict(lacks) if lacks else None,
-        "trials": brief or whole,
+        "trials": trials,
     }
 
 

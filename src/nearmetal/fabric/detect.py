@@ -179,16 +179,13 @@ def _links(fit: Fit) -> Iterable[Suspect]:
 
 def _directions(pairs: Pairs, margin: float) -> Iterable[Suspect]:
     """Return the slower direction of each pair whose two differ by more than the margin."""
-    if pairs.has_bandwidth:
-        for a, b, log_ratio in _slower(pairs):
-            if log_ratio > math.log1p(margin):
-                yield Suspect("bandwidth", "direction", a, b, log_ratio)
-
-
-def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
+    if not pairs.has_bandwidth:
+        return
     ratios = np.log(pairs.there_ns / pairs.back_ns)
     for a, b, ratio in zip(pairs.first.tolist(), pairs.second.tolist(), ratios.tolist(), strict=True):
-        yield (a, b, ratio) if ratio > 0 else (b, a, -ratio)
+        if abs(ratio) > math.log1p(margin):
+            slow, fast = (a, b) if ratio > 0 else (b, a)
+            yield Suspect("bandwidth", "direction", slow, fast, abs(ratio))
 
 
 # ---- re-tests

@@ -45,15 +45,12 @@ def unfinished(gate: Gate) -> list[str]:
 def _of_parts(gate: Gate) -> str:
     """Return how parts of programs and sums stand, by any figure, empty where there are none."""
     found: dict[CellId, Standing] = {}
-    for one in sorted((*gate.parts, *(one for one in gate.others if one.part)), key=_worst_last):
+    parts = [*gate.parts, *(one for one in gate.others if one.part)]
+    for one in sorted(parts, key=lambda one: -WORST_FIRST.index(one.standing)):
         if one.metric is gate.metric or one.standing is Standing.WORSE:
             found[one.cell] = one.standing
     counts = Counter(found.values())
     return f"; of parts: {', '.join(f'{counts[one]} {one}' for one in WORST_FIRST if counts[one])}" if counts else ""
-
-
-def _worst_last(one: GateCell) -> int:
-    return -WORST_FIRST.index(one.standing)
 
 
 def _counts(gate: Gate, metric: Metric) -> str:

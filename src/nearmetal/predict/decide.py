@@ -106,6 +106,7 @@ def compare(
         case_class = class_of(named, placed(named))
         errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
         of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
+        p99_ns = p99_iterations_ns(found)
         span = of_ratio.span()
         itself = named == bare
         rows.append(
@@ -119,15 +120,10 @@ def compare(
                 1.0 if itself else of_ratio.chance_below(ratio, 1 + loss),
                 tuple(doubts),
                 of_p99,
-                _p99(found, of_p99),
+                None if p99_ns is None else (float(np.median(p99_ns)), of_p99.interval(p99_ns)),
             )
         )
     return rows, bare
-
-
-def _p99(found: Prediction, errors: Errors) -> tuple[float, tuple[float, float] | None] | None:
-    launches_ns = p99_iterations_ns(found)
-    return None if launches_ns is None else (float(np.median(launches_ns)), errors.interval(launches_ns))
 
 
 def _bare(

@@ -340,7 +340,8 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             samples.collectives.setdefault((name, workload.placement, size), []).append(ns)  # type: ignore[arg-type]  # one of them
         elif name == PAIRED:
             samples.round_trips.setdefault(size, []).append(ns)
-            samples.timers |= _timers_of(record, size)
+            if timer := record.outcome.facts.get(f"{TIMER}{PAIRED}.{size}"):
+                samples.timers[size] = str(timer)
         else:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
             samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
@@ -350,11 +351,6 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
 def _busy(records: Sequence[TrialRecord]) -> str:
     """Return how many launches met a busy machine, if so many that medians cannot leave them out; else nothing."""
     return disturbed_launches(records)[0] if mostly_disturbed(records) else ""
-
-
-def _timers_of(record: TrialRecord, size: int) -> dict[int, str]:
-    timer = record.outcome.facts.get(f"{TIMER}{PAIRED}.{size}")
-    return {size: str(timer)} if timer else {}
 
 
 def _pairs_are_apart(placement: Sequence[int]) -> bool:

@@ -49,7 +49,7 @@ def render(view: View, traced: Sequence[Waterfall] = (), frame: PageFrame | None
         "main",
         verdicts(view),
         *(group_section(view, group, number) for number, group in enumerate(view.groups)),
-        _settings(view),
+        section("Settings", table_region(tables.settings(view)), id="settings") if view.settings else together(),
         _waterfalls(view, traced),
         _evidence(view),
         _failures(view),
@@ -293,10 +293,6 @@ def _entry(table: Table, column: int, text: str) -> Markup:
 
 
 # ---- the rest
-
-
-def _settings(view: View) -> Markup:
-    return section("Settings", table_region(tables.settings(view)), id="settings") if view.settings else together()
 
 
 def _evidence(view: View) -> Markup:

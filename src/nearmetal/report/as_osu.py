@@ -21,11 +21,7 @@ def _text(run: RunDir, table: OsuTable) -> str:
         lines.append(f"# [ pairs: {table.pairs} ] [ window size: {table.window} ]")
     lines.append(("# Size    " if table.has_size else "# ") + "".join(f"{name:>20}" for name in table.columns))
     for size, figures in table.rows.items():
-        shown = zip(table.columns, figures, strict=True)
         start = f"{size:<10}" if table.has_size else "  "
-        lines.append(start + "".join(f"{_figure(name, figure):>20}" for name, figure in shown))
+        digits = (0 if name == "Iterations" else 2 for name in table.columns)
+        lines.append(start + "".join(f"{figure:>20.{n}f}" for figure, n in zip(figures, digits, strict=True)))
     return "\n".join(lines) + "\n"
-
-
-def _figure(name: str, figure: float) -> str:
-    return f"{figure:.0f}" if name == "Iterations" else f"{figure:.2f}"

@@ -53,18 +53,14 @@ def _answer(of: PredictionFile) -> str:
     if of.decision or not of.rows:
         return of.decision or "Nothing was predicted."
     first, last = of.rows[0], of.rows[-1]
-    start = f"{_short(of, first)} is the fastest: {format_duration(first.median_ns)}{_range(first)}"
-    if first is last:
-        return f"{start}."
-    return f"{start}; {_short(of, last)} the slowest: {last.ratio.median:.2f} times {last.ratio.to}{_of_ratio(last)}."
-
-
-def _range(row: PredictedJson) -> str:
-    return f" [{' to '.join(map(format_duration, row.launches_ns))}]" if row.launches_ns else ""
-
-
-def _of_ratio(row: PredictedJson) -> str:
-    return f" [{row.ratio.interval[0]:.2f} to {row.ratio.interval[1]:.2f}]" if row.ratio.interval else ""
+    said = f"{_short(of, first)} is the fastest: {format_duration(first.median_ns)}"
+    if first.launches_ns:
+        said += f" [{' to '.join(map(format_duration, first.launches_ns))}]"
+    if first is not last:
+        said += f"; {_short(of, last)} the slowest: {last.ratio.median:.2f} times {last.ratio.to}"
+        if last.ratio.interval:
+            said += f" [{last.ratio.interval[0]:.2f} to {last.ratio.interval[1]:.2f}]"
+    return f"{said}."
 
 
 def _short(of: PredictionFile, row: PredictedJson) -> str:

@@ -141,15 +141,9 @@ def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:
     start = (words.size(cell), one.path)
     if one.comparison is None:
         return (*start, *(words.NOTHING,) * 4, one.uncompared)
-    return (*start, *_figures(one.comparison))
-
-
-def _figures(comparison: CellComparison) -> tuple[str, ...]:
-    return (
-        *(_ratio(comparison, metric) for metric in Metric),
-        words.p_value(comparison.headline.judgement.p_difference),
-        str(comparison.verdict),
-    )
+    found = one.comparison
+    p_value = words.p_value(found.headline.judgement.p_difference)
+    return (*start, *(_ratio(found, metric) for metric in Metric), p_value, str(found.verdict))
 
 
 def _ratio(comparison: CellComparison, metric: Metric) -> str:

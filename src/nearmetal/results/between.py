@@ -331,7 +331,10 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     places = by_key(((one.fact, one.values[0], ", ".join(one.values[1:])), one.within) for one in found)
     for (fact, old, new), within in places.items():
         yield ConditionChange(fact, within[0] if len(within) == 1 else f"{len(within)} workloads or paths", old, new)
-    before, after = (_knobs(side.records) for side in (pair.base, pair.run))
+    before, after = (
+        {record.order.setting: json.dumps(record.order.knobs, sort_keys=True) for record in side.records}
+        for side in (pair.base, pair.run)
+    )
     for setting in sorted(before.keys() & after.keys()):
         if before[setting] != after[setting]:
             yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
@@ -345,7 +348,3 @@ def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     old, new = pair.base.run.info.nearmetal_version, pair.run.run.info.nearmetal_version
     if old != new:
         yield ConditionChange("nearmetal version", "", old, new)
-
-
-def _knobs(records: Sequence[TrialRecord]) -> dict[str, str]:
-    return {record.order.setting: json.dumps(record.order.knobs, sort_keys=True) for record in records}

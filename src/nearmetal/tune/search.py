@@ -295,12 +295,13 @@ def confirm(laboratory: Laboratory, winner: Point, *, first_block: int) -> Confi
             break
     known, objective = {*cells, *lacking}, laboratory.objective
     unproven += objective.idle(objective.limits, known)
+    idle = objective.idle(objective.weights, known)
     return Confirmation(
         _better(seen) and not broken and not unproven,
         _why(seen, broken, unproven)
         + _worse_figures(seen, cells)
-        + _without(lacking)
-        + _idle(objective.idle(objective.weights, known))
+        + (f"; judged without {', '.join(lacking)}, which some blocks lack" if lacking else "")
+        + (f"; no figure has the weight of {', '.join(idle)}" if idle else "")
         + failed
         + lost,
         len(notes),
@@ -339,16 +340,6 @@ def _in_all(several: Sequence[Mapping[str, float]]) -> list[str]:
 
 def _only(log_costs: Mapping[str, float], cells: Iterable[str]) -> dict[str, float]:
     return {cell: log_costs[cell] for cell in cells}
-
-
-def _without(lacking: Sequence[str]) -> str:
-    """Return which figures the whole is not of, because a launch of some block does not hold them."""
-    return f"; judged without {', '.join(lacking)}, which some blocks lack" if lacking else ""
-
-
-def _idle(patterns: Sequence[str]) -> str:
-    """Return which weights weigh nothing, because no launch has such a figure."""
-    return f"; no figure has the weight of {', '.join(patterns)}" if patterns else ""
 
 
 def _ratios(notes: Sequence[TrialNote], plan: StoppingPlan) -> dict[str, Ratio]:
