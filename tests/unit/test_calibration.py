@@ -115,9 +115,10 @@ def test_errors_of_ratios_are_relative_to_the_bare_path_of_each_job() -> None:
 
 def test_the_chance_of_staying_within_a_loss_counts_errors() -> None:
     errors = Errors(OWN, tuple(np.log(np.linspace(0.8, 1.2, 99))))
-    assert errors.chance_below(1.0, 1.1) == pytest.approx(0.75, abs=0.02)
-    assert errors.chance_below(1.0, 2.0) == pytest.approx(0.995)  # 99 cases do not make it certain
-    assert errors.chance_below(1.5, 1.1) == pytest.approx(0.005)
+    for predicted, limit, chance in ((1.0, 1.1, 0.75), (1.0, 2.0, 0.995), (1.5, 1.1, 0.005)):
+        # 99 cases do not make it certain
+        assert errors.chance_below(np.log([predicted]), limit) == pytest.approx(chance, abs=0.02 * (chance == 0.75))
+    assert errors.chance_below(np.log([0.1, 0.2, 10.0, 20.0]), 1.1) == pytest.approx(0.5)
 
 
 def test_coverage_leaves_one_application_out() -> None:

@@ -365,6 +365,26 @@ def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple
         run(predict, *decide, "--baseline", "tap")
 
 
+def test_launches_that_disagree_widen_the_ratio_and_decide_nothing(files: tuple[str, str], tmp_path: Path) -> None:
+    """With launches of 8 to 900 us, a ratio of 0.9 was between 0.75 and 1.05, and a path within 10 % with 96 %."""
+
+    def answer(*launches_us: int) -> dict[str, dict[str, object]]:
+        named = NamedMachine("native", "as-found", "polling", Machine(path(1), path(20)))
+        launches = tuple(Machine(path(1), path(us)) for us in launches_us)
+        machines = (named, replace(named, path="vf", launches=launches))
+        write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+        argv = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "20", "--decide", "--loss", "30%")
+        return {row["path"]: row for row in json.loads(run(predict, *argv, "--format", "json")[0])}
+
+    alike, apart = answer(20, 20, 20, 20)["vf"], answer(8, 12, 28, 900)["vf"]
+    assert alike["ratio"]["median"] == pytest.approx(apart["ratio"]["median"], rel=0.05)  # type: ignore[index]
+    assert alike["ratio"]["interval"] == pytest.approx([0.83, 1.16], abs=0.01)  # type: ignore[index]
+    low, high = apart["ratio"]["interval"]  # type: ignore[index]
+    assert (low < 0.7, high > 2.0) == (True, True)
+    chances = [one["loss"]["probability"] for one in (alike, apart)]  # type: ignore[index]
+    assert chances[0] > 0.9 > chances[1]
+
+
 def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Path) -> None:
     machines = tuple(
         NamedMachine(name, "as-found", "polling", Machine(path(1), path(us)), kind=kind)

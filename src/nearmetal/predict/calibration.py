@@ -84,10 +84,14 @@ class Errors:
 
     def interval(self, replayed_ns: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, float] | None:
         """Return where LEVEL of launches are expected, ns: every replayed launch with every error."""
+        return self.around(np.log(np.maximum(replayed_ns, 1)))
+
+    def around(self, predicted_logs: NDArray[np.float64]) -> tuple[float, float] | None:
+        """Return where LEVEL of what was predicted turn out: each of its logarithms with every error."""
         if self._outside() < 1:
             return None
         below = (self._outside() - 1) / (len(self.logs) - 1)
-        both = np.add.outer(np.log(np.maximum(replayed_ns, 1)), np.array(self.logs)).ravel()
+        both = np.add.outer(predicted_logs, np.array(self.logs)).ravel()
         low, high = np.quantile(both, (below, 1 - below))
         return float(np.exp(low)), float(np.exp(high))
 
@@ -95,10 +99,13 @@ class Errors:
         """Return how many errors bound the interval at either end: (1 - LEVEL) / 2 of n + 1, as conformal ranks are."""
         return math.floor((1 - LEVEL) / 2 * (len(self.logs) + 1) + 1e-9)
 
-    def chance_below(self, predicted: float, limit: float) -> float:
-        """Return the probability that what was predicted turns out at most at `limit`: (k + 1/2) / (n + 1)."""
-        within = sum(math.log(predicted) + error <= math.log(limit) for error in self.logs)
-        return (within + 0.5) / (len(self.logs) + 1)
+    def chance_below(self, predicted_logs: NDArray[np.float64], limit: float) -> float:
+        """Return the probability that what was predicted turns out at most at `limit`: (k + 1/2) / (n + 1).
+
+        k of n errors keep it there, on average over the logarithms of what was predicted.
+        """
+        within = np.mean(np.add.outer(predicted_logs, np.array(self.logs)) <= math.log(limit))
+        return float(within * len(self.logs) + 0.5) / (len(self.logs) + 1)
 
 
 @cache

@@ -1,9 +1,11 @@
 """What a path loses against bare metal, and the cheapest path that stays within a given loss."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.calibration import (
@@ -26,6 +28,7 @@ from nearmetal.study.fields import AS_FOUND
 
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
+_SEED, _DRAWS = 20261126, 400
 STANDS_FOR_BARE = "veth"
 """The kind that ratios are to where neither bare metal nor the run's baseline was predicted."""
 CHEAPEST_FIRST = (
@@ -48,6 +51,7 @@ class AnswerRow:
     errors: Errors
     interval_ns: tuple[float, float] | None
     ratio: float
+    ratio_errors: Errors
     ratio_span: tuple[float, float] | None
     chance: float
     doubts: tuple[Doubt, ...]
@@ -87,7 +91,8 @@ def compare(
 
     Without a baseline bare metal is it, else that `of_the_run`, else veth or the fastest. `placed` says where ranks
     run. Errors by class are as a model file keeps them; without any, those that ship are taken. Errors of ratios come
-    from `jobs` in the classes of which those have enough. Raise BadInputError for a baseline that was not predicted.
+    from `jobs` in the classes of which those have enough; how launches of both paths differ adds to them. Raise
+    BadInputError for a baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline, of_the_run)
     if bare_ns <= 0:
@@ -99,6 +104,8 @@ def compare(
     ratios = ratio_errors(shipped_jobs(), bare.key) | {
         name: logs for name, logs in own.items() if len(logs) >= LEAST_CASES
     }
+    rng = np.random.default_rng(_SEED)
+    bare_logs = _drawn_anew(next(found for named, found, _ in predicted if named == bare), rng)
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
@@ -107,7 +114,7 @@ def compare(
         errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
         of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
         p99_ns = p99_iterations_ns(found)
-        span = of_ratio.span()
+        logs = math.log(max(1.0, median_ns) / bare_ns) + _drawn_anew(found, rng) - bare_logs
         itself = named == bare
         rows.append(
             AnswerRow(
@@ -116,14 +123,23 @@ def compare(
                 errors,
                 errors.interval(found.makespan_ns),
                 ratio,
-                None if itself or span is None else (ratio * span[0], ratio * span[1]),
-                1.0 if itself else of_ratio.chance_below(ratio, 1 + loss),
+                of_ratio,
+                None if itself else of_ratio.around(logs),
+                1.0 if itself else of_ratio.chance_below(logs, 1 + loss),
                 tuple(doubts),
                 of_p99,
                 None if p99_ns is None else (float(np.median(p99_ns)), of_p99.interval(p99_ns)),
             )
         )
     return rows, bare
+
+
+def _drawn_anew(found: Prediction, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return by how much the logarithm of a median run time changes if the path's launches are drawn anew."""
+    times = np.log(np.maximum(found.makespan_ns, 1))
+    launches = np.array([np.median(times[found.machines == one]) for one in np.unique(found.machines)])
+    drawn = launches[rng.integers(launches.size, size=(_DRAWS, launches.size))]
+    return np.asarray(np.median(drawn, axis=1) - np.median(launches))
 
 
 def _bare(

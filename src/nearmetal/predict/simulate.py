@@ -59,9 +59,11 @@ class Prediction:
     `rank_compute_ns` and `rank_overhead_ns` are means over all replicas and ranks: computing, and what sends and
     receives take of the processor; the rest is waiting. `moderation_ns` is what an added interrupt stage costs.
     `collectives_as_measured` counts collectives that took the time measured of them, not that of their messages.
+    `machines` is the place of each replica's machine, fitted from one launch of the path, among those given.
     """
 
     makespan_ns: NDArray[np.int64]
+    machines: NDArray[np.int64]
     messages: int
     inter_messages: int
     message_bytes: int
@@ -134,9 +136,9 @@ def simulate_launches(
         raise BadInputError(text, hint="several traces are launches of the same program with the same number of ranks")
     pairs = _pairs(schedules, machines)[:replicas]
     results: dict[int, _sim.Result] = {}
-    for index, (schedule, machine) in enumerate(pairs):
+    for index, (schedule, at_machine) in enumerate(pairs):
         own = range(index, replicas, len(pairs))
-        job = native_job(schedule, machine, placement)
+        job = native_job(schedule, machines[at_machine], placement)
         # Replicas are numbered by launch, so that no two of them share random numbers.
         first = index * -(-replicas // len(pairs))
         found = _sim.simulate(
@@ -153,22 +155,29 @@ def simulate_launches(
             if result.outcome != _FINISHED:
                 _explain(schedule, result)
             results[at] = result
-    return _prediction([results[at] for at in range(replicas)], schedules[0].ranks, keep_marks=keep_marks)
+    launched = np.resize([at_machine for _, at_machine in pairs], replicas)
+    return _prediction([results[at] for at in range(replicas)], launched, schedules[0].ranks, keep_marks=keep_marks)
 
 
-def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[tuple[Schedule, Machine]]:
-    """Return every pair once, neighbours with as little in common as can be: a few replicas see many launches."""
+def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[tuple[Schedule, int]]:
+    """Return every pair once, the machine by its place; neighbours have as little in common as can be.
+
+    So a few replicas see many launches.
+    """
     both = math.lcm(len(schedules), len(machines))
     return [
-        (schedules[index % len(schedules)], machines[(index + index // both) % len(machines)])
+        (schedules[index % len(schedules)], (index + index // both) % len(machines))
         for index in range(len(schedules) * len(machines))
     ]
 
 
-def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool) -> Prediction:
+def _prediction(
+    results: Sequence[_sim.Result], machines: NDArray[np.int64], ranks: int, *, keep_marks: bool
+) -> Prediction:
     first = results[0]
     return Prediction(
         makespan_ns=np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64),
+        machines=machines,
         messages=first.messages,
         inter_messages=first.inter_messages,
         message_bytes=first.bytes,

@@ -157,13 +157,13 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
             f"({errors.of}): {as_percent(LEVEL)} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
     ratios = (
-        (f"({row.errors.of}) were {low / row.ratio:.2f} to {high / row.ratio:.2f} times", row)
+        (f"({row.ratio_errors.of}) were {span[0]:.2f} to {span[1]:.2f} times", row)
         for row in rows
-        if row.ratio_span
-        for low, high in [row.ratio_span]
+        if row.ratio_span and (span := row.ratio_errors.span())
     )
     sentences += [
-        f"Ratios{whose}: {as_percent(LEVEL)} of validated pairs of paths {were} the predicted ratio."
+        f"Ratios{whose}: {as_percent(LEVEL)} of validated pairs of paths {were} the predicted ratio; intervals "
+        "add how launches of the run differ."
         for were, whose in _paths_of(ratios)
     ]
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
