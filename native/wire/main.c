@@ -6,6 +6,7 @@
 #include "grid.h"
 #include "guests.h"
 #include "machine.h"
+#include "notices.h"
 
 __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_INTERFACE;
 __attribute__((visibility("default"))) int qemu_plugin_install(uint64_t plugin, const void *info, int count,
@@ -24,6 +25,7 @@ static void on_state(void *unused, bool running, int state) {
         return;
     }
     machine_begin(qemu_clock_get_ns(CLOCK_VIRTUAL));
+    notices_withhold(&machine.counts.withheld);
     grid_begin();
     if (machine.options.guests)
         guests_repair(&machine.counts.stale);

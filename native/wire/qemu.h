@@ -36,6 +36,11 @@ bool qemu_clock_run_timers(int clock);
 void timer_init_full(struct timer *timer, void *group, int clock, int scale, int attributes, void (*call)(void *),
                      void *data);
 void timer_mod_ns(struct timer *timer, int64_t expire_ns);
+typedef void notify_call(void *data, int clock);
+void **timerlist_new(int clock, notify_call *call, void *data);
+void timerlist_free(void **list);
+bool timerlist_has_timers(void **list);
+void qemu_timer_notify_cb(void *data, int clock);
 int64_t icount_get(void);
 void icount_prepare_for_run(void *cpu, int64_t budget);
 void icount_start_warp_timer(void);

@@ -69,6 +69,7 @@ void wire_write_counts(const char *path, const struct counts *c, int64_t virtual
         {"idle_turns", c->idle_turns},
         {"aborts", c->aborts},
         {"stale_vectors", c->stale},
+        {"withheld_notices", c->withheld},
         {"sent", c->sent},
         {"sent_bytes", c->sent_bytes},
         {"received", c->received},

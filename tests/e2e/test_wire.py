@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import struct
@@ -88,6 +89,15 @@ def test_a_single_core_has_no_effect(
 
 def test_another_delay_has_an_effect(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
     assert wirecheck.small_cluster(emulator, library, 3, "delay=1501") != three
+
+
+def test_the_main_loop_is_not_woken_for_timers_that_the_cpu_runs(emulator: str, library: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    argv = wirecheck.small_machine_argv(
+        emulator, native.build(wirecheck.GUEST), library, wire.WirePlace("", 0, 1), tmp_path
+    )
+    subprocess.run([*argv[:-1], f"{argv[-1]},stat={counts}"], check=True, timeout=_WAIT_S)
+    assert json.loads(counts.read_text())["withheld_notices"] > 0
 
 
 def test_the_self_test_runs_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

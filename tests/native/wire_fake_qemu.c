@@ -16,6 +16,7 @@
 #include "guests.h"
 #include "layout.h"
 #include "machine.h"
+#include "notices.h"
 
 enum { BLOCK_MOST = 512, FRAME_BYTES = 64, TIMERS_MOST = 16, WORK_MOST = 64 };
 
@@ -105,6 +106,7 @@ void bql_unlock(void) {}
 void bql_lock_impl(const char *file, int line) {}
 void layout_find(void) {}
 void guests_repair(uint64_t *stale) {}
+void notices_withhold(uint64_t *withheld) {}
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns) { return clock_ns; }
 _Noreturn void layout_leave_block(CPUState *cpu, uint64_t block_insns) { longjmp(leave, 1); }
 

@@ -12,7 +12,10 @@
  * 1 did; each reports its reason.
  *
  * wire_parts order SOURCE.SEQUENCE...: frames that arrive in the same nanosecond come in this order. Prints the order
- * in which the machine gets them. */
+ * in which the machine gets them.
+ *
+ * wire_parts notices LINKED: the clock's lists of timers are notified, before and after notices are withheld from lists
+ * that have none. LINKED 0: an unknown QEMU, whose lists are not linked. Prints who was told, and how many were not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +24,9 @@
 #include <unistd.h>
 
 #include "cluster.h"
+#include "notices.h"
 #include "port.h"
+#include "qemu.h"
 
 enum { LOOKAHEAD_NS = 2000 };
 
@@ -110,6 +115,64 @@ static void order(int count, char **frames) {
         printf("%u.%u ", frame->header.source, frame->header.sequence);
 }
 
+/* ---- a clock's lists of timers, as util/qemu-timer.c has them ---- */
+
+struct list {
+    void *clock, *lock[6], *timers;
+    struct list *next, **before;
+    notify_call *call;
+    void *data;
+};
+
+static struct list *lists;
+static bool are_linked = true;
+
+void **timerlist_new(int clock, notify_call *call, void *data) {
+    struct list *made = calloc(1, sizeof *made);
+    made->call = call;
+    made->data = data;
+    if (are_linked) {
+        made->next = lists;
+        lists = made;
+    }
+    return (void **)made;
+}
+
+void timerlist_free(void **list) {
+    struct list **place = &lists;
+    while (*place && *place != (struct list *)list)
+        place = &(*place)->next;
+    if (*place)
+        *place = (*place)->next;
+    free(list);
+}
+
+bool timerlist_has_timers(void **list) { return ((struct list *)list)->timers; }
+
+static void tell(void *data, int clock) { printf("%s%d ", (const char *)data, clock); }
+void qemu_timer_notify_cb(void *data, int clock) { tell(data, clock); }
+
+static void tell_all(void) {
+    for (struct list *list = lists; list; list = list->next)
+        list->call(list->data, CLOCK_VIRTUAL);
+    putchar('/');
+    putchar(' ');
+}
+
+static void notices(bool linked) {
+    static uint64_t withheld;
+    timerlist_new(CLOCK_VIRTUAL, qemu_timer_notify_cb, "cpu");
+    struct list *main_loop = (struct list *)timerlist_new(CLOCK_VIRTUAL, tell, "main");
+    timerlist_new(CLOCK_VIRTUAL, tell, "monitor");
+    tell_all();
+    are_linked = linked;
+    notices_withhold(&withheld);
+    tell_all();
+    main_loop->timers = main_loop;
+    tell_all();
+    printf("%d", (int)withheld);
+}
+
 int main(int count, char **arguments) {
     if (count < 3)
         return 2;
@@ -119,6 +182,8 @@ int main(int count, char **arguments) {
         watch(arguments[2]);
     else if (!strcmp(arguments[1], "chain"))
         chain(arguments[2]);
+    else if (!strcmp(arguments[1], "notices"))
+        notices(atoi(arguments[2]));
     else
         order(count - 2, arguments + 2);
     return 0;

@@ -33,7 +33,9 @@ CROWDED = "delay=1500,rate=100,queue=100,loss=20000,delay1=4000,rate1=1000"
 
 def compiled(folder: Path, *flags: str) -> Path:
     own = [path for path in native.all_files(wire.RECIPE).values() if path.suffix == ".c"]
-    sources = [path for path in own if path.stem not in {"layout", "guests"}]  # they reach into QEMU's memory
+    sources = [
+        path for path in own if path.stem not in {"layout", "guests", "notices"}
+    ]  # they reach into QEMU's memory
     program = folder / f"fake{len(flags)}"
     room = native.source_dir("wire")
     argv = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", *flags, f"-I{room}"]
@@ -119,7 +121,8 @@ def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("parts") / "parts"
     room = native.source_dir("wire")
-    sources = [_FAKE.with_name("wire_parts.c"), *(room / f"{name}.c" for name in ("cluster", "port", "report", "wait"))]
+    rooms = ("cluster", "notices", "port", "report", "wait")
+    sources = [_FAKE.with_name("wire_parts.c"), *(room / f"{name}.c" for name in rooms)]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock,--wrap=wire_host_ns"]
     subprocess.run(["cc", *flags, "-o", program, *sources, "-lpthread"], check=True)
     return program
@@ -160,6 +163,16 @@ def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:
     for come in itertools.permutations(frames):
         stdout = subprocess.run([parts, "order", *come], capture_output=True, text=True, check=True).stdout
         assert stdout.split() == frames
+
+
+def test_event_loops_without_timers_are_not_told_of_the_clock(parts: Path) -> None:
+    stdout = subprocess.run([parts, "notices", "1"], capture_output=True, text=True, check=True).stdout
+    assert stdout == "monitor1 main1 cpu1 / cpu1 / main1 cpu1 / 3"
+
+
+def test_lists_of_timers_that_are_not_as_expected_are_left_alone(parts: Path) -> None:
+    stdout = subprocess.run([parts, "notices", "0"], capture_output=True, text=True, check=True).stdout
+    assert stdout == "monitor1 main1 cpu1 / monitor1 main1 cpu1 / monitor1 main1 cpu1 / 0"
 
 
 def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
