@@ -147,6 +147,12 @@ def test_verdicts_have_the_names_of_the_report(run: nm.Run) -> None:
     assert set(run.compare().verdicts.columns) < {one.name for one in fields(VerdictJson)}
 
 
+def test_shortened_values_of_a_frame_are_whole_in_its_rows() -> None:
+    """A notebook was told of `--format json`, an option of the command line."""
+    long = Frame("t", pa.table({"run": ["a"], "reason": ["why " * 60]}))
+    assert repr(long).endswith("Values that end in '...' are shortened; .to_dicts() has them whole.")
+
+
 def test_notebook_output_is_escaped(tmp_path: Path) -> None:
     study = SMALL.replace('name = "latency"', 'name = "latency"').replace(
         '"Software data paths of this machine"', f"'''{ATTACK}'''"

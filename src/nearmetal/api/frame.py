@@ -79,7 +79,7 @@ class Frame:
         if not len(self):
             return f"{self.title}: no rows"
         text = io.StringIO()
-        as_table.draw(Console(file=text, width=_WIDTH, no_color=True), [self.shown()])
+        as_table.draw(Console(file=text, width=_WIDTH, no_color=True), [self.shown()], ".to_dicts()")
         return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
     def _repr_html_(self) -> str:

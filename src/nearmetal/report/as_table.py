@@ -126,7 +126,7 @@ def _fitting(view: View, console: Console, most: int) -> tuple[list[str], int]:
     for rows in range(max(0, most - _TABLE_HEAD), -1, -1):
         table, left_out = tables.shortest(view, rows)
         with console.capture() as captured:
-            _print(console, table)
+            draw(console, [table])
         drawn = captured.get().splitlines()
         if len(drawn) <= most:
             break
@@ -149,13 +149,13 @@ def _most(sentences: Sequence[str], most: int, what: str) -> list[str]:
     return [*sentences[:most], f"{what} not shown: {left_out}"] if left_out > 0 else [*sentences]
 
 
-def draw(console: Console, one: Sequence[Table]) -> None:
-    """Print tables below each other; those without rows are left out."""
+def draw(console: Console, one: Sequence[Table], whole: str = "--format json") -> None:
+    """Print tables below each other; those without rows are left out. `whole` has the values that are shortened."""
     for table in one:
-        _print(console, table)
+        _print(console, table, whole)
 
 
-def _print(console: Console, table: Table) -> None:
+def _print(console: Console, table: Table, whole: str) -> None:
     """Print a table, in parts one below the other when its columns do not fit; nothing when it has no rows."""
     if not table.rows:
         return
@@ -168,7 +168,7 @@ def _print(console: Console, table: Table) -> None:
     if table.note:
         console.print(table.note)
     if shortened:
-        console.print("Values that end in '...' are shortened; --format json has them whole.")
+        console.print(f"Values that end in '...' are shortened; {whole} has them whole.")
 
 
 def _shortened(table: Table, width: int) -> tuple[Table, bool]:
