@@ -429,7 +429,7 @@ def throttled(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints
     return ends
 
 
-REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations = 3, bandwidth_warmup = 0 }"
+REAL = "{ latency_iterations = 10, bandwidth_bytes = 256, bandwidth_iterations = 3, bandwidth_warmup = 0 }"
 
 
 @pytest.mark.netns
@@ -446,7 +446,7 @@ def test_a_throttled_node_of_a_real_fabric_is_found(
     captured = capsys.readouterr()
     assert captured.out, captured.err
     read = json.loads(captured.out)
-    assert max(rate for rate in read["bandwidth_mb_per_s"][2] if rate is not None) < 0.3, "8 KiB less the bucket"
+    assert max(rate for rate in read["bandwidth_mb_per_s"][2] if rate is not None) < 0.45, "4 KiB, less a full bucket"
     named = {(one["metric"], one["role"], *one["nodes"]) for one in read["named"]}
     # On a machine so busy that healthy windows take as long, n2 does not stand out; any finding must still be true.
     assert code == (1 if named else 0)
