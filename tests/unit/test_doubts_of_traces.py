@@ -157,12 +157,23 @@ def farm(tag: int, wanted_tag: int, workers: int = 2) -> Schedule:
     return Schedule(workers + 1, (takes, *gives))
 
 
+def probing(schedule: Schedule) -> Schedule:
+    """Return a farm whose first rank probes for any source, then receives from the rank that it found."""
+    takes, *gives = schedule.programs
+    probe = replace(takes.ops[0], kind=OpKind.PROBE)
+    found = [step for rank in range(1, schedule.ranks) for step in (DoCall(0), DoCall(rank))] * 2
+    ops = (probe, *(recv(rank, 8) for rank in range(1, schedule.ranks)))
+    return replace(schedule, programs=(replace(takes, steps=tuple(found), ops=ops), *gives))
+
+
 @pytest.mark.parametrize(
     ("schedule", "reported"),
     [
         (farm(0, 0), True),
         (farm(1, -1), True),
         (farm(0, 0, workers=1), False),  # only one rank sends it
+        (probing(farm(0, 0)), True),
+        (probing(farm(0, 0, workers=1)), False),
         (ping(), False),
     ],
 )

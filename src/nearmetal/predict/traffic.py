@@ -176,17 +176,25 @@ def _grid_neighbor(mine: Ranks, program: Program, direction: int) -> Ranks:
 
 
 def share_of_any_source(schedule: Schedule) -> float:
-    """Return the share of receives, of those that are calls, that take a message of any of several ranks."""
+    """Return the share of receives, of those that are calls, that take a message of any of several ranks.
+
+    A probe may choose the message, and the receive then name its rank; one for each receive, at most.
+    """
     total, wild = 0, []
     for rank, program in enumerate(schedule.programs):
         for step, times in walk(program.steps):
-            if isinstance(step, DoCall) and (op := program.ops[step.index]).kind in {OpKind.RECV, OpKind.SENDRECV}:
-                total += times
-                source, tag = (op.peer, op.tag) if op.kind is OpKind.RECV else (op.recv_peer, op.recv_tag)
+            if isinstance(step, DoCall) and (op := program.ops[step.index]).kind in _TAKES:
+                total += times * (op.kind is not OpKind.PROBE)
+                source, tag = (op.recv_peer, op.recv_tag) if op.kind is OpKind.SENDRECV else (op.peer, op.tag)
                 if source < 0:
-                    wild.append((times, (rank, program.comms[op.comm].context), tag))
+                    wild.append((op.kind is OpKind.PROBE, times, (rank, program.comms[op.comm].context), tag))
     senders = _senders(schedule) if wild else {}
-    return sum(times for times, at, tag in wild if len(_of_tag(senders.get(at, {}), tag)) > 1) / max(1, total)
+    several = [(probed, times) for probed, times, at, tag in wild if len(_of_tag(senders.get(at, {}), tag)) > 1]
+    most = max(sum(times for probed, times in several if probed is kind) for kind in (False, True))
+    return min(1.0, most / max(1, total))
+
+
+_TAKES = {OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}
 
 
 def _senders(schedule: Schedule) -> dict[tuple[int, int], dict[int, set[int]]]:
