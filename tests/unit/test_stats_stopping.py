@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import boundaries
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
 from nearmetal.stats.compare import compare
@@ -28,25 +26,6 @@ def test_obrien_fleming_type_boundaries_of_lan_and_demets() -> None:
 def test_pocock_type_boundaries_of_lan_and_demets() -> None:
     spent = [0.05 * float(np.log1p((np.e - 1) * t)) for t in (0.2, 0.4, 0.6, 0.8, 1.0)]
     assert critical_values((1, 2, 3, 4, 5), spent) == pytest.approx([2.438, 2.427, 2.410, 2.397, 2.386], abs=2e-3)
-
-
-@pytest.mark.parametrize("alpha", [1e-9, 1e-4, 0.05, 0.5, 0.99])
-@pytest.mark.parametrize("looks", [(2, 3), (5, 1000), (3, 4, 50, 51), tuple(range(5, 41))])
-def test_boundaries_are_those_of_a_slower_method(
-    looks: tuple[int, ...], alpha: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bound(nodes: np.ndarray, mass: np.ndarray, step_sd: float, spend: float, root_n: float) -> float:
-        def excess(b: float) -> float:
-            return float(mass @ (ndtr((-b - nodes) / step_sd) + ndtr((nodes - b) / step_sd))) - spend
-
-        return float(brentq(excess, 0.0, 15.0 * root_n, xtol=1e-10))
-
-    for share in (0.01, 0.7, 0.95):
-        spent = tuple(boundaries.spending(looks, share, alpha).tolist())
-        found = nominal_levels.__wrapped__(looks, spent)
-        with monkeypatch.context() as patched:
-            patched.setattr(boundaries, "_bound", bound)
-            assert found == pytest.approx(nominal_levels.__wrapped__(looks, spent), rel=1e-8)
 
 
 def test_one_look_is_the_plain_t_test() -> None:
