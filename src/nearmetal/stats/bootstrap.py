@@ -53,8 +53,6 @@ def wild_bootstrap_t(
     "Reworking wild bootstrap-based inference for clustered errors", Can. J. Econ. 56(3); studentizing: Hall (1988),
     "On symmetric bootstrap confidence intervals", JRSS B 50(1). Without spread every interval is the mean itself.
     """
-    if values.size < MIN_BLOCKS:
-        raise ValueError(f"{values.size} blocks are too few to bootstrap, {MIN_BLOCKS} are needed")
     of = moments(values)
     if of.sd == 0.0:
         return tuple(Interval(of.mean, of.mean, level) for level in levels)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from nearmetal.errors import BadInputError
-from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict, margin_log
+from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict
 from nearmetal.stats.summary import Metric
 from nearmetal.units import as_percent
 
@@ -33,12 +32,6 @@ class Criteria:
     margin: float = MARGIN
     tail_margin: float = TAIL_MARGIN
     rarest_mode: float = RAREST_MODE
-
-    def __post_init__(self) -> None:
-        margin_log(self.margin)
-        margin_log(self.tail_margin)
-        if not 0.0 < self.rarest_mode < 1.0:
-            raise BadInputError(f"rarest_mode {self.rarest_mode} is not between 0 and 1", hint="0.2 means 20 %")
 
     def bound(self, metric: Metric) -> float:
         """Return the margin of a figure."""

@@ -109,8 +109,6 @@ def quantile(ordered: IntArray, probability: float) -> Quantile:
     The rule of refusal: a percentile is given only when a 95 % interval for it exists within the order statistics
     (see `quantile_ranks`). `ordered` is ascending, as `order` returns it.
     """
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability {probability} is not between 0 and 1")
     ranks = quantile_ranks(ordered.size, probability)
     if ranks is None:
         needed = support(probability)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
 from nearmetal.stats.conclude import Criteria, conclude
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, judge, margin_log
@@ -30,37 +29,24 @@ FIRST_SHARE = 0.7
 class StoppingPlan:
     """The looks, fixed before the first block runs.
 
-    Looks are at `min_blocks`, then every `step_blocks`, and always at `max_blocks`. `precision` requires an interval no
-    wider than ratio / (1 + precision) .. ratio * (1 + precision), None for no limit. `comparisons` is how many verdicts
-    share the study's error: a comparison counts as decided only when its p-values survive division by it, so Holm's
-    correction in the report cannot undo a stop.
+    Looks are at `min_blocks`, 3 at least, and after each further block up to `max_blocks`. `precision` requires an
+    interval no wider than ratio / (1 + precision) .. ratio * (1 + precision), None for no limit. `comparisons` is how
+    many verdicts share the study's error: a comparison counts as decided only when its p-values survive division by it,
+    so Holm's correction in the report cannot undo a stop.
     """
 
     max_blocks: int
     min_blocks: int = FIRST_LOOK_BLOCKS
-    step_blocks: int = 1
     alpha: float = ALPHA
     margin: float = MARGIN
     precision: float | None = None
     comparisons: int = 1
     first_share: float = FIRST_SHARE
 
-    def __post_init__(self) -> None:
-        margin_log(self.margin)
-        if not 3 <= self.min_blocks <= self.max_blocks or self.step_blocks < 1:
-            text = f"looks from {self.min_blocks} to {self.max_blocks} blocks in steps of {self.step_blocks}"
-            raise BadInputError(text, hint="use 3 <= min_blocks <= max_blocks and a step of at least 1")
-        if not 0.0 < self.alpha < 0.5 or not 0.0 < self.first_share < 1.0 or self.comparisons < 1:
-            text = f"alpha {self.alpha}, first_share {self.first_share}, comparisons {self.comparisons}"
-            raise BadInputError(text, hint="alpha lies in 0..0.5, first_share in 0..1, comparisons is at least 1")
-        if self.precision is not None and self.precision <= 0.0:
-            raise BadInputError(f"precision {self.precision} is not positive", hint="0.02 asks for 2 %")
-
     @property
     def looks(self) -> tuple[int, ...]:
         """Return the planned block counts, ascending."""
-        planned = range(self.min_blocks, self.max_blocks, self.step_blocks)
-        return (*planned, self.max_blocks)
+        return (*range(self.min_blocks, self.max_blocks), self.max_blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +100,7 @@ def look(log_ratios: FloatArray, plan: StoppingPlan, *, context: BlockContext = 
     """Judge a comparison at the last planned look that its blocks reach.
 
     `log_ratios`: shape (n,), log(path / baseline) of each block's durations, in the order measured. Call it after each
-    block; between planned looks it repeats the last one. It stops when decided, when precise, or at the cap.
+    block; beyond the last planned look it repeats that. It stops when decided, when precise, or at the cap.
     """
     found = sequential_evidence(log_ratios, plan, context)
     if found is None:
