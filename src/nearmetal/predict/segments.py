@@ -172,15 +172,16 @@ def with_residuals(
     of the nearer one. `below` and `above` are the measured sizes beside the segment's, in segments of their own: each
     segment ends halfway to the other.
     """
-    pooled = residual_of(list(samples.values()))
     sizes = sorted(samples)
+    residuals = {size: residual_of([ns]) for size, ns in samples.items() if ns.size >= OWN_RESIDUAL}
+    if len(residuals) < len(sizes):
+        residuals = dict.fromkeys(sizes, residual_of(list(samples.values()))) | residuals
     overheads_ps = line.send_overhead_ps + line.recv_overhead_ps
     parts: list[Segment] = []
     before: _Line | None = None
     if below is not None:
         before = _between((below, times_ns[below]), (sizes[0], times_ns[sizes[0]]), overheads_ps)[1]
     for size, following in zip(sizes, [*sizes[1:], above], strict=True):
-        residual = residual_of([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
         own = _through(size, times_ns[size], line.latency_fs_per_byte, overheads_ps)
         if following is None:
             middle, after, then = line.up_to_bytes, own, None
@@ -190,7 +191,7 @@ def with_residuals(
         for up_to, (latency_ps, slope) in ((size, before or own), (middle, after)):
             if not parts or up_to > parts[-1].up_to_bytes:
                 one = replace(line, up_to_bytes=up_to, latency_ps=max(0, latency_ps), latency_fs_per_byte=slope)
-                parts.append(replace(one, residual=residual))
+                parts.append(replace(one, residual=residuals[size]))
         before = then
     return parts
 

@@ -194,10 +194,10 @@ def low_frequency(plain: PairedMoments, values: FloatArray, *, sure: bool = Fals
 
 def between_variants(plain: PairedMoments, values: FloatArray, variants: tuple[int, ...]) -> PairedMoments | None:
     """Return moments whose error is that between variants, None where those do not differ more than blocks of one."""
-    names, which, counts = np.unique(np.array(variants, dtype=np.int64), return_inverse=True, return_counts=True)
-    n, k = values.size, names.size
+    n, k = values.size, len({*variants})
     if not 2 <= k < n or plain.sd == 0.0:
         return None
+    _, which, counts = np.unique(np.array(variants, dtype=np.int64), return_inverse=True, return_counts=True)
     means = np.bincount(which, weights=values) / counts
     among = float((counts * (means - plain.mean) ** 2).sum()) / (k - 1)
     within = float(((values - means[which]) ** 2).sum()) / (n - k)

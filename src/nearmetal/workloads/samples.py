@@ -159,7 +159,7 @@ def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
     data = _without_rank_numbers(_as_utf8(data))
     ends = data[:_LOOK_BYTES] + b"\n" + data[-_LOOK_BYTES:]
     for tool, of in ((one, of) for one in TOOLS for of in one.imports):
-        if any(mark in ends for mark in of.marks):
+        if any(map(ends.__contains__, of.marks)):
             _refuse_others(tool, data)
             return tuple(_with_samples(found) for launch in _launches(of, data) for found in of.read(launch))
     raise ForeignFileError(
@@ -187,7 +187,7 @@ def _refuse_others(tool: Tool, data: bytes) -> None:
     for other in (one for one in TOOLS if one is not tool):
         for of in other.imports:
             starts = of.begins or of.ended
-            if starts and any(mark in data for mark in of.marks) and re.search(starts, data, re.MULTILINE):
+            if starts and any(map(data.__contains__, of.marks)) and re.search(starts, data, re.MULTILINE):
                 raise ForeignFileError(
                     f"it holds output of {tool.kind} and of {other.kind}",
                     hint="give each program's output in a file of its own",
