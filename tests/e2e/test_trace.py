@@ -417,9 +417,11 @@ def test_the_second_program_of_a_launch_does_not_replace_the_first(
 def test_the_command_line_records_and_shows(flavour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mpi = installed_mpi(flavour)
     program = build(mpi, "trace_calls", tmp_path)
-    trace = tmp_path / "trace"
+    trace = tmp_path / "a trace"
     assert run(["trace", "-o", str(trace), "--", *launch_line(mpi, 2, program)]) == 0
-    assert "traced 2 ranks" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "traced 2 ranks" in said
+    assert f"see `nearmetal trace show '{trace}'`" in said
     assert run(["trace", "show", str(trace), "--placement", "block:1", "--format", "json"]) == 0
     shown = json.loads(capfd.readouterr().out)
     assert [pair["messages"] for pair in shown["pairs"]] == [6 * STEPS + STEPS + STEPS + 2] * 2
@@ -454,6 +456,18 @@ def test_a_program_without_mpi_is_reported(flavour: str, tmp_path: Path) -> None
     with pytest.raises(NearmetalError, match="no rank recorded anything") as caught:
         run_traced(launch_line(mpi, 1, shutil.which("true") or "true"), tmp_path / "trace")
     assert "no rank called MPI_Init" in caught.value.hint
+
+
+def test_a_profiler_that_cannot_be_preloaded_is_refused_before_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a blank in the home directory the program ran to its end untraced, and its linking was blamed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a b"))
+    touch = [shutil.which("touch") or "touch", str(tmp_path / "ran")]
+    with pytest.raises(BadInputError, match="no library whose path has a blank or a colon") as caught:
+        run_traced(launch_line(installed_mpi("openmpi"), 1, *touch), tmp_path / "trace")
+    assert "XDG_CACHE_HOME" in caught.value.hint
+    assert not (tmp_path / "ran").exists()
 
 
 def test_launcher_and_program_of_two_mpis_are_refused(tmp_path: Path) -> None:

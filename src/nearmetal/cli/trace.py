@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.values import PATH, format_option, write_file
-from nearmetal.errors import ExitCode
+from nearmetal.errors import ExitCode, command_line
 from nearmetal.predict.trace_file import SUFFIX, read_trace
 from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import run_traced, understand
@@ -52,7 +52,7 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     size = sum(path.stat().st_size for path in output.iterdir())
     click.echo(
         f"traced {counted(trace.world_ranks, 'rank')} and {calls} into {output} ({rounded_size(size)}); "
-        f"see `nearmetal trace show {output}`",
+        f"see `{command_line('trace', 'show', output)}`",
         err=True,
     )
     for warning in warnings(view_trace(trace)):

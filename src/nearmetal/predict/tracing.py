@@ -6,6 +6,7 @@ launcher. The launcher itself is not traced: it is told to pass three variables 
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -156,6 +157,7 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
     launch = understand(argv)
     mpi = mpi_of(launch)
     profiler = build_profiler(mpi)
+    _refuse_unloadable(profiler)
     folder = new_trace_directory(directory)
     variables = profiled(profiler, str(folder), secrets.randbits(63) | 1, os.environ.get("LD_PRELOAD", ""))
     if processor_time:
@@ -165,6 +167,13 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
         return read_trace(folder), status
     except ForeignFileError as error:
         raise _incomplete(launch, folder, status) from error
+
+
+def _refuse_unloadable(profiler: Path) -> None:
+    """Raise BadInputError for a library that LD_PRELOAD cannot name: blanks and colons end a name in it."""
+    if re.search(r"[\s:]", str(profiler)):
+        text = f"the profiler is {profiler}, and the loader takes no library whose path has a blank or a colon"
+        raise BadInputError(text, hint="name another cache directory with XDG_CACHE_HOME, such as /var/tmp/cache")
 
 
 def _run_in_front(argv: Sequence[str]) -> int:
