@@ -114,14 +114,13 @@ progress = "PROGRESS"
 def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_up_front(
     monkeypatch: pytest.MonkeyPatch, flavour: str, version: str, machine: str, path: str, progress: str, refused: str
 ) -> None:
-    monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: version)
+    asked: list[str] = []
+    monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda name: asked.append(name) or version)
     text = LAB.replace("FLAVOUR", flavour).replace("MACHINE", machine)
     study = parse_study(text.replace("PATH", path).replace("PROGRESS", progress), "t")
-    if not refused:
+    with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():
         check_study(study)
-        return
-    with pytest.raises(BadInputError, match=refused):
-        check_study(study)
+    assert len(asked) == 1, "each time reads all that the image is made of"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 from nearmetal.errors import BadInputError, UnavailableError, refuse_unknown
 from nearmetal.hosts.lab import image
@@ -63,10 +63,11 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield partial(check_path, study.host.kind, path)
     for workload in study.workload:
         yield partial(refuse_unused, study.host.kind, workload)
+    version_in_lab = cache(image.package_version)  # it reads what the image is made of
     for order in block(study, 0):
         yield partial(_check_workload, order)
         yield partial(_check_placement, order)
-        yield partial(_check_waiting, study, order)
+        yield partial(_check_waiting, study, order, version_in_lab)
         yield partial(_check_nodes, study, order)
         yield partial(refuse_nodes, study, order)
         yield partial(_check_guests, study, order)
@@ -138,12 +139,12 @@ def _check_placement(order: Order) -> None:
         )
 
 
-def _check_waiting(study: Study, order: Order) -> None:
+def _check_waiting(study: Study, order: Order, version_in_lab: Callable[[str], str]) -> None:
     """Refuse what a launch would refuse, where processors and MPI are known before one."""
     if order.workload.kind not in OF_MPI:
         return
     if study.host.kind == "lab":
-        version = image.package_version(PACKAGES[flavour_named(order.mpi).name].apt.split()[0])
+        version = version_in_lab(PACKAGES[flavour_named(order.mpi).name].apt.split()[0])
         if version:
             check_waiting(order, Mpi(order.mpi, version, ""), _lab_processors(study, order))
     elif study.host.kind == "local" and len(order.workload.placement) > own_processors():

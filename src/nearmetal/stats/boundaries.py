@@ -17,6 +17,7 @@ from scipy import special
 from nearmetal.stats.interval import FloatArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(161)
+_MIDDLE = len(_NODES) // 2
 # Overall levels at which the map from nominal to overall p-values is tabulated.
 _OVERALL = tuple(np.concatenate((np.logspace(-9, -2, 15)[:-1], np.linspace(0.01, 0.09, 5), np.linspace(0.12, 0.99, 9))))
 
@@ -46,8 +47,9 @@ def nominal_levels(looks: tuple[int, ...], spent: tuple[float, ...]) -> tuple[fl
             step_sd = math.sqrt(n - looks[k - 1])
             bound = _bound(nodes, mass, step_sd, spent[k] - spent[k - 1], math.sqrt(n))
             at = bound * _NODES
-            steps = (at[:, None] - nodes[None, :]) / step_sd
-            density = np.exp(-steps * steps / 2.0) @ mass / (step_sd * math.sqrt(2.0 * math.pi))
+            steps = (at[_MIDDLE:, None] - nodes[None, :]) / step_sd
+            upper = np.exp(-steps * steps / 2.0) @ mass / (step_sd * math.sqrt(2.0 * math.pi))
+            density = np.concatenate((upper[:0:-1], upper))  # it is symmetric
         levels.append(2.0 * float(special.ndtr(-bound / math.sqrt(n))))
         nodes, mass = at, density * bound * _WEIGHTS
     return tuple(levels)
@@ -58,8 +60,7 @@ def _bound(nodes: FloatArray, mass: FloatArray, step_sd: float, spend: float, ro
     from scipy.optimize import brentq  # noqa: PLC0415 (a fifth of a second, for studies with looks alone)
 
     def excess(b: float) -> float:
-        out = special.ndtr((-b - nodes) / step_sd) + special.ndtr((nodes - b) / step_sd)
-        return float(mass @ out) - spend
+        return 2.0 * float(mass @ special.ndtr((nodes - b) / step_sd)) - spend  # both tails are alike
 
     return float(brentq(excess, 0.0, 15.0 * root_n, xtol=1e-10))
 
