@@ -53,9 +53,6 @@ class CellId:
         size = f" {format_size(self.message_bytes)}" if self.message_bytes or sized else ""
         return f"{self.path} {what}{size} {self.setting}"
 
-    def __str__(self) -> str:
-        return self.name(sized=False)
-
 
 @dataclass(frozen=True, slots=True)
 class CellSeries:

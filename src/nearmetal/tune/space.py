@@ -23,23 +23,14 @@ _FAR = -1000
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One knob and its values as the kernel writes them, the present one first.
-
-    `ordered` says that neighbouring numbers act alike, which the model of the race uses; `rank` is then each
-    value's place among the others, else empty.
-    """
+    """One knob and its values as the kernel writes them, all different, the present one first."""
 
     knob: str
     values: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if not self.values or len(set(self.values)) != len(self.values):
-            text = f"{self.knob} has values {list(self.values)}"
-            raise BadInputError(text, hint="give different values, at least one")
-
     @property
     def ordered(self) -> bool:
-        """Return whether there are at least three numbers."""
+        """Return whether there are at least three numbers: neighbours act alike, which the model of the race uses."""
         numbers = [value for value in self.values if value != AS_FOUND]
         return len(numbers) > 2 and all(value.isdecimal() for value in numbers)
 
@@ -62,8 +53,6 @@ class Space:
     @staticmethod
     def of(axes: Sequence[Axis], allowed: Callable[[Mapping[str, str]], bool] = lambda _setting: True) -> Space:
         """Return the space of all legal combinations; the present setting is always one of them."""
-        if not axes:
-            raise BadInputError("there is no knob to tune", hint="name knobs and values in the study's [tune] table")
         size = math.prod(len(axis.values) for axis in axes)
         if size > MAX_POINTS:
             text = f"the space has {size} settings, at most {MAX_POINTS} can be searched"
@@ -83,14 +72,8 @@ class Space:
         return {axis.knob: named[axis.knob] for axis, index in zip(self.axes, point, strict=True) if index}
 
     def point(self, setting: Mapping[str, str]) -> Point:
-        """Return the point of a setting; raise BadInputError when it is not in the space."""
-        unknown = setting.keys() - {axis.knob for axis in self.axes}
-        if unknown:
-            raise BadInputError(f"{', '.join(sorted(unknown))} is not an axis of this space")
-        try:
-            return tuple(axis.values.index(setting.get(axis.knob, axis.values[0])) for axis in self.axes)
-        except ValueError as error:
-            raise BadInputError(f"{dict(setting)} is not in this space") from error
+        """Return the point of a setting of values that the axes have."""
+        return tuple(axis.values.index(setting.get(axis.knob, axis.values[0])) for axis in self.axes)
 
 
 def _named(axes: Sequence[Axis], point: Point) -> dict[str, str]:
