@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -189,3 +190,25 @@ def test_all_reasons_are_reported_together_and_nothing_is_created(
     assert "--anyway" in captured.err
     assert not (tmp_path / "r").exists()
     assert captured.out == ""
+
+
+def test_directories_whose_paths_would_be_cut_are_reported_before_the_first_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trial failed: Open MPI found no `/tmp/a`, MPICH's launcher waited for the end of its time."""
+    (tmp_path / "a b").mkdir()
+    one = (
+        STUDY.partition("[[workload]]")[0]
+        + '[[workload]]\nname = "cg"\nkind = "application"\noptions = { trace = true }\n'
+    )
+    study = one.replace(', { name = "vf" }, { name = "bridge" }', "")
+    (tmp_path / "s.toml").write_text(study)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a b"))
+    argv = ["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]
+    assert nearmetal(argv) == 3
+    assert "workload cg: the profiler's library cannot be loaded from" in capsys.readouterr().err
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b"))
+    assert nearmetal(argv) == 3
+    said = capsys.readouterr().err
+    assert f"workload cg: launchers of MPI cut a path at a blank, and temporary files are in {tmp_path}/a b/" in said
+    assert "name another directory with TMPDIR" in said

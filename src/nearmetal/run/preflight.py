@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from nearmetal import native
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts import tracing
 from nearmetal.facts.tenants import look_for_tenants, used_between
@@ -28,7 +30,7 @@ from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import iterations_by, resolution
 from nearmetal.run.trial import machine_itself, path_up
 from nearmetal.study.facts import OTHERS, scope_of
-from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.order import PROFILE_OPTION, Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import by_key, counted
@@ -171,6 +173,7 @@ class _Reasons:
         with self._keeping(f"setting {order.setting}"), machine_itself(shell) as machine:
             check(shell, endpoints, order.knobs, machine)
         with self._keeping(f"workload {order.workload.label}"):
+            _refuse_blanks(shell, order)
             if order.workload.kind in OF_MPI:
                 _same_mpi(shell, order)
             with tracing.recorded(shell, order):
@@ -229,6 +232,19 @@ class _Reasons:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _refuse_blanks(shell: Shell, order: Order) -> None:
+    """Raise UnavailableError for a directory of this machine whose path a launcher of MPI, or the loader, would cut."""
+    if is_far(shell) or not (order.workload.kind in OF_MPI or order.workload.options.get("mpi")):
+        return
+    if order.nodes > 1 and re.search(r"\s", shell.scratch):
+        text = f"launchers of MPI cut a path at a blank, and temporary files are in {shell.scratch}"
+        raise UnavailableError(text, hint="name another directory with TMPDIR")
+    cache = str(native.cache_dir())
+    if order.workload.options.get(PROFILE_OPTION) and re.search(r"[\s:]", cache):
+        text = f"the profiler's library cannot be loaded from {cache}, whose path has a blank or a colon"
+        raise UnavailableError(text, hint="name another directory with XDG_CACHE_HOME")
 
 
 def _has_ranks(tenants: Iterable[str], machine: str) -> bool:
