@@ -160,6 +160,18 @@ def test_features_are_told_by_the_word_that_sets_them(shell: NamespaceShell, tmp
     assert not [row.knob for row in shown if row.knob.endswith("-parts") or row.support.startswith("sh ")]
 
 
+def test_a_list_of_knobs_asks_for_what_ethtool_prints_once(
+    shell: NamespaceShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ethtool -c` of an interface was run 23 times, on far machines by ssh."""
+    _needs_ethtool(shell)
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(shell, "run", lambda argv, **how: asked.append(argv) or type(shell).run(shell, argv, **how))
+    assert [row for row in rows(shell, [V0]) if row.value is not None]
+    of_ethtool = [argv for argv in asked if argv[0] == "ethtool" and argv[1] != "-i"]
+    assert len(of_ethtool) == len(set(of_ethtool)) > 3, of_ethtool
+
+
 @pytest.mark.parametrize("key", ["new", "old"])
 def test_features_are_put_back_whatever_their_journal_calls_them(
     shell: NamespaceShell, tmp_path: Path, key: str

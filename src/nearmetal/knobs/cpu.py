@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
+from nearmetal.knobs.access import Access, CommandOutputs, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
 from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target, WholeNumber
 from nearmetal.knobs.nic import listing
@@ -42,9 +42,9 @@ class IdleLatency(Knob):
             for access, latency_us in zip(self.accesses(shell, target), latencies_us, strict=True)
         )
 
-    def read(self, shell: Shell, target: Target) -> Reading:
+    def read(self, shell: Shell, target: Target, printed: CommandOutputs | None = None) -> Reading:
         """Return the longest latency among the states that are allowed."""
-        readings = read_all(shell, self.accesses(shell, target))
+        readings = (printed or CommandOutputs(shell)).read_all(self.accesses(shell, target))
         if not readings:
             return Reading(None, "the machine offers no idle states")
         return Reading(self.told(shell, target, [one.value or "" for one in readings])[0])

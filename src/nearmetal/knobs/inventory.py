@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs import coalesce, drivers, mpi
-from nearmetal.knobs.access import Reading
+from nearmetal.knobs.access import CommandOutputs, Reading
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.knob import Knob, Target, WholeNumber, joined, targets_of
 from nearmetal.knobs.nic import known_as, listing
@@ -36,13 +36,14 @@ class KnobRow:
 def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[KnobRow]:
     """Yield every knob on every target, in the order of the table; MPI knobs last, without a target."""
     driver = {target: identify(shell, target).driver for target in interfaces}
+    printed = CommandOutputs(shell)
     for family, knobs in FAMILIES.items():
         for knob in (one for one in knobs if one.name == known_as(one.name)):
             for target in targets_of(knob, [*interfaces, Target("")]):
-                yield _row(shell, family, knob, target, driver.get(target, ""))
+                yield _row(shell, family, knob, target, driver.get(target, ""), printed=printed)
         if knobs is coalesce.KNOBS:
             for target in interfaces:
-                yield from _queue_rows(shell, target, driver[target])
+                yield from _queue_rows(shell, target, driver[target], printed)
     for one in mpi.KNOBS:
         offered = ", ".join(one.renders)
         yield KnobRow(
@@ -50,8 +51,8 @@ def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[KnobRow]:
         )
 
 
-def _row(shell: Shell, family: str, knob: Knob, target: Target, driver: str) -> KnobRow:
-    reading = knob.read(shell, target)
+def _row(shell: Shell, family: str, knob: Knob, target: Target, driver: str, *, printed: CommandOutputs) -> KnobRow:
+    reading = knob.read(shell, target, printed)
     there = reading.value is not None
     doubt = drivers.readback_doubt(driver, knob.name) if there else ""
     support = _support(shell, knob, target) if there else ""
@@ -67,16 +68,16 @@ def _support(shell: Shell, knob: Knob, target: Target) -> str:
     return access.path or " ".join(word for word in access.change[:2] if word != target.interface)
 
 
-def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[KnobRow]:
+def _queue_rows(shell: Shell, target: Target, driver: str, printed: CommandOutputs) -> Iterator[KnobRow]:
     """Yield the knobs of single queues, one row for all queues of an interface: `nic.rx-usecs.queueN`."""
     names = listing(shell, target.node, f"/sys/class/net/{target.interface}/queues")
     queues = [name for name in names if name.startswith("rx-")]
     for parameter in coalesce.OF_A_QUEUE:
         knobs = [find(f"nic.{parameter}.queue{number}") for number in range(len(queues) or 1)]
-        first = _row(shell, "coalescing", knobs[0], target, driver)
+        first = _row(shell, "coalescing", knobs[0], target, driver, printed=printed)
         value = first.value
         if value is not None:
-            value = joined([knob.read(shell, target) for knob in knobs]).value
+            value = joined([knob.read(shell, target, printed) for knob in knobs]).value
         takes = f"{first.takes}; N is 0 to {len(knobs) - 1}"
         about = first.about.replace("queue 0", "queue N")
         yield replace(first, knob=f"nic.{parameter}.queueN", value=value, takes=takes, about=about)

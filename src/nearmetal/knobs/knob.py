@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import Access, Reading, read_all
+from nearmetal.knobs.access import Access, CommandOutputs, Reading
 from nearmetal.study.order import Scalar
 from nearmetal.units import ranges, whole
 
@@ -191,9 +191,12 @@ class Knob:
         """Return the writes that set it."""
         return tuple(Step(access, value) for access in self.accesses(shell, target))
 
-    def read(self, shell: Shell, target: Target) -> Reading:
-        """Return its present value, or why it has none there; several accesses that differ are joined with `;`."""
-        return joined(read_all(shell, self.accesses(shell, target)))
+    def read(self, shell: Shell, target: Target, printed: CommandOutputs | None = None) -> Reading:
+        """Return its present value, or why it has none there; several accesses that differ are joined with `;`.
+
+        What commands have `printed` before is not asked for again.
+        """
+        return joined((printed or CommandOutputs(shell)).read_all(self.accesses(shell, target)))
 
     def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
         """Return what those values of its accesses are of it, as `read` would say it: themselves."""
