@@ -1,4 +1,4 @@
-"""Power failures: only synced data are left of a folder (tests/native/lose.c)."""
+"""Power failures: only synced data are left of a folder (tests/native/lose.c); and trials to lose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nearmetal import process
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parent / "native" / "lose.c"
 PACKAGES = (Path(__file__).parents[1], Path(__file__).parents[1] / "src", Path(__file__).parent)
+INFO = RunInfo("t", digest("study"), "fake", "a fake", "0", "2026-01-01T00:00:00+00:00")
+OUTCOME = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3})
 
 
 @dataclass(frozen=True)
@@ -68,3 +76,11 @@ def library(folder: Path) -> Path:
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
     process.run(["cc", *flags, "-o", str(made), str(SOURCE), "-ldl"], timeout_s=600, check=True)
     return made
+
+
+def append(run: RunDir, trial: int) -> None:
+    """Store a trial whose samples are its own."""
+    order = Order(trial, 0, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine"))
+    ns = np.arange(40, dtype=np.int64).reshape(2, 20) + trial * 1000
+    cells = [CellSamples("latency", 8, 5, (0,), ns.copy(), ns, np.zeros((2, 20), np.uint8))]
+    run.append(order, OUTCOME, cells, attempt=1, started_utc="2026-01-01T00:00:00+00:00")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STORE = """
 import sys
 from pathlib import Path
-from tests.fault.test_store_kill import INFO, append
+from tests.lost import INFO, append
 from nearmetal.store.rundir import RunDir
 with RunDir.create(Path(sys.argv[1]), INFO, "study") as run:
     for trial in range(4):

@@ -33,6 +33,7 @@ FOUND |= {"tx-frames": "32", "rx-usecs-high": "0"}
 ETHTOOL = r"""#!/bin/sh
 cd "${0%/*}" || exit 1
 of() { read -r is < "$1/$2"; }
+copy() { for file in "$1"/*; do of "$1" "${file##*/}"; echo "$is" > "$2/${file##*/}"; done; } # without a program
 show() {
     of $1 adaptive-rx; rx=$is; of $1 adaptive-tx
     echo "Adaptive RX: $rx  TX: $is"
@@ -52,13 +53,14 @@ case "$1 $3" in
     of $whole "$3"
     [ "$is" != "$4" ] || exit 0
     echo "$4" > "$whole/$3"
-    for queue in queue*; do [ $queue = $whole ] || cp $whole/* $queue; done ;;
+    for queue in queue*; do [ $queue = $whole ] || copy $whole $queue; done ;;
 "-L "*)
-    cp -r $whole new
+    mkdir new
+    copy $whole new
     rm -r queue*
-    number=0
-    while [ $number -lt "$4" ]; do cp -r new queue$number; number=$((number + 1)); done
-    rm -r new ;;
+    number=1
+    while [ $number -lt "$4" ]; do mkdir queue$number; copy new queue$number; number=$((number + 1)); done
+    mv new queue0 ;;
 "-Q --show-coalesce")
     echo "The sub commands will be applied to all $count queues"
     number=0

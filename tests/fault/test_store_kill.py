@@ -5,28 +5,15 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.store.disk import Disk
-from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.store.samples import CellSamples, read_values
-from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-from nearmetal.study.spec import digest
+from nearmetal.store.rundir import RunDir
+from nearmetal.store.samples import read_values
+from tests.lost import INFO, append
 
-INFO = RunInfo("t", digest("study"), "fake", "a fake", "0", "2026-01-01T00:00:00+00:00")
-OUTCOME = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3})
 STEPS_A_TRIAL = 9  # write, fsync, rename, fsync-directory for the samples and again for the record, then its line
-
-
-def order(trial: int) -> Order:
-    return Order(trial, 0, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine"))
-
-
-def cells(trial: int) -> list[CellSamples]:
-    ns = np.arange(40, dtype=np.int64).reshape(2, 20) + trial * 1000
-    return [CellSamples("latency", 8, 5, (0,), ns.copy(), ns, np.zeros((2, 20), np.uint8))]
 
 
 class CountingDisk(Disk):
@@ -51,10 +38,6 @@ class DyingDisk(Disk):
                 raise OSError(self.code, os.strerror(self.code))
             path.with_name(path.name + ".part").write_bytes(b"half")  # what a crash leaves behind
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def append(run: RunDir, trial: int) -> None:
-    run.append(order(trial), OUTCOME, cells(trial), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
 
 
 def test_the_steps_of_a_trial_are_all_tested(tmp_path: Path) -> None:
