@@ -46,6 +46,7 @@ MOST_CPU_S = 180
 _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
 TESTS: dict[str, tuple[str, ...]] = {
+    "stats.__init__": ("tests/unit/report/test_start.py",),
     "stats.summary": (*_STATS, "tests/property/test_stats.py"),
     "stats.order": (*_STATS, "tests/property/test_stats.py"),
     "stats.compare": _STATS,
