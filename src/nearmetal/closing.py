@@ -1,7 +1,5 @@
 """Things that a `with` block closes. Standard library only."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Self
 

@@ -4,8 +4,6 @@ Every message says what was seen; `hint` says the likely cause and the next step
 `NearmetalError` is a bug in nearmetal and keeps its traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum

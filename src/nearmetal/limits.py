@@ -1,7 +1,5 @@
 """How much a file, or a program that it describes, may ask for; each limit can be raised in the environment."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ MPI brings, and cached by everything that could change it. A machine without a c
 a directory of ready programs in `NEARMETAL_PREBUILT`. Standard library only.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What the packages of a program are called, and the command that installs them."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 

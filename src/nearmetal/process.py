@@ -3,8 +3,6 @@
 Every program runs in its own session, so that a timeout or an interrupt ends it together with its children.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ Where a run, a profile or a trace came from is not known, so no reader may be ma
 without end. Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

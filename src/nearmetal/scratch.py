@@ -7,8 +7,6 @@ nothing across boots and process namespaces: what another of these made is left 
 mounted stays: what is removed in it would be removed elsewhere. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

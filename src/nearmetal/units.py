@@ -5,8 +5,6 @@ Inside nearmetal a duration is an `int` of nanoseconds and a size an `int` of by
 for how many things there are, and their groups.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ engine's ranks themselves. Parsing is pure; reading goes through a shell.
 Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c, net/core/net-procfs.c.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

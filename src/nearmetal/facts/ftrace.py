@@ -5,8 +5,6 @@ Formats: a page is described by `events/header_page`, an event's header by `even
 little-endian kernels with pages of 4 KiB are read. Standard library only.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Reading is pure: from the domain's XML (https://libvirt.org/formatdomain.html) to facts, and from facts to warnings.
 """
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

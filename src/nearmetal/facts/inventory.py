@@ -3,8 +3,6 @@
 Standard library only: it also runs in the lab's guest.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 One short `sh` script, look.sh, answers everything, so a look costs one round trip. It changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files

@@ -3,8 +3,6 @@
 A host name proves nothing: MPI libraries quietly use shared memory between network namespaces of one machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nearmetal.errors import TrialError

@@ -5,8 +5,6 @@ begin after a trial's first look, so what is left is other people's, but for thi
 are left out: they work for the measured traffic. A container sees its own processes alone.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -7,8 +7,6 @@ the TCP stack, because tracing system calls would put every system call of the m
 Kernel: Documentation/trace/ftrace.rst, events.rst and kprobetrace.rst. Standard library only: runs inside the lab.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ the study's host: `base_ns.<path kind>`, `fail.<path label>` (a reason with whic
 `times.<knob>=<value>` (a factor for trials with that value).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What a kind of host is, before one is opened: the row of a study's word `host.kind`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

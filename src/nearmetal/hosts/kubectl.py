@@ -1,7 +1,5 @@
 """Host `kubectl`: pods that the study names or a label selects, each with a shell behind `kubectl exec`."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence

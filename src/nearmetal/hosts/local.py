@@ -1,7 +1,5 @@
 """This machine as a host: every trial gets fresh namespaces, which vanish with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nearmetal.hosts.host import Shell

@@ -1,7 +1,5 @@
 """This machine itself as a shell: no namespaces, what is written stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A subclass says how a command gets to a node (`_ended`, `_started`) and how its 
 ending are programs there, unless it knows a shorter way. Standard library only: it also runs inside the lab.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import time

@@ -1,7 +1,5 @@
 """Every kind of host: a new one is one file and one row."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -9,8 +9,6 @@ pyroute2 or a Python helper would have to be brought to namespaces, guests and f
 is known are read, so a line that a newer ethtool adds changes nothing.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 irqbalance rewrites these files every ten seconds, and a driver may reset them when the interface goes up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell

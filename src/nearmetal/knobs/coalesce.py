@@ -5,8 +5,6 @@ the first completion, or at the frames-th, whichever is first; usecs = frames = 
 makes several drivers reset their values (mlx5 `mlx5e_ethtool_set_coalesce`), hence modes are written first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

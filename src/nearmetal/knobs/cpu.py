@@ -1,7 +1,5 @@
 """Processors: governor, energy preference, idle states, and memory settings that move pages under a running rank."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

@@ -7,8 +7,6 @@ back to 122 us (`igbvf_set_itr`: register 488 in units of 1/4 us, Linux 6.12) wh
 for where the setting allows many more interrupts.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -1,7 +1,5 @@
 """The directory of a host's journals: one lock, journals newest first, what is damaged, and what has expired."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

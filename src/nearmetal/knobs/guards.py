@@ -1,7 +1,5 @@
 """What is looked at before a knob is touched: the device, the management interface, and rival daemons."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

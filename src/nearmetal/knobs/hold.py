@@ -8,8 +8,6 @@ machine settings (`host.busy_read`, `host.cpu-governor` ...) once. `mpi.` knobs 
 launch, see `mpi_environment`. Everything is put back at the end of the block, whatever happens in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

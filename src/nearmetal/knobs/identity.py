@@ -6,8 +6,6 @@ been up since before the session. Numbers of network namespaces are used again, 
 of the namespace, which is not, stands beside the number (socket option SO_NETNS_COOKIE, Linux 5.14).
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every knob of a host: its value, its range, what supports it, and why it is not there where it is not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ settings are of a node's network namespace. Halt polling is for hosts of guests:
 `Documentation/virt/kvm/halt-polling.rst` of the kernel.
 """
 
-from __future__ import annotations
-
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, file_access
 from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, OneOf, Scope, Stage, Target, WholeNumber

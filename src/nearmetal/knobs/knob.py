@@ -5,8 +5,6 @@ knobs are read, written and verified by the same code (`nearmetal.knobs.session`
 `tests/contract/test_knobs.py` holds what every knob must do.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

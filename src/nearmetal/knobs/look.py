@@ -5,8 +5,6 @@ Facts for the trial's record: `knob.found.NAME` is the present value, `knob.lack
 several knobs are for the search, which knows what else a setting sets (`nearmetal.knobs.drivers.check`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nearmetal.errors import NearmetalError

@@ -5,8 +5,6 @@ gro_flush_timeout; a timeout of 0 disables the deferral whatever the count. The 
 the device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell

@@ -4,8 +4,6 @@ A change of queues resets the RSS table, affinity and per-queue values. For a ne
 down for a moment; several round up to a power of two.
 """
 
-from __future__ import annotations
-
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
 from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, OneOf, Stage, Target, WholeNumber

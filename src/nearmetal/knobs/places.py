@@ -1,7 +1,5 @@
 """Where a host's knobs are reached from, and where their journals are kept."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

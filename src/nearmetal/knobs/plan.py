@@ -1,7 +1,5 @@
 """What a session is going to do: everything that a setting touches or disturbs is read, nothing is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

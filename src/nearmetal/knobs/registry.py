@@ -6,8 +6,6 @@ journal as their last line, and every session that sets something on the machine
 is empty after a boot, which no knob outlives.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

@@ -4,8 +4,6 @@ A journal says which knob of which target was what. Whether that is a value of t
 compared first; how it is read and written is looked up in the table of knobs, so a file can never say what is run.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ States: IDLE -> SNAPSHOT -> ARMED -> APPLYING -> VERIFYING -> held -> CONFIRMED 
 on the disk and the watchdog alive before the first write; what the journal cannot announce is not written.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The table of knobs: every knob that nearmetal knows, in the order in which they are listed."""
 
-from __future__ import annotations
-
 import difflib
 import re
 

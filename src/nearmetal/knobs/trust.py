@@ -1,7 +1,5 @@
 """Whose files may say what is written to a machine: their owner's alone, and nobody else's."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -4,8 +4,6 @@ The one that waits holds a lock on `NAME.waiting`; no lock, nobody there. The ot
 the lock is gone, and reads whether it was in time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -3,8 +3,6 @@
 Where the machine has ports, each port is on its own bridge and the wire joins them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

@@ -1,7 +1,5 @@
 """Path `declared`: it is there already; nearmetal looks at it and changes nothing."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 

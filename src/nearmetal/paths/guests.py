@@ -6,8 +6,6 @@ is the peer there too. The option `rx_usecs` sets the interrupt moderation of ev
 part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Steps that recipes share: addresses on nodes, and waiting until a path carries traffic."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

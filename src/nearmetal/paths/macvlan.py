@@ -1,7 +1,5 @@
 """Path `macvlan`: nodes are MAC addresses on one parent device, switched without a bridge."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

@@ -1,7 +1,5 @@
 """Path `native`: each node owns a whole port, as a program on the bare machine does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

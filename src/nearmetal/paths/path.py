@@ -1,7 +1,5 @@
 """What a data path is: a recipe over a host that joins nodes, and says where the traffic must show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

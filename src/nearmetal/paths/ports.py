@@ -5,8 +5,6 @@ its nodes through them: node `i` belongs to port `i mod (number of ports)`, so t
 wire. In a cluster of the lab every node is a machine with one port on the wire, and builds its end of the path itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

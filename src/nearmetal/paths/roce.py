@@ -4,8 +4,6 @@ Linux 6.1's rdma_rxe lives in the machine's own network alone, so both ends stay
 usually keeps two addresses of one machine off the wire is switched off (Documentation/networking/ip-sysctl.rst).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Path `shm`: all ranks in one node, through shared memory; the bound that no network reaches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

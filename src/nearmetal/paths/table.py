@@ -1,7 +1,5 @@
 """Every path that nearmetal knows, in the order of `nearmetal doctor`: a new path is one file and one row."""
 
-from __future__ import annotations
-
 from nearmetal.errors import named
 from nearmetal.paths.bridge import BRIDGE
 from nearmetal.paths.declared import DECLARED_PATH

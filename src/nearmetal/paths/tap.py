@@ -4,8 +4,6 @@ Every frame leaves the kernel, is copied by a process and enters the kernel agai
 machine monitor emulates a network card.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Path `veth`: a virtual cable straight from node to node, the shortest path through two stacks of one kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

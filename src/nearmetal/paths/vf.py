@@ -1,7 +1,5 @@
 """Path `vf`: each node owns an SR-IOV virtual function of a port."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nearmetal.hosts.host import Shell

@@ -4,8 +4,6 @@ The k-th launch of a label that measured a cell is its block k. Nothing was inte
 changed on the machines between the files is in the ratios: the run says so wherever it is shown.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

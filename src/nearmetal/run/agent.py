@@ -4,8 +4,6 @@ A machine alone keeps its network on the hypervisor side, because its ports are 
 carries the order out and the others serve it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study file becomes a run directory: checked, labelled, and ready for its first trial."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator

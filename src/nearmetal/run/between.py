@@ -1,7 +1,5 @@
 """Two machines, perhaps against two others: from what each offers to a study that measures what there is. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

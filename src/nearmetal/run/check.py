@@ -1,7 +1,5 @@
 """A study against what this nearmetal knows: paths, workloads, operations and knobs by name, before anything starts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """How long a study will take, before anything has run: a rough answer to 'coffee or lunch?'."""
 
-from __future__ import annotations
-
 from nearmetal.hosts.host import whole_number
 from nearmetal.hosts.lab.cluster import Cluster, nodes_of
 from nearmetal.hosts.table import find_host

@@ -1,7 +1,5 @@
 """The guests of a study, as their libvirt reports them: read before the first trial, kept in every trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace

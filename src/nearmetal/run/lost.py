@@ -4,8 +4,6 @@ An open journal keeps later trials from setting anything on its machines. Only j
 only once every value is as it was: all else waits for a person (`nearmetal rollback`).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Facts of all nodes that are machines of their own: the body of a trial (`run.trial`) asks the first alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

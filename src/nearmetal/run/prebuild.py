@@ -4,8 +4,6 @@
 a compiler. Standard library only.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

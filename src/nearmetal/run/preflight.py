@@ -5,8 +5,6 @@ told with all other reasons at once. Paths are made and taken down as in a trial
 start, tracing begins and ends; knobs are read, not written, and nothing is launched.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -8,8 +8,6 @@
 - A percentile of one launch is stated where enough iterations enclose it by order statistics (`stats.order`).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable

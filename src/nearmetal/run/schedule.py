@@ -4,8 +4,6 @@ The state of a run is its records and nothing else: `results.stopping` derives f
 measured, so a run that was killed continues exactly where its last finished trial left it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace

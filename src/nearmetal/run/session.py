@@ -3,8 +3,6 @@
 Standard library only: this runs inside the lab.
 """
 
-from __future__ import annotations
-
 from nearmetal import native
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab.machine import CALLER

@@ -4,8 +4,6 @@ A rank that polls on a processor that its partner needs gives it up at a tick of
 a hundredth of a per cent, on every path alike, and looks like the best measurement of all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from nearmetal.store.samples import CellSamples

@@ -5,8 +5,6 @@
 Standard library only: the lab's guest runs this very module.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a study asks for and nothing would carry out: refused, because a figure would be believed to be of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 

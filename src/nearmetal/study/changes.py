@@ -1,7 +1,5 @@
 """What differs between two texts of a study, field by field, as a person wrote it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

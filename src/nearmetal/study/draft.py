@@ -1,7 +1,5 @@
 """Studies that nearmetal writes for people: TOML with comments, from a few answers. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A trial's facts are flat names with values, so that any host can add one. What b
 their own; `interface` over the trials of one path, `code` over those of one workload.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Literal

@@ -1,7 +1,5 @@
 """From a study to the trials of each block, in an order that the seed alone decides."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

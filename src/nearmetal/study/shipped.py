@@ -1,7 +1,5 @@
 """Studies as the command line names them: a file, or one that ships (`paths` is studies/paths.toml)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

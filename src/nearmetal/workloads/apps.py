@@ -5,8 +5,6 @@ reports RNR-94-007 and NAS-95-020), the advection equation follows Nanos et al. 
 rank is kept, and beside it the time that the rank spent inside MPI calls. Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Native programs that need an MPI: built with that MPI's own compiler at first use. Standard library only."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

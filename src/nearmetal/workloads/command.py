@@ -11,8 +11,6 @@ least), `needs` (a list of programs that must be on PATH), `install` (a sentence
 Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

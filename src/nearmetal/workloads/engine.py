@@ -1,7 +1,5 @@
 """Workload `engine`: one operation of nearmetal's own measuring engine, over a list of sizes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 

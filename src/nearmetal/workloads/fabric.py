@@ -1,7 +1,5 @@
 """Workload `fabric`: every pair of nodes in rounds of disjoint pairs, inside one MPI job. Standard library only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nearmetal.hosts.host import Shell

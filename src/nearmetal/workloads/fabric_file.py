@@ -4,8 +4,6 @@ The reader believes nothing: the frame first, then the header, then that ranks a
 the blocks fill the file exactly. The writer is for tests and simulations; it lays bytes down as the engine does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

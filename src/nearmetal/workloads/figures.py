@@ -6,8 +6,6 @@ sample and the rate comes back to nine digits. The file of each program says whi
 Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Laid down by native/common/sample_file.c; docs/reference/sample-file.md has the 
 before the checksum has been found right. Standard library only.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from dataclasses import dataclass

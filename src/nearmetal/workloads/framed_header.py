@@ -1,7 +1,5 @@
 """The header of a framed file as a record; apart from the frame, because pydantic is not in the lab's guest."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from nearmetal.errors import ForeignFileError

@@ -6,8 +6,6 @@ so a trial has one sample per size. Options: `folder` (below which the programs 
 Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath

@@ -5,8 +5,6 @@ done here and nowhere else. The table mirrors that of native/bench (`nmbench --l
 Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Rank 2k of the placement is the client of pair k, rank 2k+1 its server. All pair
 library only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

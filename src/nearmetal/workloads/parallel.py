@@ -1,7 +1,5 @@
 """A parallel program over an order's placement: the one place where a workload meets an MPI. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ one step run together, steps follow each other. What each prints becomes a file,
 Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

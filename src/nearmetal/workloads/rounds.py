@@ -5,8 +5,6 @@ method, a 1-factorization of the complete graph (Kirkman, "On a problem in combi
 Mathematical Journal 2, 1847). Fewer is impossible: a node takes part in one pair a round and has N - 1 partners.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

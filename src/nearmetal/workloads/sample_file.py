@@ -4,8 +4,6 @@ The reader believes nothing: magic, version, length and checksum first, then the
 the file exactly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -4,8 +4,6 @@ nuttcp, iperf3, netperf and qperf differ in their words and in what their output
 fairness and the share of the line rate are the same. Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every kind of workload: a new one is one file and one row, here or in `tools/table.py`."""
 
-from __future__ import annotations
-
 from nearmetal.errors import named
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload

@@ -1,7 +1,5 @@
 """What a workload is: how to launch a measured program, and how to read what it leaves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 

@@ -4,8 +4,6 @@ A trial never starts in an allocation that has less time left than the trial may
 (preemption, a node that fails) fails no trial at once: the trial is run again in the next one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """What nearmetal asks of a batch system: a new one is one file that offers this, and one row in `hosts/table.py`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Protocol
 

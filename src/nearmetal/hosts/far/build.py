@@ -1,7 +1,5 @@
 """Programs built where they run: sources are sent, the far compiler builds, the far cache keeps."""
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 

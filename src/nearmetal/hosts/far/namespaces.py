@@ -4,8 +4,6 @@ The cradle is the one of `hosts/namespaces.py`; it hangs on the far program's st
 drops takes nodes, links and processes with it.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar

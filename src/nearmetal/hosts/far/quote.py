@@ -4,8 +4,6 @@ A far machine is spoken to through the standard input of `sh`, so every word of 
 nowhere else. Whatever a word holds, it arrives as that word: tests/property/test_far_quote.py asks a real `sh`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A program on a far machine, as three streams; the transport (ssh, srun) only fills the inbox."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """A cluster of the lab: every node is a machine, all of them restored from one snapshot, in one virtual time."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ last frame has no content and counts the frames before it, so a cut stream is se
 holds the layout. Standard library only: the writer runs inside the guest.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping

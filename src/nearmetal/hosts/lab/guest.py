@@ -4,8 +4,6 @@ Everything up to the freeze is in the snapshot, so a trial starts with its code 
 guest's own clock and talks to nothing outside, so the same order gives the same bytes.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random

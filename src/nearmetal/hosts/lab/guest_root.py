@@ -6,8 +6,6 @@ once touched.
 Standard library only: this runs inside the lab.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path

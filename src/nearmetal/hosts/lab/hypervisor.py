@@ -4,8 +4,6 @@ A guest has a service that runs programs over vsock, which does not cross the me
 runs inside the lab.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -7,8 +7,6 @@ that was used is kept too. Each folder has a manifest with checksums; what does 
 Folders under ${XDG_CACHE_HOME:-~/.cache}/nearmetal/lab: `root-<key>`, `image-<key>`, `snapshot-<keys>`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -5,8 +5,6 @@ machine's snapshot stands in every machine that is restored from it: what is lef
 measured card in. Standard library only: this runs inside the lab.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

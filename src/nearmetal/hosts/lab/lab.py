@@ -4,8 +4,6 @@ The order goes in, the machine runs on its own clock with nothing touching it, t
 is the one in the image, which is nearmetal's own code of this very version.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -8,8 +8,6 @@ skipped), so nothing that the host does shows in a figure. What must hold for th
 - orders come by fw_cfg and answers leave by a serial line to a file: both complete within the instruction.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Every node serves programs and files there; the client is the far shell, with th
 has its own card for that, which its machine routes to the port. Standard library only: this runs inside the lab.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Files of the machine that this code runs on, read and written at once. Standard library only."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -3,8 +3,6 @@
 The emulator connects to us, so nothing polls for a socket to appear, and its death is seen as the end of stream.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

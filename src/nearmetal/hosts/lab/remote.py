@@ -9,8 +9,6 @@ A connection carries frames of one byte of kind, four of length (big-endian), an
 request, then its stdin; the guest sends what the program says, then how it ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Release and mirror come from the machine's apt, so the image follows the site's 
 its own. The measuring programs are built inside, against the release's MPI libraries.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """One run of the emulator: start it, freeze it into a snapshot, or let it carry an order out."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -7,8 +7,6 @@ hub 1 the one for management.
 A machine that the wire ends says `wire: node I: REASON` on stderr and exits with `EXIT_STATUS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

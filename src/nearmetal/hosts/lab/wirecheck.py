@@ -4,8 +4,6 @@ Its machines have no disk, no kernel and 32 MB: their firmware (native/wire/self
 frames as a seed says. The second time visits and breaks fall elsewhere, which must not show in a single bit.
 """
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

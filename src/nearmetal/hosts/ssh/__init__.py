@@ -1,7 +1,5 @@
 """Machines reached over ssh."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass

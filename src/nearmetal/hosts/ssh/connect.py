@@ -5,8 +5,6 @@ passwords, so nothing secret passes through nearmetal. The only command that is 
 `exec /bin/sh`: sshd hands requests to the user's login shell as text, so nothing that varies may be in them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Host `ssh`: machines that the study names, bare hosts and guests, or one hypervisor to build paths on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial

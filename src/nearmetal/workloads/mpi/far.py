@@ -1,7 +1,5 @@
 """Finding an MPI on far machines, and how many ranks their cores can hold."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -10,8 +10,6 @@ shared-memory collectives (`release_gather`) spin without ever yielding, so rank
 ones: four ranks on two cores then take 15 us for an allreduce of 8 bytes instead of 12 ms.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -8,8 +8,6 @@ opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core
 itself, as nearmetal's own do (native/common/yield.c): they sleep until something comes over a connection.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 

@@ -1,7 +1,5 @@
 """Ranks started by a batch system instead of the MPI's own launcher; the transport stays the flavour's choice."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from nearmetal.errors import UnavailableError

@@ -1,7 +1,5 @@
 """The flavours of MPI that nearmetal launches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

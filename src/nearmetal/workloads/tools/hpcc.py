@@ -3,8 +3,6 @@
 Only the summary of HPCC is read: the text above it prints latencies in milliseconds, the summary in microseconds.
 """
 
-from __future__ import annotations
-
 import re
 
 from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text, whole

@@ -4,8 +4,6 @@ PingPong times its whole loop, and t_min / t_max of the others are across proces
 no spread of iterations in them. Adopted is t[usec] of PingPong and t_avg[usec] of the others. Read with 2018 to 2021.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

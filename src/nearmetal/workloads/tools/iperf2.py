@@ -3,8 +3,6 @@
 One rate per launch: the sum of all streams, and for UDP what the server reports, since a sender counts what it sent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@ the whole that arrived, and over UDP that is the sample. iperf3 has no latency o
 smoothed estimate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

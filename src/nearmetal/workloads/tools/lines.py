@@ -1,7 +1,5 @@
 """What the readers of tools share: text from bytes, numbers from words, and one way to refuse."""
 
-from __future__ import annotations
-
 import re
 
 from nearmetal import limits, units

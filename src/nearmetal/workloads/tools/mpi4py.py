@@ -4,8 +4,6 @@ The time is half a round trip, as in the tables of OMB: a mean over all samples 
 only the mean is adopted (times of a launch are neither independent nor normal). Standard library only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Rates are in the unit that the output names; latencies are microseconds of whole round trips, already summarized.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 The time has two decimals, so a small class reads 0.00 or is wrong by tens of percent: adopted is the rate, Mop/s.
 """
 
-from __future__ import annotations
-
 import re
 
 from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text

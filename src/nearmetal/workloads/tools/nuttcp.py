@@ -4,8 +4,6 @@ One line stands for the whole transfer; there are no samples in it. Rates are 10
 not read: 6.1.2 printed 0 where the kernel sent 13,880 segments again within a second (Linux 6.18, a queue of 40 KiB).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -9,8 +9,6 @@ In the log of a job lines of the launcher and the shell follow: a table ends at 
 with a number.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from itertools import takewhile

@@ -6,8 +6,6 @@ a microsecond, and with 1000 iterations the 99.9 % column is the second largest 
 values of `-U` are read by `perftest_dump`. Standard library only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

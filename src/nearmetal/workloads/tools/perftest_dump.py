@@ -5,8 +5,6 @@ millisecond on perftest itself has rounded it to 10 ns and more. The columns are
 reads blocks of lines on all processors.
 """
 
-from __future__ import annotations
-
 from typing import IO, cast
 
 import numpy as np

@@ -3,8 +3,6 @@
 A latency is one way: qperf halves the round trip itself. There are no samples, one mean a test.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

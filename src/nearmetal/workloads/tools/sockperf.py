@@ -3,8 +3,6 @@
 The latency of both is half a round trip. The log holds when each packet was sent and when its answer came.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

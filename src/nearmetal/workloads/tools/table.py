@@ -1,7 +1,5 @@
 """Every foreign program: a new one is one file and one row."""
 
-from __future__ import annotations
-
 from nearmetal.workloads.figures import Figure
 from nearmetal.workloads.tools import (
     hpcc,

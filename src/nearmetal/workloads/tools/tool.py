@@ -4,8 +4,6 @@ The store keeps durations for ever: a rate is the time that a fixed amount takes
 sample of the operation that it is a mean of. Standard library only: a study's tools also run inside the lab.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
