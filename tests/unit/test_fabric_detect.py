@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +79,14 @@ def test_a_slow_link_among_four_nodes_does_not_implicate_the_other_two(fit: Call
     table = np.zeros((4, 4))
     table[0, 1] = table[1, 0] = 1.0
     assert np.allclose(fit(table, symmetric=True).residual, table)
+
+
+def test_of_equally_good_fits_the_one_with_the_most_equal_nodes_is_taken() -> None:
+    """In whatever order the nodes are; without `TIE` the effects of these add up to one of two sums."""
+    table = np.random.default_rng(6).normal(size=(4, 4))
+    table += table.T
+    fits = [least_absolute_fit(table[np.ix_(order, order)], symmetric=True) for order in permutations(range(4))]
+    assert np.ptp([np.abs(fit.row).sum() for fit in fits]) < 1e-6
 
 
 @pytest.mark.parametrize("fit", [least_absolute_fit, median_polish])

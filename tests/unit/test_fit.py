@@ -70,6 +70,13 @@ def test_segments_and_parameters_are_recovered() -> None:
     assert path.fit.worst_error < 0.02
 
 
+def test_each_size_has_the_residual_of_its_own_round_trips() -> None:
+    measured = samples(one_way_ns, tail=0.02)
+    path = fit_path(measured)
+    for size in (8, 512, 65_536):
+        assert path.segment(size).residual == residual_of(measured[size])
+
+
 def ping_pong(size: int, rounds: int) -> Schedule:
     def program(peer: int, order: tuple[int, int]) -> Program:
         ops = (Op(OpKind.SEND, peer=peer, message_bytes=size), Op(OpKind.RECV, peer=peer, message_bytes=size))
