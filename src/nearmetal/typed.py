@@ -3,6 +3,8 @@
 pydantic looks at every field, strictly: a text is no number, a number is no truth value.
 """
 
+from __future__ import annotations
+
 import math
 from functools import cache
 from typing import Annotated, Any, TypeVar

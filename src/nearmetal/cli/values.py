@@ -1,5 +1,7 @@
 """What several verbs share: their arguments and options, files that users name, and what may be continued."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable
