@@ -6,8 +6,7 @@
  * gets a callback that passes on what a list with timers is to learn, and nothing else.
  *
  * The lists of a clock are linked (util/qemu-timer.c). QEMU exports how to make a list, and two that are made here show
- * where a list keeps its callback and its neighbour. Where they do not, nothing is withheld: that costs time, and no more.
- */
+ * where a list keeps its callback and its neighbour. Where they do not, nothing is withheld, which only costs time. */
 #include "notices.h"
 
 #include <malloc.h>

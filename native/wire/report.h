@@ -9,7 +9,8 @@
 enum { WIRE_EXIT = 70 }; /* the process ended because of the wire: EX_SOFTWARE of sysexits.h */
 
 struct counts {
-    uint64_t visits, waits, sleeps, wakes, leaps, aborts, sent, received, sent_bytes, lost, dropped, idle_turns, stale, withheld;
+    uint64_t visits, waits, sleeps, wakes, leaps, aborts, sent, received, sent_bytes, lost, dropped, idle_turns, stale;
+    uint64_t withheld;
     int64_t waited_ns, leapt_ns;
 };
 
