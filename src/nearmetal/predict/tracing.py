@@ -6,7 +6,6 @@ launcher. The launcher itself is not traced: it is told to pass three variables 
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ from nearmetal.errors import (
 from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import Trace
 from nearmetal.predict.trace_file import SUFFIX, read_trace
-from nearmetal.workloads.build import build_profiler, profiled
+from nearmetal.workloads.build import build_profiler, profiled, refuse_unloadable
 from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
@@ -151,13 +150,13 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
     """Run a launch line under the profiler; return its trace and the launcher's exit status.
 
     With `processor_time` gaps leave out the time in which a rank had no processor.
-    Raise BadInputError for a line that cannot be traced (nothing is started) and NearmetalError, saying which ranks
-    are missing and why, when the program leaves no whole trace.
+    Raise BadInputError or UnavailableError for what cannot be traced (nothing is started) and NearmetalError, saying
+    which ranks are missing and why, when the program leaves no whole trace.
     """
     launch = understand(argv)
     mpi = mpi_of(launch)
     profiler = build_profiler(mpi)
-    _refuse_unloadable(profiler)
+    refuse_unloadable(profiler.parent)
     folder = new_trace_directory(directory)
     variables = profiled(profiler, str(folder), secrets.randbits(63) | 1, os.environ.get("LD_PRELOAD", ""))
     if processor_time:
@@ -167,13 +166,6 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
         return read_trace(folder), status
     except ForeignFileError as error:
         raise _incomplete(launch, folder, status) from error
-
-
-def _refuse_unloadable(profiler: Path) -> None:
-    """Raise BadInputError for a library that LD_PRELOAD cannot name: blanks and colons end a name in it."""
-    if re.search(r"[\s:]", str(profiler)):
-        text = f"the profiler is {profiler}, and the loader takes no library whose path has a blank or a colon"
-        raise BadInputError(text, hint="name another cache directory with XDG_CACHE_HOME, such as /var/tmp/cache")
 
 
 def _run_in_front(argv: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ from nearmetal.study.order import PROFILE_OPTION, Order, Outcome, Scalar, TrialS
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import by_key, counted
-from nearmetal.workloads.build import mpi_for
+from nearmetal.workloads.build import mpi_for, refuse_unloadable
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
 
@@ -239,10 +239,8 @@ def _refuse_blanks(shell: Shell, order: Order) -> None:
     if order.nodes > 1 and re.search(r"\s", shell.scratch):
         text = f"launchers of MPI cut a path at a blank, and temporary files are in {shell.scratch}"
         raise UnavailableError(text, hint="name another directory with TMPDIR")
-    cache = str(native.cache_dir())
-    if order.workload.options.get(PROFILE_OPTION) and re.search(r"[\s:]", cache):
-        text = f"the profiler's library cannot be loaded from {cache}, whose path has a blank or a colon"
-        raise UnavailableError(text, hint="name another directory with XDG_CACHE_HOME")
+    if order.workload.options.get(PROFILE_OPTION):
+        refuse_unloadable(native.cache_dir())
 
 
 def _has_ranks(tenants: Iterable[str], machine: str) -> bool:

@@ -1,6 +1,7 @@
 """Native programs that need an MPI: built with that MPI's own compiler at first use. Standard library only."""
 
 import os
+import re
 from pathlib import Path
 
 from nearmetal import native, process
@@ -68,6 +69,13 @@ def build_engine(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | Non
 def build_profiler(mpi: Mpi, shell: Shell | None = None) -> Path:
     """Return the library that records what an MPI program does, built for an MPI; `profiled` puts it in front."""
     return build_program(mpi, "trace", PROFILER, extra_flags=_SHARED_LIBRARY, shell=shell)
+
+
+def refuse_unloadable(folder: Path) -> None:
+    """Raise UnavailableError for a folder whose libraries LD_PRELOAD cannot name: blanks and colons end names there."""
+    if re.search(r"[\s:]", str(folder)):
+        text = f"the profiler's library cannot be loaded from {folder}, whose path has a blank or a colon"
+        raise UnavailableError(text, hint="name another cache directory with XDG_CACHE_HOME, such as /var/tmp/cache")
 
 
 def profiled(profiler: Path, folder: str, trace_id: int, preload: str = "") -> dict[str, str]:
