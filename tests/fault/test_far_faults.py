@@ -51,8 +51,9 @@ from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.host import Shell, Way
     from nearmetal.hosts.ssh.connect import SshAddress
+    from nearmetal.study.order import Scalar
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -537,6 +538,53 @@ def test_a_killed_trial_is_rolled_back_by_the_printed_commands(
         printed = f"nearmetal {printed}"
     assert printed == "nearmetal "
     assert run(["rollback", "m0"]) == 3, "no trial waits for it any more"
+
+
+def leave_two_machines_of_one_name_changed(far: far_machines.Far, folder: Path) -> None:
+    """Leave two journals: the older of machine m0, the newer of m1 under the name m0."""
+    from nearmetal.hosts.ssh.host import SshHost
+
+    folder.mkdir(mode=0o700, parents=True)
+    for name in ("m0", "m1"):
+        host = SshHost([far.host._nodes[name].model_copy(update={"name": "m0"})], far.host._options)
+        for shell in itertools.islice(host.shells(), 1):
+            intended = plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")], allow_management=True)
+            begun = session.begin(shell, intended, folder)
+            begun.apply()
+            begun.journal.close()
+        host.close()
+    assert mtus(far) == ["1400", "1400"]
+
+
+@pytest.mark.parametrize(("set_by_another", "code"), [("", 0), ("n0", 1), ("n1", 1)])
+def test_rolling_back_two_machines_of_one_name_fails_if_either_is_not_as_it_was(
+    far: far_machines.Far, state: Path, capsys: pytest.CaptureFixture[str], set_by_another: str, code: int
+) -> None:
+    leave_two_machines_of_one_name_changed(far, state)
+    if set_by_another:
+        far.inside.run(["ip", "link", "set", "eth0", "mtu", "1300"], node=set_by_another)
+    assert run(["rollback", "m0"]) == code
+    left = "left: nic.mtu of eth0, which was 1500, is 1300: another program set it"
+    assert (left in capsys.readouterr().out) == bool(set_by_another)
+    assert sorted(mtus(far)) == ["1300" if set_by_another else "1500", "1500"]
+    assert run(["rollback", "m0"]) == 3, "no trial waits for it any more"
+
+
+def test_a_machine_that_does_not_answer_keeps_no_other_of_its_name_from_being_rolled_back(
+    far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_two_machines_of_one_name_changed(far, state)
+
+    def reach(way: Way, options: dict[str, Scalar]) -> contextlib.AbstractContextManager[Shell]:
+        if way["node"]["port"] == far.host._nodes["m1"].port:
+            raise UnavailableError("it does not answer")
+        return open_as_before(way, options)
+
+    monkeypatch.setattr("nearmetal.cli.rollback.open_as_before", reach)
+    assert run(["rollback", "m0"]) == 3
+    assert "it does not answer" in capsys.readouterr().err
+    assert mtus(far) == ["1500", "1400"]
+    assert len(open_journals(state, "m0")) == 1
 
 
 def test_pods_that_a_killed_trial_left_changed_are_rolled_back(

@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
@@ -57,16 +59,37 @@ def command(
     home = folder if journals else places.folder_of(places.LOCAL)
     given = dict(map(read_option, options))
     ways = [] if host == places.LOCAL else survey(home).ways_to(host)
-    done = True
-    # Each way's machine is another: what the last does not find put back is not.
-    for opened in [partial(open_as_before, way, given) for way in ways] or [partial(open_shell, host, given)]:
-        with opened() as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
-            done = put_everything_back(shell, host, folder, home, held, force=force)
+    opened = [partial(open_as_before, way, given) for way in ways] or [partial(open_shell, host, given)]
+    worst = max(_put_back_there(one, host, folder, home, others=one is not opened[-1], force=force) for one in opened)
     if host == places.LOCAL and (others := places.open_elsewhere(folder)):
         click.echo(f"sessions on far machines did not end: {', '.join(others)}", err=True)
         command_of_first = next(iter(others.values()))
         click.echo(f"hint: their watchdogs restore the settings; check with: {command_of_first}", err=True)
-    return ExitCode.OK if done else ExitCode.FAILED
+    return worst
+
+
+def _put_back_there(
+    opened: Callable[[], AbstractContextManager[Shell]],
+    host: str,
+    folder: Path,
+    home: Path,
+    *,
+    others: bool,
+    force: bool,
+) -> int:
+    """Put back what is left changed on one of the machines that have the name; return the exit code.
+
+    Where `others` follow, what is not this machine's is theirs to judge, and an error does not keep them from that.
+    """
+    try:
+        with opened() as shell, places.host_locks(shell, host, folder, unlocked=_warn_unlocked) as held:
+            left = _left_changed(shell, host, folder, home, held, force=force)
+    except NearmetalError as error:
+        if not others:
+            raise
+        click.echo(error.render(), err=True)
+        return error.exit_code
+    return ExitCode.FAILED if left > (_Left.ELSEWHERE if others else _Left.NOTHING) else ExitCode.OK
 
 
 def _warn_unlocked(why: str) -> None:
@@ -97,6 +120,20 @@ def put_everything_back(
 
     See `places.interrupted_on`; the caller holds the locks of `held`.
     """
+    return _left_changed(shell, host, folder, home, held, force=force) == _Left.NOTHING
+
+
+class _Left(IntEnum):
+    """How far a host's values are from what they were; ELSEWHERE have not been looked at, because others' they are."""
+
+    NOTHING = 0
+    ELSEWHERE = 1
+    SOMETHING = 2
+
+
+def _left_changed(
+    shell: Shell, host: str, folder: Path, home: Path, held: Sequence[Path], *, force: bool = False
+) -> _Left:
     expire(folder)
     with places.interrupted_on(shell, host, folder, home, held) as found:
         # All of them: one that is damaged or stuck must not keep the others from being put back.
@@ -107,12 +144,12 @@ def put_everything_back(
             where = places.LOCAL if path.parent == home else path.parent.name
             click.echo(f"hint: `nearmetal rollback {where}` on this side sets it aside", err=True)
             failed.append(path)
-        failed += [path for path, machine in found.journals if not _put_back(shell, path, machine, force=force)]
+        left = [_put_back(shell, path, machine, force=force) for path, machine in found.journals]
     unknown = places.unknown_on(shell, host, folder, home) if is_far(shell) else places.lost_sessions()
     failed += [_name_lost(one, why, host) for one, why in unknown if one.journal not in failed]
     if not found.journals and not failed:
         click.echo("nothing to restore", err=True)
-    return not failed
+    return _Left.SOMETHING if failed else max(left, default=_Left.NOTHING)
 
 
 def settle(shell: Shell, host: str, folder: Path, held: Sequence[Path]) -> None:
@@ -195,15 +232,15 @@ def _set_aside(path: Path, error: NearmetalError) -> bool:
     return False
 
 
-def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
-    """Replay one journal and report what it did; return whether every value was read back as it was."""
+def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> _Left:
+    """Replay one journal, report what it did, and return what is not as it was."""
     try:
         undone = roll_back(shell, path, machine, force=force, tell=lambda done: _print_result(path, done))
     except NearmetalError as error:
         click.echo(error.render(), err=True)
         if isinstance(error, QuarantinedError):
             click.echo(error.undo_script)
-        return False
+        return _Left.SOMETHING
     if undone.elsewhere:
         click.echo(
             f"{path} stays open\nhint: run `nearmetal rollback` there; if the journal names no machine, "
@@ -212,7 +249,9 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
         )
     elif not is_far(shell):  # a session from elsewhere, under another name, left scripts on this side, too
         forget_scripts(places.folder_of(places.LOCAL) / path.name)
-    return not undone.unproven
+    if not undone.unproven:
+        return _Left.NOTHING
+    return _Left.ELSEWHERE if undone.unproven == undone.elsewhere else _Left.SOMETHING
 
 
 def _print_result(path: Path, undone: RollbackResult) -> None:
