@@ -155,11 +155,18 @@ def test_ranks_may_poll_where_every_lab_node_is_a_machine_of_its_own(
         check_study(study)
 
 
-@pytest.mark.parametrize(("processors", "refused"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("processors", "quota", "refused"), [(1, "max", True), (2, "max", False), (2, "199999", True), (2, "200000", False)]
+)
 def test_a_local_study_is_refused_where_polling_ranks_share_processors(
-    monkeypatch: pytest.MonkeyPatch, processors: int, refused: bool
+    monkeypatch: pytest.MonkeyPatch, processors: int, quota: str, refused: bool
 ) -> None:
+    """Those that a quota of processor time leaves."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
+    files = {"/sys/fs/cgroup/cpu.max": f"{quota} 100000\n".encode()}
+    monkeypatch.setattr(
+        "nearmetal.hosts.lab.plain_files.read_all", lambda paths: files if set(files) & {*paths} else {}
+    )
     monkeypatch.setattr("nearmetal.run.check.find_mpi", lambda name: Mpi(name, "4.2.0", "/usr/bin/mpirun"))
     text = LAB.replace('"lab", options = { machine = "MACHINE" }', '"local"').replace("FLAVOUR", "mpich")
     study = parse_study(text.replace("PATH", "veth").replace("PROGRESS", "polling"), "t")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
-from nearmetal.facts.inventory import count_processors, sharing_facts
+from nearmetal.facts.inventory import sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.predict.doubts import find_doubts
@@ -21,6 +21,7 @@ from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.models import Cores
 from nearmetal.predict.native import Placement
 from nearmetal.store.rundir import RunDir
+from nearmetal.workloads.processors import count_processors
 from tests.fake_runs import make_run
 from tests.unit.simulated import ping
 

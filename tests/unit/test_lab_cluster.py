@@ -31,9 +31,9 @@ from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
 from nearmetal.study.shipped import read_study
-from nearmetal.workloads.mpi.far import processors
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.openmpi import launch
+from nearmetal.workloads.processors import processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

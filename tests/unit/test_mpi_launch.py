@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
+import sys
 from contextlib import nullcontext
 from functools import partial
 
 import pytest
 
+from nearmetal import process
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.facts.inventory import sharing_facts
 from nearmetal.hosts.batch.slurm import SrunStarter
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.host import Site
 from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
-from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
 from nearmetal.workloads.parallel import check_effect, waits
+from nearmetal.workloads.processors import cores, processors
+from tests.quotas import quota_of
 
 OPENMPI4 = Mpi("openmpi", "4.1.4", "/usr/bin/mpirun.openmpi")
 OPENMPI5 = Mpi("openmpi", "5.0.11", "/opt/openmpi/bin/mpirun")
@@ -194,6 +199,21 @@ def test_processors_are_those_that_a_far_machine_lets_programs_use() -> None:
     for one in machines:
         one.close()
     assert found == [[len(os.sched_getaffinity(0)), 1], [1, len(os.sched_getaffinity(0))]]
+
+
+def test_a_quota_of_processor_time_bounds_the_ranks_that_have_a_processor_each() -> None:
+    """Ranks of a container with a limit polled, as if they had every processor of its machine."""
+    with quota_of(1.5) as held:
+        here = [sys.executable, "-c", "from nearmetal.workloads.processors import own_processors as o; print(o())"]
+        assert process.run([*held, *here], timeout_s=60).text == "1\n"
+        machine = FarMachine("held", partial(open_program, (*held, "/bin/sh")))
+        with (
+            contextlib.closing(machine),
+            MachinesShell([machine], ["held"], Site("cache", "state"), Memory()) as shell,
+        ):
+            shell.add_node("n0")
+            assert processors(shell, ["n0", "n0"]) == 1
+            assert sharing_facts(shell, ["n0"])["nodes.processors"] == 1
 
 
 def test_polling_ranks_yield_only_if_they_outnumber_cores() -> None:

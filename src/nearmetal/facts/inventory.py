@@ -5,26 +5,21 @@ Standard library only: it also runs in the lab's guest.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from pathlib import PurePosixPath
+from collections.abc import Sequence
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
-from nearmetal.knobs.knob import allowed_in, parse_cpus
 from nearmetal.paths.path import Endpoints
 from nearmetal.reading import parse_json
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TICK
 from nearmetal.study.order import Scalar
+from nearmetal.workloads.processors import usable_processors
 
 _CLOCK_MONOTONIC_COARSE = 6  # include/uapi/linux/time.h; it advances once a tick
 _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
 _BOOT, _NAME = "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"
-_STATUS, _ONLINE = "/proc/self/status", f"{_CPU_DIR}/online"
 _EVENTS = "/proc/vmstat"
-_GROUPS, _GROUP_TOP = "/proc/self/cgroup", "/sys/fs/cgroup"
-_GROUP = re.compile(r"^\d+:(?:|(?:\S+,)?cpu(?:,\S+)?):(/.+)$", re.MULTILINE)
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
     "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
@@ -63,49 +58,20 @@ def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
 
     A computer is a running kernel, told by its boot id; namespaces and guests run on the one that holds them. Machines
     restored from one snapshot may have one boot id, but have other names. So have containers of one kernel, which share
-    its page faults (`_kernels`). The smallest number of processors counts; a quota of processor time, as containers
-    have, counts as the whole processors in it. Virtual machines that are nodes themselves cannot see what they share.
+    its page faults (`_kernels`). The smallest number of processors counts. Virtual machines that are nodes themselves
+    cannot see what they share.
     """
     held = machines_of(shell) == (HYPERVISOR,)
     boots: dict[bytes, dict[bytes, str]] = {}
     counts: list[int] = []
     for node in [HYPERVISOR] if held else nodes:
-        files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE, _GROUPS, *_quota_files("")], node=node)
-        allowed = allowed_in(files.get(_STATUS, b"").decode(errors="replace"))
-        listed = allowed or files.get(_ONLINE, b"").decode(errors="replace").strip()
-        if _BOOT not in files or not listed:
+        files, usable = shell.read_all([_BOOT, _NAME], node=node), usable_processors(shell, node)
+        if _BOOT not in files or not usable:
             return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
         boots.setdefault(files[_BOOT].strip(), {}).setdefault(files.get(_NAME, b"").strip(), node)
-        counts.append(min([count_processors(listed), *_quotas(shell, node, files)]))
+        counts.append(usable)
     kernels = [_kernels(shell, list(named.values())) for named in boots.values()]
     return {COMPUTERS: sum(kernels) if all(kernels) else "not offered", PROCESSORS: min(counts)}
-
-
-def _quota_files(group: str) -> tuple[str, str, str]:
-    """Return the files with the quota of a control group: of version 2, and quota and period of version 1."""
-    v1 = f"{_GROUP_TOP}/cpu{group}/cpu.cfs"
-    return f"{_GROUP_TOP}{group}/cpu.max", f"{v1}_quota_us", f"{v1}_period_us"
-
-
-def _quotas(shell: Shell, node: str, files: Mapping[str, bytes]) -> list[int]:
-    """Return the whole processors in each quota of processor time that a node's programs have, at least 1 in each.
-
-    A container sees its own group as the top one, whatever its name outside is; other programs have the quotas of all
-    groups above theirs, too.
-    """
-    named = _GROUP.findall(files.get(_GROUPS, b"").decode(errors="replace"))
-    parents = (PurePosixPath(group).parents for group in named)
-    groups = list(dict.fromkeys(map(str, chain(map(PurePosixPath, named), *parents))))
-    inner = [group for group in groups if group != "/"]
-    told = dict(files)
-    if inner:
-        told |= shell.read_all(list(chain(*map(_quota_files, inner))), node=node)
-    found = (b" ".join(told.get(path, b"") for path in _quota_files(group)).split() for group in ("", *inner))
-    return [max(1, int(one[0]) // int(one[1])) for one in found if len(one) == 2 and all(map(_positive, one))]
-
-
-def _positive(text: bytes) -> bool:
-    return text.isdigit() and int(text) > 0
 
 
 def _kernels(shell: Shell, nodes: Sequence[str]) -> int:
@@ -132,14 +98,6 @@ def _page_faults(shell: Shell, node: str) -> int:
     text = shell.read_all([_EVENTS], node=node).get(_EVENTS, b"")
     found = re.search(rb"^pgfault (\d+)$", text, re.MULTILINE)
     return int(found[1]) if found else 0
-
-
-def count_processors(listed: str) -> int:
-    """Return how many processors a list such as `0-3,8` names; raise NearmetalError for anything else."""
-    try:
-        return len(parse_cpus(listed))
-    except ValueError as error:
-        raise NearmetalError(f"cannot read a list of processors: {error}") from error
 
 
 def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:

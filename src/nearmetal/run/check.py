@@ -35,12 +35,12 @@ from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.figures import SUITES, WITH_OPERATIONS
-from nearmetal.workloads.mpi.far import own_processors
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.pairs import check_halves
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
+from nearmetal.workloads.processors import own_processors
 from nearmetal.workloads.table import find_workload
 
 

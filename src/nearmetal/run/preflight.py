@@ -33,7 +33,7 @@ from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import by_key, counted
 from nearmetal.workloads.build import mpi_for, refuse_unloadable
-from nearmetal.workloads.mpi.far import cores
+from nearmetal.workloads.processors import cores
 from nearmetal.workloads.table import find_workload
 
 _VERSION_S = 30.0

@@ -10,10 +10,10 @@ from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, Scalar, WorkloadOrder
-from nearmetal.workloads.mpi.far import cores, processors
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
 from nearmetal.workloads.pairs import HINT_SHOW
+from nearmetal.workloads.processors import cores, processors
 from nearmetal.workloads.workload import Launch
 
 _SLEEP = {"NEARMETAL_YIELD": "sleep"}

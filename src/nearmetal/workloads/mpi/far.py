@@ -1,14 +1,11 @@
-"""Finding an MPI on far machines, and how many ranks their cores can hold."""
+"""Finding an MPI on far machines."""
 
-import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
-from nearmetal.knobs.knob import allowed_in, parse_cpus
+from nearmetal.hosts.host import FarShell
 from nearmetal.workloads.mpi.mpi import VERSION_TIMEOUT_S, Flavour, Mpi, answering
 
 _WHICH = 'for name do command -v -- "$name"; done; true'
@@ -43,40 +40,3 @@ def _first(shell: FarShell, names: Sequence[str], flag: str, pattern: re.Pattern
     found = shell.run(["sh", "-c", _WHICH, "sh", *(f"{prefix}{name}" for name in names)]).text.split("\n")
     ask = partial(shell.run, timeout_s=VERSION_TIMEOUT_S, check=False)
     return answering(filter(None, found), ask, flag, pattern)
-
-
-def processors(shell: Shell, nodes: Sequence[str]) -> int:
-    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its ranks.
-
-    Namespaces of one machine share its processors.
-    """
-    if machines_of(shell) == (HYPERVISOR,):
-        return cores(shell, HYPERVISOR)
-    crowded = {node: cores(shell, node) for node, ranks in Counter(nodes).items() if ranks > cores(shell, node)}
-    return min(crowded.values(), default=0)
-
-
-def own_processors() -> int:
-    """Return how many processors this process may run on: a container or `taskset` may have taken some away."""
-    return len(os.sched_getaffinity(0))
-
-
-def cores(shell: Shell, node: str) -> int:
-    """Return how many processors a node's programs may run on; machines of a cluster of the lab are all like this one.
-
-    A container, a batch system's step or `taskset` may have taken some of the machine's away.
-    """
-    if not is_far(shell):
-        return own_processors()
-    # By machine: the nodes of another path may be the same machines in another order.
-    return shell.once(f"cores {shell.machine_name(node)}", lambda: _allowed_processors(shell, node))
-
-
-def _allowed_processors(shell: FarShell, node: str) -> int:
-    status = shell.read("/proc/self/status", node=node).decode(errors="replace")
-    allowed = allowed_in(status)
-    if not allowed:
-        raise UnavailableError(
-            f"/proc/self/status on {shell.machine_name(node)} does not say which processors are allowed"
-        )
-    return len(parse_cpus(allowed))
