@@ -174,17 +174,17 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         wanted = concerned(series, cells, pair.question.control)
         first = first_block(series)
         trials = series.study.trials.model_copy(update={"max_blocks": blocks})
-        console.print(
-            f"{len(cells)} of {counted(len(gate.judged), 'cell')} look{'s' * (len(cells) == 1)} worse: "
-            f"measuring {counted(blocks, 'fresh block')} of "
-            f"{counted(len(wanted), 'combination')} into {root}"
-        )
         check_study(series.study)
         with (
             closing(open_host(series.study, warn)) as host,
             measuring(series.study),
             open_directory(series, root) as opened,
         ):
+            console.print(
+                f"{len(cells)} of {counted(len(gate.judged), 'cell')} look{'s' * (len(cells) == 1)} worse: "
+                f"measuring {counted(blocks, 'fresh block')} of "
+                f"{counted(len(wanted), 'combination')} into {root}"
+            )
             with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
                 measure(series, host, opened, _FreshBlocks(watching, first), wanted=wanted, blocks=blocks)
             measured = read_figures(opened, pair.question)
