@@ -208,6 +208,28 @@ def test_two_launches_of_a_size_or_two_may_agree_but_no_file_counts_twice(
     assert "link is given twice" in capsys.readouterr().err
 
 
+def test_more_than_a_run_holds_is_refused_in_words_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named `trials.max_blocks` and `path`, of a study that nobody wrote."""
+    launch = omb_file(tmp_path / "a" / "1.txt", 1.0).read_text()
+    (tmp_path / "a" / "log").write_text(launch * 10_001)
+    (tmp_path / "a" / "rest").write_text(launch * 2)
+    (tmp_path / "a" / "most").write_text(launch * 9_999)
+    root = str(tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "a")
+    for files, where in (("log",), "log"), (("rest", "most"), "2 files, rest the first"):
+        assert cli(["import", *(f"old={file}" for file in files), "--out", root]) == 2
+        told = f"10001 launches of omb-latency under the label old (in {where}), but a run holds at most 10000"
+        stderr = capsys.readouterr().err
+        assert told in stderr
+        assert "max_blocks" not in stderr
+    labelled = [f"l{number}={omb_file(tmp_path / 'a' / f'{number}', 1 + number / 100)}" for number in range(257)]
+    assert cli(["import", *labelled, "--out", root]) == 2
+    assert "257 labels (l0, ..., l256), but a run holds at most 256" in capsys.readouterr().err
+    assert not Path(root).exists()
+
+
 READ = sorted(
     path
     for path in DATA.iterdir()

@@ -29,6 +29,7 @@ from nearmetal.stats.equivalence import TAIL_MARGIN
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.spec import MOST_BLOCKS
 from nearmetal.units import counted
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
@@ -90,7 +91,7 @@ def _margin(_: click.Context, option: click.Parameter, text: str | None) -> floa
     "--remeasure/--no-remeasure", default=True, help="Measure cells that look worse again before they fail the gate."
 )
 @click.option(
-    "--blocks", type=click.IntRange(3, 10_000), default=None, help="Fresh blocks [default: as many as in RUN]."
+    "--blocks", type=click.IntRange(3, MOST_BLOCKS), default=None, help="Fresh blocks [default: as many as in RUN]."
 )
 @click.option("--out", type=PATH, help="Directory for fresh blocks [default: RUN-again-TIME].")
 @format_option("table", "json")

@@ -16,8 +16,9 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.draft import block, entries
 from nearmetal.study.facts import IMPORTED_WINDOW
+from nearmetal.study.fields import MOST
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
-from nearmetal.study.spec import digest, parse_study
+from nearmetal.study.spec import MOST_BLOCKS, digest, parse_study
 from nearmetal.units import counted
 from nearmetal.workloads.figures import IMPORTED
 from nearmetal.workloads.samples import read_foreign
@@ -57,6 +58,7 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "") 
     base = baseline or labels[0]
     if base not in labels:
         raise BadInputError(f"no file has the label {base!r}", hint=f"labels given: {', '.join(labels)}")
+    _refuse_many(labels, adopted)
     text = _study_text(base, labels, adopted)
     study = parse_study(text, "the import")
     info = RunInfo.now(study.name, digest(text), HOST_KIND, HOST_LABEL)
@@ -135,6 +137,26 @@ def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedF
                 f"{one.file} ({one.label}) holds a launch of {first.file} ({first.label}): all figures are the same",
                 hint=_HINT_ONCE,
             )
+
+
+def _refuse_many(labels: Sequence[str], adopted: Sequence[AdoptedFile]) -> None:
+    """Raise BadInputError for more than a run holds, in words of the files: nobody wrote the study that is made."""
+    workloads = list(dict.fromkeys(one.found.workload for one in adopted))
+    for kind, names in (("label", labels), ("benchmark", workloads)):
+        if len(names) > MOST:
+            text = f"{counted(len(names), kind)} ({names[0]}, ..., {names[-1]}), but a run holds at most {MOST}"
+            raise BadInputError(text, hint=f"import the files in parts of at most {MOST} {kind}s")
+    last = max(adopted, key=lambda one: one.block)
+    if last.block < MOST_BLOCKS:
+        return
+    same = (last.label, last.found.workload)
+    files = list(dict.fromkeys(one.file for one in adopted if (one.label, one.found.workload) == same))
+    where = files[0] if len(files) == 1 else f"{len(files)} files, {files[0]} the first"
+    raise BadInputError(
+        f"{1 + last.block} launches of {last.found.workload} under the label {last.label} (in {where}), but a run "
+        f"holds at most {MOST_BLOCKS}",
+        hint="cut the output into parts, and give each a label (LABEL=FILE) or import it as a run of its own",
+    )
 
 
 def _order(number: int, one: AdoptedFile) -> Order:

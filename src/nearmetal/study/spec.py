@@ -46,6 +46,8 @@ from nearmetal.study.order import Progress
 from nearmetal.typed import adapter
 from nearmetal.units import NS_PER_S, counted
 
+MOST_BLOCKS = 10_000
+
 _T = TypeVar("_T")
 
 
@@ -187,9 +189,9 @@ class SettingSpec(_Model):
 class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
-    min_blocks: Annotated[Whole, Field(ge=3, le=10_000)] = 5
+    min_blocks: Annotated[Whole, Field(ge=3, le=MOST_BLOCKS)] = 5
     """Blocks before the first check whether to stop."""
-    max_blocks: Annotated[Whole, Field(ge=3, le=10_000)] = 16
+    max_blocks: Annotated[Whole, Field(ge=3, le=MOST_BLOCKS)] = 16
     """The most blocks."""
     precision: Share | None = None
     """Stop when the relative half-width of the ratio's interval is at most this."""
