@@ -3,12 +3,11 @@
 #include <elf.h>
 #include <link.h>
 #include <mpi.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMAND_ROOM = 4096, LINE_ROOM = 512, BUILD_ROOM = 64, MOST_PROCESSORS = 1 << 16 };
+enum { COMMAND_ROOM = 4096, BUILD_ROOM = 64 };
 
 void nmt_count_unsupported(struct nmt_unsupported *unsupported, const char *name) {
     ++unsupported->calls;
@@ -30,8 +29,7 @@ void nmt_read_version(char version[NMT_VERSION_ROOM]) {
         *at = *at == '\t' ? ' ' : *at;
 }
 
-/* Copy text into a META line: a newline would end the line, and bytes outside ASCII might not be UTF-8. */
-static void add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
+void nmt_add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
     nmt_bytes_put(meta, key, strlen(key));
     nmt_bytes_put(meta, "=", 1);
     for (const char *at = value; *at; ++at)
@@ -39,10 +37,10 @@ static void add_meta(struct nmt_bytes *meta, const char *key, const char *value)
     nmt_bytes_put(meta, "\n", 1);
 }
 
-static void add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t value) {
+void nmt_add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t value) {
     char text[24];
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    add_meta(meta, key, text);
+    nmt_add_meta(meta, key, text);
 }
 
 /* How many calls were not recorded, and which: `Put 4,Win_fence 2`. */
@@ -55,10 +53,10 @@ static void add_unsupported(struct nmt_bytes *meta, const struct nmt_unsupported
         size += added > 0 && (size_t)added < sizeof text - size ? (size_t)added : 0;
     }
     text[size] = 0;
-    add_meta_number(meta, "unsupported", unsupported->calls);
-    add_meta_number(meta, "unsupported_ns", unsupported->ns);
+    nmt_add_meta_number(meta, "unsupported", unsupported->calls);
+    nmt_add_meta_number(meta, "unsupported_ns", unsupported->ns);
     if (size)
-        add_meta(meta, "unsupported_calls", text);
+        nmt_add_meta(meta, "unsupported_calls", text);
 }
 
 /* The command line, arguments joined by spaces. */
@@ -73,7 +71,7 @@ static void add_command(struct nmt_bytes *meta) {
     for (size_t i = 0; i < size; ++i)
         text[i] = text[i] ? text[i] : ' ';
     text[size] = 0;
-    add_meta(meta, "command", text);
+    nmt_add_meta(meta, "command", text);
 }
 
 /* Return the build id among the notes of a program, which its linker made of the contents; NULL when it has none. */
@@ -104,62 +102,8 @@ static int add_build(struct dl_phdr_info *program, size_t size, void *meta) {
             snprintf(text + (size_t)2 * byte, 3, "%02x", id[byte]);
     }
     if (*text)
-        add_meta(meta, "build", text);
+        nmt_add_meta(meta, "build", text);
     return 1;
-}
-
-/* The processor whose clock measured the gaps: its model, where the kernel reports it, and how many there are. */
-static void add_processors(struct nmt_bytes *meta) {
-    char line[LINE_ROOM];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
-        if (!colon)
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        add_meta(meta, "processor", colon + 1 + strspn(colon + 1, " \t"));
-        break;
-    }
-    if (file)
-        fclose(file);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    if (online > 0)
-        add_meta_number(meta, "processors", (uint64_t)online);
-}
-
-/* Append the numbers of a set as a list such as `0-3,8`. */
-static void list_processors(struct nmt_bytes *text, const cpu_set_t *set, size_t size, int room) {
-    for (int first = 0; first < room; ++first) {
-        int last = first;
-        if (!CPU_ISSET_S((unsigned)first, size, set))
-            continue;
-        while (last + 1 < room && CPU_ISSET_S((unsigned)last + 1, size, set))
-            ++last;
-        char run[32];
-        snprintf(run, sizeof run, first < last ? "%s%d-%d" : "%s%d", text->size ? "," : "", first, last);
-        nmt_bytes_put(text, run, strlen(run));
-        first = last;
-    }
-    nmt_bytes_put(text, "", 1);
-}
-
-/* The processors that this rank may use: fewer than there are if it is bound, or in a container or an allocation. */
-static void add_affinity(struct nmt_bytes *meta) {
-    for (int room = CPU_SETSIZE; room <= MOST_PROCESSORS; room *= 2) {
-        struct nmt_bytes text = {0};
-        cpu_set_t *set = CPU_ALLOC((size_t)room);
-        size_t size = CPU_ALLOC_SIZE((size_t)room);
-        bool known = set && !sched_getaffinity(0, size, set); /* it does not fit: EINVAL */
-        if (known)
-            list_processors(&text, set, size, room);
-        if (known && !text.failed)
-            add_meta(meta, "affinity", (const char *)text.data);
-        nmt_bytes_free(&text);
-        if (set)
-            CPU_FREE(set);
-        if (known)
-            return;
-    }
 }
 
 uint64_t nmt_read_delay_ns(void) {
@@ -178,7 +122,7 @@ static void add_blocked(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     if (!facts->processor_time || !known || facts->of_several_threads)
         return;
     uint64_t delayed_ns = facts->delay_at_end_ns - facts->delay_at_start_ns;
-    add_meta_number(meta, "blocked_ns", facts->skipped_ns > delayed_ns ? facts->skipped_ns - delayed_ns : 0);
+    nmt_add_meta_number(meta, "blocked_ns", facts->skipped_ns > delayed_ns ? facts->skipped_ns - delayed_ns : 0);
 }
 
 void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
@@ -186,26 +130,25 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
     char node[256] = "", library[NMT_VERSION_ROOM] = "";
     gethostname(node, sizeof node - 1);
-    add_meta(meta, "node", node);
-    add_processors(meta);
-    add_affinity(meta);
+    nmt_add_meta(meta, "node", node);
+    nmt_describe_processors(meta);
     add_command(meta);
     dl_iterate_phdr(add_build, meta);
     nmt_read_version(library);
-    add_meta(meta, "library", library);
+    nmt_add_meta(meta, "library", library);
     for (size_t i = 0; i < 4; ++i)
         if (levels[i] == facts->threads)
-            add_meta(meta, "threads", names[i]);
+            nmt_add_meta(meta, "threads", names[i]);
     if (facts->calling_threads)
-        add_meta_number(meta, "calling_threads", facts->calling_threads);
+        nmt_add_meta_number(meta, "calling_threads", facts->calling_threads);
     /* A gap that begins in one thread and ends in another is in elapsed time. */
-    add_meta(meta, "gaps", facts->processor_time && facts->calling_threads < 2 ? "processor" : "elapsed");
+    nmt_add_meta(meta, "gaps", facts->processor_time && facts->calling_threads < 2 ? "processor" : "elapsed");
     add_blocked(meta, facts);
     add_unsupported(meta, &facts->unsupported);
-    add_meta_number(meta, "rounded", facts->rounded);
-    add_meta_number(meta, "paused_ns", facts->paused_ns);
-    add_meta_number(meta, "local_calls", facts->local_calls);
-    add_meta_number(meta, "local_ns", facts->local_ns);
-    add_meta_number(meta, "profiler_ns", facts->own_ns);
+    nmt_add_meta_number(meta, "rounded", facts->rounded);
+    nmt_add_meta_number(meta, "paused_ns", facts->paused_ns);
+    nmt_add_meta_number(meta, "local_calls", facts->local_calls);
+    nmt_add_meta_number(meta, "local_ns", facts->local_ns);
+    nmt_add_meta_number(meta, "profiler_ns", facts->own_ns);
     nmt_bytes_put(meta, "", 1);
 }

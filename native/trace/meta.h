@@ -50,6 +50,13 @@ void nmt_read_version(char version[NMT_VERSION_ROOM]);
 /* Return how long the calling thread has waited for a processor, or NMT_UNKNOWN_DELAY if the kernel does not say. */
 uint64_t nmt_read_delay_ns(void);
 
+/* Copy text into a META line: a newline would end the line, and bytes outside ASCII might not be UTF-8. */
+void nmt_add_meta(struct nmt_bytes *meta, const char *key, const char *value);
+void nmt_add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t value);
+
+/* Add which processors there are, and which the rank may use (processors.c). */
+void nmt_describe_processors(struct nmt_bytes *meta);
+
 /* Write the lines of META, ended by a zero. */
 void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts);
 

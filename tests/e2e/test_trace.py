@@ -21,12 +21,13 @@ from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name, view_trace
-from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, understand
+from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, traced_command, understand
 from nearmetal.predict.traffic import messages_of
 from nearmetal.report.trace_text import warnings
 from nearmetal.workloads.apps import build_apps
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
 from tests.mpi_bench import mpi_of as installed_mpi
+from tests.quotas import quota_of
 from tests.trace_recorder import expand
 from tests.unit.simulated import MACHINE
 
@@ -252,6 +253,17 @@ def test_a_trace_records_the_processor_it_was_taken_on(traced: Trace) -> None:
     usable = len(os.sched_getaffinity(0))
     assert all(rank.meta["affinity"] for rank in traced.ranks)
     assert schedule.crowd == (RANKS if usable < RANKS else 0)
+
+
+def test_a_trace_records_a_quota_that_its_ranks_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mpi = installed_mpi("mpich")
+    with quota_of(1.5) as held:
+        line = launch_line(mpi, RANKS, build(mpi, "trace_calls", tmp_path, "tick"))
+        monkeypatch.setattr("nearmetal.predict.tracing.traced_command", lambda *given: (*held, *traced_command(*given)))
+        trace, status = run_traced(line, tmp_path / "trace")
+    assert status == 0
+    assert {rank.meta["quotas"].partition("nearmetal")[0] for rank in trace.ranks} == {"1 /"}
+    assert trace.crowd == RANKS
 
 
 def test_a_trace_distinguishes_builds_of_one_program(traced: Trace) -> None:

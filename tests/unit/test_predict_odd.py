@@ -213,6 +213,25 @@ def test_ranks_bound_to_the_same_processors_crowd_them(affinities: tuple[str, ..
     assert Trace(tuple(ranks)).crowd == crowd
 
 
+@pytest.mark.parametrize(
+    ("quotas", "crowd"),
+    [
+        (("2 /", "2 /", "2 /"), 3),
+        (("3 /", "3 /", "3 /"), 0),
+        (("1 /a", "1 /b", "1 /c"), 0),
+        (("1 /a,2 /", "1 /b,2 /", "1 /c,2 /"), 3),
+        (("1 /a", "1 /a", ""), 2),
+        (("1 /a,1 /a", "", ""), 0),  # in both versions' hierarchies
+        (("all /", "no quota", ""), 0),
+    ],
+)
+def test_ranks_that_share_a_quota_of_processor_time_crowd_it(quotas: tuple[str, ...], crowd: int) -> None:
+    """The computing of ranks in a container with a limit was taken for that of ranks with a processor each."""
+    meta = {"gaps": "elapsed", "processors": "8", "affinity": "0-7", "node": "a"}
+    ranks = (replace(one_message(0), meta=meta | {"quotas": one}) for one in quotas)
+    assert Trace(tuple(ranks)).crowd == crowd
+
+
 def test_the_prediction_error_of_guests_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("guest-vf", "vf"):
         _, err = output_of(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))

@@ -22,6 +22,7 @@ _DIGITS = 20
 WORLD, SELF = 0, 1
 """Positions of MPI_COMM_WORLD and MPI_COMM_SELF in every communicator table."""
 _RUN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_QUOTA = re.compile(r"(\d{1,20}) ([^,]+)")
 _WITH_REQUEST = re.compile(r"I(?!probe)[a-z]\w+|R(?:put|get|accumulate|get_accumulate)|\w+_init|File_i\w+")
 """Calls that give a request, which any later wait may be for."""
 _NAMED = 4
@@ -337,7 +338,14 @@ def _listed(text: str) -> frozenset[int]:
 
 
 def _crowd_of(ranks: Sequence[RankTrace]) -> int:
-    """Return how many ranks of a node had fewer processors that they might use, or 0."""
+    """Return how many ranks of a node had fewer processors that they might use, or a quota of fewer, or 0."""
+    told = (_QUOTA.findall(rank.meta.get("quotas", "")) for rank in ranks)
+    held = Counter((group, int(count)) for quotas in told for count, group in dict.fromkeys(quotas))
+    most = max((ranks_inside for (_, count), ranks_inside in held.items() if ranks_inside > count), default=0)
+    return max(most, _crowd_by_affinity(ranks))
+
+
+def _crowd_by_affinity(ranks: Sequence[RankTrace]) -> int:
     usable = [_listed(rank.meta.get("affinity", "")) for rank in ranks]
     if not all(usable):  # older traces know how many the node has
         known = (told for rank in ranks if (told := rank.number("processors")))
