@@ -53,6 +53,16 @@ def test_the_import_is_cheap_and_complete() -> None:
         nm.nope  # noqa: B018 (the access is the test)
 
 
+def test_the_import_changes_nothing_of_other_libraries() -> None:
+    """The statistics put off loading numpy.f2py and numpy.testing, for the program that imported them, too."""
+    code = (
+        "import sys, types; finders = list(sys.meta_path); import nearmetal as nm, nearmetal.stats.order;"
+        "[getattr(nm, name) for name in nm.__all__]; assert sys.meta_path == finders;"
+        "late = [one for one, of in sys.modules.items() if type(of).__name__ == '_LazyModule']; assert not late, late"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
 def test_trials_include_every_attempt(run: nm.Run) -> None:
     trials = run.trials.to_dicts()
     assert len(trials) == 36 + 2

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 MOST_MODULES = 60
 _PROGRAM = """
 import os, sys
-from nearmetal.cli.main import run
+from nearmetal.cli import main
+def run(argv):
+    try:
+        main.main(argv)
+    except SystemExit as ended:
+        return ended.code
 os.chdir(sys.argv[1])
 assert run(["report", sys.argv[2], "--out", "report.html"]) == 0
 loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "nearmetal")
