@@ -242,18 +242,18 @@ void nmt_note_unsupported(struct nmt_mark *mark) {
     count_unsupported_time(mark);
 }
 
-void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
+static bool is_recorded(const struct nmt_call *call) { return call->kind != NMT_UNSUPPORTED && call->kind != NMT_SKIP; }
+
+uint64_t nmt_note(struct nmt_mark *mark, struct nmt_call call) {
     if (call.kind == NMT_UNSUPPORTED)
         nmt_note_unsupported(mark);
-    if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
-        return;
+    if (!is_recorded(&call))
+        return 0;
     skip(mark->idle_ns);
-    nmt_recorder_note(&nmt_recorder, call, mark->code, mark->enter_ns, mark->leave_ns);
     mark->idle_ns = 0;
     mark->noted = true;
+    return nmt_recorder_note(&nmt_recorder, call, mark->code, mark->enter_ns, mark->leave_ns);
 }
-
-static bool is_recorded(const struct nmt_call *call) { return call->kind != NMT_UNSUPPORTED && call->kind != NMT_SKIP; }
 
 void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request request) {
     call.flags |= NMT_NONBLOCKING;
@@ -307,51 +307,62 @@ static void note_poll(struct nmt_mark *mark) {
     mark->noted = true;
 }
 
+/* What requests of a call are: recorded, of a call that takes no time or is complete already, or not recorded. */
+struct sorted {
+    size_t slots; /* of recorded ones, the first so many in mark->slots */
+    bool silent;
+    bool foreign;
+};
+
+static void sort_request(struct nmt_mark *mark, int at, uint32_t slot, struct sorted *sorted) {
+    if (slot < NMT_SILENT)
+        mark->slots[sorted->slots++] = slot;
+    sorted->silent |= slot == NMT_SILENT;
+    sorted->foreign |= slot == NMT_NONE && mark->handles[at] != NMT_HANDLE(MPI_REQUEST_NULL);
+}
+
 /* A call that completed nothing: time in MPI, or part of the gap when it was for requests that are not recorded. */
-static void note_nothing(struct nmt_mark *mark, bool known) {
-    if (known)
+static void note_nothing(struct nmt_mark *mark, struct sorted sorted) {
+    if (sorted.slots || (sorted.silent && !sorted.foreign))
         note_poll(mark);
     else
         count_unsupported_time(mark);
 }
 
-/* Note that the first `slots` slots of the mark are complete. */
-static void note_wait(struct nmt_mark *mark, int flags, size_t slots, bool known) {
-    if (!slots) {
-        note_nothing(mark, known);
+/* Note that these requests are complete. */
+static void note_wait(struct nmt_mark *mark, int flags, struct sorted sorted) {
+    if (!sorted.slots) {
+        note_nothing(mark, sorted);
         nmt_recorder.polled = false; /* the program goes on: what follows is no pause between two polls */
         return;
     }
     struct nmt_call call = nmt_blank_call(NMT_WAIT, 0);
     call.flags = (uint16_t)flags;
-    call.request = nmt_recorder_list(&nmt_recorder, mark->slots, slots);
-    nmt_note(mark, call);
+    call.request = nmt_recorder_list(&nmt_recorder, mark->slots, sorted.slots);
+    uint64_t inside_ns = nmt_note(mark, call);
+    state.facts.mixed_ns += sorted.foreign ? inside_ns : 0;
 }
 
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base) {
     int total = indices ? count : mark->handle_count;
-    size_t slots = 0;
-    bool known = false;
+    struct sorted sorted = {0};
     for (int i = 0; i < total; ++i) {
         int at = indices ? indices[i] - base : i;
-        if (at < 0 || at >= mark->handle_count)
-            continue;
-        uint32_t slot = nmt_requests_complete(&state.requests, mark->handles[at]);
-        known |= slot == NMT_SILENT;
-        if (slot < NMT_SILENT)
-            mark->slots[slots++] = slot;
+        if (at >= 0 && at < mark->handle_count)
+            sort_request(mark, at, nmt_requests_complete(&state.requests, mark->handles[at]), &sorted);
     }
-    note_wait(mark, flags, slots, known);
+    note_wait(mark, flags, sorted);
 }
 
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base) {
-    bool known = false;
-    for (int i = 0; i < mark->handle_count && !found && !known; ++i)
-        known = nmt_requests_knows(&state.requests, mark->handles[i]);
-    if (found)
+    if (found) {
         nmt_note_completed(mark, NMT_POLLED, count, indices, base);
-    else
-        note_nothing(mark, known);
+        return;
+    }
+    struct sorted sorted = {0};
+    for (int i = 0; i < mark->handle_count; ++i)
+        sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i]), &sorted);
+    note_nothing(mark, sorted);
 }
 
 void nmt_note_queried(struct nmt_mark *mark, bool found) {
@@ -359,10 +370,10 @@ void nmt_note_queried(struct nmt_mark *mark, bool found) {
         nmt_note_tested(mark, false, 0, NULL, 0);
         return;
     }
-    uint32_t slot = mark->handle_count ? nmt_requests_see(&state.requests, mark->handles[0]) : NMT_NONE;
-    if (slot < NMT_SILENT)
-        mark->slots[0] = slot;
-    note_wait(mark, NMT_POLLED, slot < NMT_SILENT, slot == NMT_SILENT);
+    struct sorted sorted = {0};
+    if (mark->handle_count)
+        sort_request(mark, 0, nmt_requests_see(&state.requests, mark->handles[0]), &sorted);
+    note_wait(mark, NMT_POLLED, sorted);
 }
 
 void nmt_note_started(struct nmt_mark *mark) {
@@ -389,7 +400,7 @@ void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, in
     if (found)
         nmt_note(mark, call);
     else
-        note_nothing(mark, is_recorded(&call));
+        note_nothing(mark, (struct sorted){.slots = is_recorded(&call)});
 }
 
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message) {

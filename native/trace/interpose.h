@@ -54,7 +54,8 @@ void nmt_snapshot_fortran(struct nmt_mark *mark, int count, const MPI_Fint *requ
 void nmt_snapshot_message(struct nmt_mark *mark, const MPI_Message *message);
 void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message);
 
-void nmt_note(struct nmt_mark *mark, struct nmt_call call);
+/* Record a call, if it is to be, and return its time in MPI. */
+uint64_t nmt_note(struct nmt_mark *mark, struct nmt_call call);
 void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request request);
 void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Request request);
 

@@ -145,6 +145,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     nmt_add_meta(meta, "gaps", facts->processor_time && facts->calling_threads < 2 ? "processor" : "elapsed");
     add_blocked(meta, facts);
     add_unsupported(meta, &facts->unsupported);
+    nmt_add_meta_number(meta, "mixed_ns", facts->mixed_ns);
     nmt_add_meta_number(meta, "rounded", facts->rounded);
     nmt_add_meta_number(meta, "paused_ns", facts->paused_ns);
     nmt_add_meta_number(meta, "local_calls", facts->local_calls);

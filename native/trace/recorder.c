@@ -58,10 +58,10 @@ static uint32_t gap_before(struct nmt_recorder *recorder, uint32_t call, uint64_
     return gap;
 }
 
-void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint64_t code, uint64_t enter_ns,
-                       uint64_t leave_ns) {
+uint64_t nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint64_t code, uint64_t enter_ns,
+                           uint64_t leave_ns) {
     if (recorder->failure)
-        return;
+        return 0;
     count_pause(recorder, enter_ns);
     if (recorder->calls.count >= NMT_EXACT_CALLS)
         coarsen(recorder, &call);
@@ -69,7 +69,7 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
     if (index == NMT_NONE || index >= NMT_MAX_CALLS) {
         give_up(recorder, index == NMT_NONE ? "out of memory for another distinct call"
                                             : "it makes too many distinct calls (a tag that counts up?)");
-        return;
+        return 0;
     }
     uint64_t inside_ns = (leave_ns > enter_ns ? leave_ns - enter_ns : 0) + recorder->polling_ns;
     struct nmt_call_time *time = &recorder->calls.times[index];
@@ -82,6 +82,7 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
     recorder->compute_ns = recorder->polling_ns = 0;
     recorder->polled = false;
     recorder->left_ns = leave_ns;
+    return inside_ns;
 }
 
 void nmt_recorder_poll(struct nmt_recorder *recorder, uint64_t enter_ns, uint64_t leave_ns) {

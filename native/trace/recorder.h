@@ -80,9 +80,10 @@ struct nmt_run {
 /* Start a recording; `directory` is where a long program may spill. False without memory. */
 bool nmt_recorder_start(struct nmt_recorder *recorder, const char *directory);
 
-/* Record a call that was entered and left at these times from the code at address `code`. */
-void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint64_t code, uint64_t enter_ns,
-                       uint64_t leave_ns);
+/* Record a call that was entered and left at these times from the code at address `code`. Return its time, with that of
+ * the polls before it. */
+uint64_t nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint64_t code, uint64_t enter_ns,
+                           uint64_t leave_ns);
 
 /* Note a poll that found nothing: it is waiting time of the next recorded call. */
 void nmt_recorder_poll(struct nmt_recorder *recorder, uint64_t enter_ns, uint64_t leave_ns);

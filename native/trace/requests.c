@@ -84,14 +84,16 @@ static void drop(struct nmt_requests *requests, uint32_t *bucket, uint32_t entry
     requests->unused = entry;
 }
 
+static uint32_t slot_of(const struct nmt_request *request) {
+    return request->slot == NMT_NONE && request->call.kind != NMT_UNSUPPORTED ? NMT_SILENT : request->slot;
+}
+
 static uint32_t complete(struct nmt_requests *requests, uint64_t handle, bool keep) {
     uint32_t before, *bucket = bucket_of(requests, handle), entry = find(requests, bucket, handle, &before);
     if (!entry)
         return NMT_NONE;
     struct nmt_request *request = &requests->entries[entry - 1];
-    uint32_t slot = request->slot;
-    if (slot == NMT_NONE && request->call.kind != NMT_UNSUPPORTED)
-        slot = NMT_SILENT;
+    uint32_t slot = slot_of(request);
     if (request->persistent) {
         bool was_active = request->active;
         request->active = false;
@@ -112,9 +114,9 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
 
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle) { return complete(requests, handle, true); }
 
-bool nmt_requests_knows(struct nmt_requests *requests, uint64_t handle) {
+uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle) {
     uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);
-    return entry && requests->entries[entry - 1].call.kind != NMT_UNSUPPORTED;
+    return entry ? slot_of(&requests->entries[entry - 1]) : NMT_NONE;
 }
 
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle) {

@@ -50,8 +50,8 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle);
 /* The same for a request that the program still holds: it is remembered, without a slot. */
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle);
 
-/* Return whether a request with this handle is known, and its call not only counted. */
-bool nmt_requests_knows(struct nmt_requests *requests, uint64_t handle);
+/* Return what would be returned if the oldest request with this handle were complete; a slot also if inactive. */
+uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle);
 
 /* Note that a persistent request was started and return what it starts; NULL when it is not known. */
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle);

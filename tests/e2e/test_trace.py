@@ -357,6 +357,19 @@ def test_unrecorded_calls_are_counted_and_named(
         assert waited >= TICK_NS * (2 if flavour == "mpich" and mpi.major >= 5 else 1)
 
 
+@every_mpi
+def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: str, tmp_path: Path) -> None:
+    """Their share was only bounded, by the number of some calls that give requests; of others nothing was said."""
+    mpi = installed_mpi(flavour)
+    program = build(mpi, "trace_mixed", tmp_path, "tick")
+    trace, status = run_traced(launch_line(mpi, 1, program), tmp_path / "trace")
+    assert status == 0
+    (rank,) = trace.ranks
+    assert rank.number("mixed_ns") == (1 + 3) * TICK_NS
+    assert trace.opaque_wait_share == pytest.approx(4 * TICK_NS / rank.elapsed_ns)
+    assert rank.number("unsupported_ns") == 3 * TICK_NS
+
+
 def is_copy(comm: Communicator) -> bool:
     return comm.kind is CommKind.DUP and len(comm.members) == RANKS
 

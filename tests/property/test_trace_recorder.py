@@ -201,8 +201,8 @@ class Slots:
             self.known.append([handle, slot, word == "persist", False])
             return max(slot, -1)
         entry = next((entry for entry in self.known if entry[0] == handle), None)
-        if word == "knows":
-            return int(entry is not None and entry[1] != -1)
+        if word == "find":
+            return -1 if entry is None else int(str(entry[1]))
         if entry is None or (word == "start" and not entry[2]):
             return -1
         if word == "start":
@@ -219,7 +219,7 @@ class Slots:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["new", "new", "null", "other", "done", "done", "persist", "start", "free", "knows"]),
+            st.sampled_from(["new", "new", "null", "other", "done", "done", "persist", "start", "free", "find"]),
             st.integers(1, 4),
         ),
         max_size=200,

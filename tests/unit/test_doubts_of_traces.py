@@ -86,6 +86,16 @@ def test_a_program_that_spends_its_time_in_calls_that_are_only_counted_is_refuse
     assert "Up to 63.3 % of the time are waits for their requests and others at once" in doubt.said
 
 
+@pytest.mark.parametrize("shares", [{"opaque_time_share": 0.2}, {"opaque_wait_share": 0.2}])
+def test_waits_for_requests_of_unknown_calls_are_doubted(shares: dict[str, float]) -> None:
+    """The profiler counts no call that made a generalized request: waiting for it was computing, without a word."""
+    found = find_doubts([replace(ping(), **shares)], NAMED, Placement.block(2, 1))  # type: ignore[arg-type]
+    (doubt,) = (one for one in found if "not in the trace" in one.said)
+    assert doubt.refuse
+    assert doubt.said.startswith("requests of calls that the profiler does not know")
+    assert "20.0 % of the time" in doubt.said
+
+
 def test_sizes_of_every_trace_are_compared_with_the_measured_ones() -> None:
     """Only the first trace's messages were checked, so the order of the traces decided whether any was refused."""
     fitted = replace(path(), fit=FitQuality("test", 100, 0, 0), measured_bytes=(8, 1000))

@@ -223,6 +223,8 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_reported(calls: 
     told = unbroken(as_text(view_trace(trace)))
     assert ("all ranks' time may have been for their requests, too" in told) == (share > 0)
     assert schedule_from_trace(trace).opaque_wait_share == trace.opaque_wait_share
+    exact = Trace(tuple(replace(one, meta=one.meta | {"mixed_ns": "1000"}) for one in trace.ranks))
+    assert exact.opaque_wait_share == pytest.approx(1000 * len(exact.ranks) / exact.elapsed_ns)
 
 
 def test_missing_parts_of_the_figures_are_reported() -> None:
@@ -238,6 +240,8 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     assert schedule_from_trace(threads).opaque_time_share == 1
     endless = Trace(tuple(replace(one, meta=one.meta | about | {"unsupported_ns": "9" * 5000}) for one in ring().ranks))
     assert schedule_from_trace(endless).opaque_time_share == 0  # no number that the profiler writes
+    unknown = Trace(tuple(replace(one, meta=one.meta | {"unsupported_ns": "250000"}) for one in ring().ranks))
+    assert "requests of calls that the profiler does not know: their messages" in unbroken(as_text(view_trace(unknown)))
     busy = Trace(tuple(replace(one, meta=one.meta | {"paused_ns": "250000"}) for one in ring().ranks))
     assert "25.0 % of all ranks' time passed in pauses of less than 2 us" in unbroken(as_text(view_trace(busy)))
     assert schedule_from_trace(busy).paused_share == 0.25

@@ -77,8 +77,8 @@ static int follow_requests(void) {
             nmt_requests_add(&requests, handle, slot, &calls[word[0] == 'o'], word[0] == 'p');
         else if (!strcmp(word, "done"))
             slot = nmt_requests_complete(&requests, handle);
-        else if (!strcmp(word, "knows"))
-            slot = nmt_requests_knows(&requests, handle);
+        else if (!strcmp(word, "find"))
+            slot = nmt_requests_find(&requests, handle);
         else if (!strcmp(word, "start"))
             slot = nmt_requests_start(&requests, handle) ? 1 : NMT_NONE;
         else

@@ -157,11 +157,11 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Ite
 def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:
     """Say which calls take as long on every path as when traced; if they are much of the time, that is the answer."""
     share, time_share, waits = schedule.opaque_share, schedule.opaque_time_share, schedule.opaque_wait_share
-    if share and not (time_share and max(share, time_share, waits) < NEGLIGIBLE):
-        text = f"{as_percent(share, 1)} of MPI calls"
+    if max(share, time_share, waits) >= NEGLIGIBLE or (share and not time_share):
+        text = f"{as_percent(share, 1)} of MPI calls" if share else "requests of calls that the profiler does not know"
         text += f" and {as_percent(time_share, 1)} of the time" if time_share else ""
-        text += f" are not in the trace ({named_calls(schedule.opaque_names)}): they are taken as computing, "
-        text += "as long as traced on every path"
+        text += f" are not in the trace ({named_calls(schedule.opaque_names)})" if share else " are not in the trace"
+        text += ": they are taken as computing, as long as traced on every path"
         if waits >= NEGLIGIBLE:
             text += f". Up to {as_percent(waits, 1)} of the time are waits for their requests and others at once, "
             text += "replayed as for the others alone"

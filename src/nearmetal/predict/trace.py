@@ -278,10 +278,15 @@ class Trace:
 
     @property
     def opaque_wait_share(self) -> float:
-        """Return the largest share of ranks' time in waits for recorded requests and, at once, for those of such calls.
+        """Return the share of ranks' time in waits for recorded requests and, at once, for those of other calls.
 
-        A trace does not tell which waits had both. Persistent requests may have been started before every wait.
+        Of older traces, which do not tell which waits had both, the largest share that it may be.
         """
+        told = any("mixed_ns" in rank.meta for rank in self.ranks)
+        return self._share_of("mixed_ns") if told else self._opaque_wait_share_at_most()
+
+    def _opaque_wait_share_at_most(self) -> float:
+        """Return it as if each such call's request was in a wait; persistent ones may have been in every wait."""
         made = {name: calls for name, calls in self._opaque().items() if _WITH_REQUEST.fullmatch(name)}
         if not made:
             return 0.0

@@ -49,9 +49,12 @@ def as_text(view: TraceView) -> str:
 def warnings(view: TraceView) -> list[str]:
     """Return what a reader of the figures must know, one sentence each."""
     sentences = []
-    if view.unsupported_calls:
+    if view.unsupported_calls or view.unsupported_ns or view.unsupported_wait_share >= _FEW:
+        what = (
+            f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)})"
+        )
         sentences.append(
-            f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)}): "
+            f"{what if view.unsupported_calls else 'requests of calls that the profiler does not know'}: "
             f"their messages are not in the figures, and their time counts as compute{_unsupported_time(view)}"
         )
     if view.intercommunicator_messages:
