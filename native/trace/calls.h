@@ -201,15 +201,18 @@ COLLECTIVE(Neighbor_alltoallw, neighbor_alltoallw,
 
 /* ---------------------------------------------------------------- communicators */
 
-#define MADE(call, kind) nmt_note_new_comm(&mark, call, kind, comm, OUT_COMM(created))
+#define MADE_BY(call, kind, rule) nmt_note_new_comm(&mark, call, kind, rule, comm, OUT_COMM(created))
+#define MADE(call, kind) MADE_BY(call, kind, NMT_AS_TOLD)
+/* The ranks of each node, or of each part of one: other ranks where ranks are placed in another way. */
+#define BY_PLACE (colour == MPI_COMM_TYPE_SHARED ? NMT_BY_NODE : NMT_BY_PART)
 
 PLAIN(Comm_dup, comm_dup, NOTHING, MADE(NMT_COMM_DUP, NMT_DUP), (COMM, comm), (COMM_OUT, created))
 PLAIN(Comm_dup_with_info, comm_dup_with_info, NOTHING, MADE(NMT_COMM_DUP, NMT_DUP), (COMM, comm), (INFO, info),
       (COMM_OUT, created))
 PLAIN(Comm_split, comm_split, NOTHING, MADE(NMT_COMM_SPLIT, NMT_SPLIT), (COMM, comm), (INT, colour), (INT, key),
       (COMM_OUT, created))
-PLAIN(Comm_split_type, comm_split_type, NOTHING, MADE(NMT_COMM_SPLIT, NMT_SPLIT), (COMM, comm), (INT, colour),
-      (INT, key), (INFO, info), (COMM_OUT, created))
+PLAIN(Comm_split_type, comm_split_type, NOTHING, MADE_BY(NMT_COMM_SPLIT, NMT_SPLIT, BY_PLACE), (COMM, comm),
+      (INT, colour), (INT, key), (INFO, info), (COMM_OUT, created))
 PLAIN(Comm_create, comm_create, NOTHING, MADE(NMT_COMM_CREATE, NMT_CREATE), (COMM, comm), (GROUP, group),
       (COMM_OUT, created))
 PLAIN(Comm_create_group, comm_create_group, NOTHING, nmt_note_group_comm(&mark, comm, OUT_COMM(created)), (COMM, comm),

@@ -76,7 +76,9 @@ void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, in
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message);
 struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type);
 
-void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created);
+/* `rule`: by what a split goes. */
+void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, int rule, MPI_Comm parent,
+                       MPI_Comm created);
 void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created);
 void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created);
 void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm);

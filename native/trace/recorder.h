@@ -36,6 +36,9 @@ enum nmt_comm_kind {
     NMT_INTER,
 };
 
+/* By what a call splits a communicator, as its tag: what it is told, the ranks of a node, or those of a part of one. */
+enum { NMT_AS_TOLD, NMT_BY_NODE, NMT_BY_PART };
+
 /* A communicator, laid out as in the COMM section. */
 struct nmt_comm {
     uint64_t uid;

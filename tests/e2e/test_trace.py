@@ -17,6 +17,7 @@ from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts.inventory import machine_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.predict.scale import scale
+from nearmetal.predict.schedule import NodeGroup
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
@@ -122,14 +123,14 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Allgatherv": 1,
             "Gatherv": 1,
             "Reduce_scatter_block": 1,
-            "Comm_split": 5,
+            "Comm_split": 6,
             "Comm_dup": 1,
             "Comm_create": 1 if rank.rank == 0 else 0,
             "Cart_create": 1,
             "Neighbor_allgather": 1,
             "Neighbor_alltoallv": 1,
             "Neighbor_allgatherv": 1,
-            "Comm_free": 7,
+            "Comm_free": 8,
             "Pcontrol": 1,
         }
         assert dict(found) == {name: count for name, count in expected.items() if count}
@@ -253,6 +254,11 @@ def test_a_trace_records_the_processor_it_was_taken_on(traced: Trace) -> None:
     usable = len(os.sched_getaffinity(0))
     assert all(rank.meta["affinity"] for rank in traced.ranks)
     assert schedule.crowd == (RANKS if usable < RANKS else 0)
+
+
+def test_a_trace_distinguishes_communicators_of_a_node(traced: Trace) -> None:
+    every = tuple(range(RANKS))
+    assert schedule_from_trace(traced).node_groups == (NodeGroup(every, every, whole=True),)
 
 
 def test_a_trace_records_a_quota_that_its_ranks_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,8 @@ static void communicators(void) {
     MPI_Pcontrol(3);
     MPI_Comm_free(&copy);
     MPI_Comm_free(&pair);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &copy);
+    MPI_Comm_free(&copy);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
     MPI_Group_incl(world, 1, first, &group);
     if (rank == 0) {

@@ -45,7 +45,7 @@ calls = st.builds(
     recv_bytes=U64,
     request=st.integers(0, len(LISTS) - 1),
     list_a=st.sampled_from([NONE, 0, 3]),
-)
+).map(lambda call: replace(call, request=2) if call.kind.creates else call)
 gaps = st.builds(
     lambda ns, order: Gap(len(ns), sum(ns) % 2**64, tuple(sorted(ns)), order[: len(order) // 2 * 2]),
     st.lists(U64, min_size=3, max_size=3),
@@ -134,6 +134,7 @@ def test_a_call_outside_the_tables_is_refused() -> None:
         replace(trace, calls=(Call(CallKind.SEND, peer=2),)),
         replace(trace, calls=(Call(CallKind.SEND, comm=2),)),
         replace(trace, calls=(Call(CallKind.WAIT, request=9),)),
+        replace(trace, calls=(Call(CallKind.COMM_SPLIT, tag=1, request=2),)),
     ):
         with pytest.raises(ForeignFileError):
             decode_rank(encode_rank(broken))

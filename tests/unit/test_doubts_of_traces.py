@@ -5,17 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from nearmetal.cli.predict import command as predict
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import FitQuality, Machine, NamedMachine
 from nearmetal.predict.native import Placement
+from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
-from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, Repeat, Trace
+from nearmetal.predict.trace import (
+    BY_NODE,
+    BY_PART,
+    Call,
+    CallFlag,
+    CallKind,
+    CommKind,
+    Communicator,
+    DoCall,
+    RankTrace,
+    Repeat,
+    Trace,
+)
 from nearmetal.predict.trace_view import view_trace
 from nearmetal.units import format_size
+from tests.trace_writer import made_rank
 from tests.unit.simulated import MACHINE, path, ping, program, recv, run_ns, send
 from tests.unit.test_predict_verbs import measured, model_of, run
 from tests.unit.test_simulate import traced
@@ -52,6 +67,50 @@ def test_doubts_of_any_of_several_traces_are_reported(second: dict[str, object],
     first = replace(ping(), mpi=OPEN_MPI, processor="QEMU TCG CPU")
     assert message not in doubts_of([first, first], named)
     assert message in doubts_of([first, replace(first, **second)], named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tag", "groups", "nodes", "doubted"),
+    [
+        (BY_NODE, ((0, 1), (2, 3)), (0, 0, 1, 1), False),
+        (BY_NODE, ((0, 1), (2, 3)), (1, 1, 0, 0), False),
+        (BY_NODE, ((0, 1), (2, 3)), (0, 1, 0, 1), True),
+        (BY_NODE, ((0, 1), (2, 3)), (0, 0, 0, 0), True),
+        (BY_NODE, ((0, 1, 2, 3),), (0, 0, 1, 1), True),
+        (BY_NODE, ((0, 1, 2, 3),), (0, 0, 0, 0), False),
+        (BY_PART, ((0, 1), (2, 3)), (0, 0, 0, 0), False),
+        (BY_PART, ((0, 1), (2, 3)), (0, 1, 1, 1), True),
+        (0, ((0, 1, 2, 3),), (0, 0, 1, 1), False),  # an ordinary split, or an older trace
+    ],
+)
+def test_communicators_of_a_node_are_doubted_on_other_nodes(
+    tag: int, groups: tuple[tuple[int, ...], ...], nodes: tuple[int, ...], doubted: bool
+) -> None:
+    """Traced on one node, all ranks had one communicator, and `place` moved it over four."""
+
+    def of_rank(rank: int) -> RankTrace:
+        (group,) = (one for one in groups if rank in one)
+        comm = Communicator(100 + group[0], CommKind.SPLIT, 0, group, group.index(rank))
+        calls = (Call(CallKind.COMM_SPLIT, tag=tag, request=2), Call(CallKind.BARRIER, comm=2))
+        return made_rank(rank, 4, calls, comm)
+
+    schedule = schedule_from_trace(Trace(tuple(map(of_rank, range(4)))))
+    found = find_doubts([schedule], NAMED, Placement.of_hosts(np.array(nodes, np.uint32)))
+    assert [one.share for one in found if "MPI_Comm_split_type" in one.said] == [1.0] * doubted
+
+
+def test_communicators_of_a_node_are_doubted_on_more_ranks() -> None:
+    """A communicator of all ranks, which were on one node, grew with their number as any other."""
+    every = Communicator(9, CommKind.SPLIT, 0, (0, 1), 0)
+    calls = (Call(CallKind.COMM_SPLIT, tag=BY_NODE, request=2), Call(CallKind.BARRIER, comm=2))
+    ranks = (made_rank(rank, 2, calls, replace(every, my_rank=rank)) for rank in (0, 1))
+    grown = scale(schedule_from_trace(Trace(tuple(ranks))), 4)
+    for per_node, said in (
+        (4, []),
+        (2, ["a communicator of 4 ranks of a node; here 2 of these and 0 others are on rank 0"]),
+    ):
+        found = find_doubts([grown], NAMED, Placement.block(4, per_node))
+        assert [one.said.split(" made ")[1].split("'")[0] for one in found if "split_type" in one.said] == said
 
 
 def test_threads_get_no_remedy_that_the_profiler_lacks() -> None:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
+
 from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
@@ -55,6 +57,7 @@ def find_doubts(
         *worst(_of_threads(one) for one in schedules),
         *worst(_of_any_source(one) for one in schedules),
         *worst(_of_scaling(one) for one in schedules),
+        *worst(_of_node_groups(one, placement) for one in schedules),
         *_of_grid(schedules[0]),
         *told_once(doubts_of_messages(one, named, placement) for one in schedules),
     ]
@@ -225,6 +228,24 @@ def _of_scaling(schedule: Schedule) -> Iterator[Doubt]:
         text = f"the trace has {schedule.traced_ranks} ranks, not {schedule.ranks}: the program is assumed to make as "
         text += "many iterations, with messages of the same sizes"
     yield Doubt(text, f"trace the program on {schedule.ranks} ranks", 1.0)
+
+
+def _of_node_groups(schedule: Schedule, placement: Placement) -> Iterator[Doubt]:
+    """Say that the program would make other communicators of its nodes' ranks than it made where it was traced."""
+    for group in schedule.node_groups:
+        parent, members = np.array(group.parent), np.array(group.members)
+        on = placement.domain_of[parent]
+        there = parent[on == placement.domain_of[members[0]]]
+        if not (np.array_equal(members, there) if group.whole else np.isin(members, there).all()):
+            here = int(np.isin(members, there).sum())
+            text = "when traced, MPI_Comm_split_type made a communicator of "
+            text += f"{counted(len(members), 'rank')} of {'a node' if group.whole else 'a part of a node'}; here "
+            text += (
+                f"{here} of these and {len(there) - here} others are on rank {members[0]}'s node, but it is replayed "
+            )
+            text += "with the ranks that it had"
+            yield Doubt(text, "trace the program with its ranks placed as you predict them", 1.0)
+            return
 
 
 def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]:

@@ -100,7 +100,12 @@ def _chained(schedule: Schedule, scaled: list[Program], ranks: int, fewest: int)
     _all_alike(between, 1)
     middle = [between[rank % len(between)] for rank in range(ranks - 2)]
     programs = (first, *middle, last) if ranks > 1 else (first,)
-    return replace(schedule, ranks=ranks, programs=programs, traced_ranks=traced)
+    # Operations on communicators of some of the ranks were refused; those of all ranks grow.
+    every = tuple(range(ranks))
+    groups = tuple(
+        replace(one, parent=every, members=every) for one in schedule.node_groups if len(one.members) == traced
+    )
+    return replace(schedule, ranks=ranks, programs=programs, traced_ranks=traced, node_groups=groups)
 
 
 def _extrapolated(rank: int, pair: tuple[Program, Program], counts: tuple[int, int, int]) -> Program:

@@ -107,6 +107,18 @@ class Comm:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Ranks of `parent` that were on one node when traced, which the program made a communicator of.
+
+    `whole`: all of them that were there; else those of a part of the node, such as a socket.
+    """
+
+    parent: tuple[int, ...]
+    members: tuple[int, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Steps over tables: `DoCall` refers to `ops`, `DoGap` to `gaps`, which are positions in `Schedule.gaps`."""
 
@@ -161,6 +173,8 @@ class Schedule:
     """Share of the ranks' time in pauses between polls that was taken for waiting."""
     blocked_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time that computing in processor time left out although no rank waited for a processor."""
+    node_groups: tuple[NodeGroup, ...] = field(default=(), compare=False)
+    """Of a trace, communicators that would have other ranks on other nodes."""
     given_dims: tuple[int, ...] = field(default=(), compare=False)
     """Of a pattern on other ranks than its own, the process grid that it names for those."""
 

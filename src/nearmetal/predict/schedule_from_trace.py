@@ -1,12 +1,14 @@
 """A schedule made from a trace: what each rank did, as the simulator replays it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nearmetal.errors import UnavailableError
 from nearmetal.predict.models import PS_PER_NS, Distribution, Recorded
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, NodeGroup, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import (
+    BY_NODE,
+    BY_PART,
     NONE,
     Call,
     CallFlag,
@@ -71,7 +73,15 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         paused_share=trace.paused_share,
         blocked_share=trace.blocked_share,
         rounded_share=trace.rounded_calls / max(1, recorded),
+        node_groups=tuple(dict.fromkeys(group for rank in trace.ranks for group in _node_groups(rank))),
     )
+
+
+def _node_groups(trace: RankTrace) -> Iterator[NodeGroup]:
+    for call in trace.calls:
+        if call.kind is CallKind.COMM_SPLIT and call.tag in {BY_NODE, BY_PART} and call.request != NONE:
+            parent, made = (trace.communicators[at].members for at in (call.comm, call.request))
+            yield NodeGroup(tuple(sorted(parent)), tuple(sorted(made)), call.tag == BY_NODE)
 
 
 def words_of(command: Sequence[str]) -> tuple[str, ...]:
@@ -186,7 +196,6 @@ class _RankReader:
         )
 
     def _collective(self, call: Call) -> Op:
-        creates = CallKind.COMM_DUP <= call.kind <= CallKind.CART_CREATE
         comm = self.trace.communicators[call.comm]
         peers = 2 * len(comm.dims) if call.kind in _OF_NEIGHBOURS else len(comm.members)
         vector = bool(call.flags & CallFlag.VECTOR)
@@ -200,9 +209,9 @@ class _RankReader:
             nonblocking=bool(call.flags & CallFlag.NONBLOCKING),
             comm=call.comm,
             peer=call.peer,
-            message_bytes=NEW_COMMUNICATOR_BYTES if creates else each,
+            message_bytes=NEW_COMMUNICATOR_BYTES if call.kind.creates else each,
             slot=self.slots[call.request] if call.flags & CallFlag.NONBLOCKING else 0,
-            collective=Collective.ALLGATHER if creates else Collective[call.kind.name],
+            collective=Collective.ALLGATHER if call.kind.creates else Collective[call.kind.name],
             vector=vector,
             sizes=sizes(call.list_a),
             recv_sizes=sizes(call.list_b),

@@ -19,6 +19,8 @@ NONE = 0xFFFF_FFFF
 _DIGITS = 20
 """Of the largest number that the profiler writes."""
 
+BY_NODE, BY_PART = 1, 2
+"""Tags of a COMM_SPLIT that made communicators of the ranks of each node, or of each part of one."""
 WORLD, SELF = 0, 1
 """Positions of MPI_COMM_WORLD and MPI_COMM_SELF in every communicator table."""
 _RUN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
@@ -63,6 +65,11 @@ class CallKind(IntEnum):
     def is_collective(self) -> bool:
         """Whether every member of the communicator takes part."""
         return CallKind.BARRIER <= self < CallKind.COMM_FREE
+
+    @property
+    def creates(self) -> bool:
+        """Whether it makes a communicator, the call's `request`."""
+        return CallKind.COMM_DUP <= self <= CallKind.CART_CREATE
 
 
 class CallFlag(IntFlag):

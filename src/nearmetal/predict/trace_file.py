@@ -172,6 +172,8 @@ def _read_calls(payload: bytes, lists: int, comms: tuple[Communicator, ...]) -> 
 def _check_call(call: Call, lists: int, comms: tuple[Communicator, ...]) -> None:
     if call.comm >= len(comms):
         raise _DamagedError(f"communicator {call.comm} of {len(comms)}")
+    if call.kind.creates and call.request != NONE and call.request >= len(comms):
+        raise _DamagedError(f"a call makes communicator {call.request} of {len(comms)}")
     # The peers of an inter-communicator are ranks of the remote group, which the file does not list.
     if comms[call.comm].kind is not CommKind.INTER:
         size = len(comms[call.comm].members)
