@@ -229,7 +229,7 @@ def test_an_unusable_listening_address_is_an_error(folder: Path, capsys: pytest.
 def test_beyond_loopback_comes_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str, *, warned: bool
 ) -> None:
-    monkeypatch.setattr("nearmetal.cli.serve.serve", lambda catalogue, listening: None)
+    monkeypatch.setattr("nearmetal.serve.server.serve", lambda catalogue, listening: None)
     assert run(["serve", "--listen", address, str(folder)]) == 0
     captured = capsys.readouterr()
     assert ("warning: anyone who can reach this address" in captured.err) == warned

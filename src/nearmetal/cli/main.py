@@ -73,6 +73,23 @@ _PLAINLY = "nearmetal.plainly"
 _PLAIN = dict(zip("▁▂▃▄▅▆▇█·░▒▓│╎▼▲≈…", "12345678.-+#|:v^=~", strict=True))
 
 
+def _keep_loaded() -> None:
+    """Search for garbage from here on, but not in what was loaded: that would be a fifth of a command's start."""
+    gc.freeze()
+    gc.enable()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Load what a verb needs beyond its `--help`; in a program that is not this command, garbage stays as it is."""
+    if not gc.get_freeze_count():
+        yield
+        return
+    gc.disable()
+    yield
+    _keep_loaded()
+
+
 class FilePath(click.Path):
     """A path; an empty one, which a variable of the shell that is not set leaves, would be the working directory."""
 
@@ -110,8 +127,7 @@ class _Verbs(click.Group):
             return None
         module = importlib.import_module(f"nearmetal.cli.{VERBS[cmd_name][0]}")
         if not gc.isenabled():
-            gc.freeze()  # what it loaded is no garbage; to search it, at the end too, is a fifth of a command's start
-            gc.enable()
+            _keep_loaded()
         command = module.command
         assert isinstance(command, click.Command)
         _refuse_empty(command)

@@ -1,15 +1,20 @@
 """`nearmetal serve [DIR]`: browse runs, compare two, follow one, in a web browser."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.main import loading
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
-from nearmetal.serve.behind import PublicAddress
-from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.server import Listening, listen, listen_on_socket, preload, serve
 from nearmetal.units import counted
+
+if TYPE_CHECKING:
+    from nearmetal.serve.catalogue import Catalogue
+    from nearmetal.serve.server import Listening
 
 LOOPBACK = "127.0.0.1"
 
@@ -27,6 +32,11 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
 
     Prints the address, with the token that opens it. Stop it with Ctrl-C.
     """
+    with loading():  # all that a page may show
+        from nearmetal.serve.behind import PublicAddress  # noqa: PLC0415
+        from nearmetal.serve.catalogue import Catalogue  # noqa: PLC0415
+        from nearmetal.serve.server import listen, listen_on_socket, preload  # noqa: PLC0415
+
     catalogue = Catalogue(directory)
     public = PublicAddress.parse(behind) if behind else None
     if place and (port or address != LOOPBACK):
@@ -51,6 +61,8 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
 
 def until_interrupted(catalogue: Catalogue, listening: Listening) -> None:
     """Serve until Ctrl-C."""
+    from nearmetal.serve.server import serve  # noqa: PLC0415 (as above)
+
     try:
         serve(catalogue, listening)
     except KeyboardInterrupt:

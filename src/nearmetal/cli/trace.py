@@ -4,16 +4,11 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.main import loading
 from nearmetal.cli.values import PATH, format_option, write_file
 from nearmetal.errors import ExitCode, command_line
 from nearmetal.predict.trace_file import SUFFIX, read_trace
-from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
-from nearmetal.predict.tracing import run_traced, understand
-from nearmetal.report.trace_html import as_html
-from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
 from nearmetal.units import counted
-
-_RENDER = {"table": as_text, "json": as_json, "html": as_html}
 
 
 class _TraceGroup(click.Group):
@@ -44,6 +39,11 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1. Of several programs
     that a launch runs one after another only the first is traced, which also exits with 1.
     """
+    with loading():
+        from nearmetal.predict.trace_view import view_trace  # noqa: PLC0415
+        from nearmetal.predict.tracing import run_traced, understand  # noqa: PLC0415
+        from nearmetal.report.trace_text import rounded_size, warnings  # noqa: PLC0415
+
     argv = understand(launch).argv
     if argv[0] != launch[0]:
         click.echo(f"{launch[0]} is not on PATH; using {argv[0]}", err=True)
@@ -82,17 +82,23 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     help="Also show traffic between nodes: N ranks per node, a file with one node name per line, a host file of MPICH "
     "or a rankfile."
 )  # fmt: skip
-@format_option(*_RENDER)
+@format_option("table", "json", "html")
 @click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout.")
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
     """Show where the time of TRACE goes, and who sends to whom.
 
     Shows time in compute and in MPI, message sizes, senders and receivers, collectives, traffic between nodes.
     """
+    with loading():
+        from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace  # noqa: PLC0415
+        from nearmetal.report.trace_html import as_html  # noqa: PLC0415
+        from nearmetal.report.trace_text import as_json, as_text  # noqa: PLC0415
+
     opened = read_trace(trace)
     ranks = opened.world_ranks
     chosen = [regular_placement(text, ranks) or read_placement(Path(text), ranks) for text in placements]
-    text = _RENDER[form](view_trace(opened, chosen))
+    render = {"table": as_text, "json": as_json, "html": as_html}[form]
+    text = render(view_trace(opened, chosen))
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -7,11 +7,8 @@ from importlib import resources
 import click
 
 from nearmetal import scratch
+from nearmetal.cli.main import loading
 from nearmetal.cli.serve import LOOPBACK, until_interrupted
-from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.pages import run_path
-from nearmetal.serve.server import listen, preload
-from nearmetal.store.archive import unarchive
 
 _NAME = "example"
 
@@ -23,6 +20,12 @@ def command(*, no_browser: bool) -> None:
 
     Prints the address and, on a desktop, opens it in the browser. Stop it with Ctrl-C.
     """
+    with loading():
+        from nearmetal.serve.catalogue import Catalogue  # noqa: PLC0415
+        from nearmetal.serve.pages import run_path  # noqa: PLC0415
+        from nearmetal.serve.server import listen, preload  # noqa: PLC0415
+        from nearmetal.store.archive import unarchive  # noqa: PLC0415
+
     with scratch.folder("nm") as folder:
         with resources.as_file(resources.files("nearmetal.serve") / f"{_NAME}.zip") as archive:
             unarchive(archive, folder / _NAME)

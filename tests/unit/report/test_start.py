@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fake_runs import STUDY
 
 if TYPE_CHECKING:
@@ -46,17 +48,34 @@ def test_a_report_loads_few_modules_and_nothing_that_measures(run: RunDir, tmp_p
     assert [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in measuring] == []
 
 
+_HELP = """
+import sys
+from nearmetal.cli.main import run
+assert run([sys.argv[1], "--help"]) == 0
+heavy = ("nearmetal.results.", "nearmetal.stats.", "numpy.", "scipy.", "pydantic.")
+print([name for name in sys.modules if name.startswith(heavy)])
+"""
+
+
+@pytest.mark.parametrize("verb", ["serve", "trace", "try"])
+def test_the_help_of_a_verb_that_opens_files_alone_loads_no_statistics(verb: str) -> None:
+    argv = [sys.executable, "-c", _HELP, verb]
+    stdout = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+    assert stdout.splitlines()[-1] == "[]"
+
+
 _COMMAND = """
-import atexit, gc
+import atexit, gc, sys
 from nearmetal.cli.main import main
 before_it_was_loaded = []
 gc.callbacks.append(lambda phase, of: gc.get_freeze_count() or before_it_was_loaded.append(of))
 atexit.register(lambda: print(gc.isenabled(), before_it_was_loaded, len(gc.get_objects()) < 1000))
-main(["report", "--help"])
+main(sys.argv[1:])
 """
 
 
-def test_what_a_command_loads_is_never_searched_for_garbage() -> None:
-    argv = [sys.executable, "-c", _COMMAND]
-    stdout = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+@pytest.mark.parametrize("command", [["report", "--help"], ["trace", "show", "/"]], ids=" ".join)
+def test_what_a_command_loads_is_never_searched_for_garbage(command: list[str]) -> None:
+    argv = [sys.executable, "-c", _COMMAND, *command]
+    stdout = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=False).stdout
     assert stdout.splitlines()[-1] == "True [] True"
