@@ -37,7 +37,7 @@ template <typename Record> class Bins {
     }
 
   private:
-    static constexpr std::uint32_t kChunk = 32, kBlock = 1 << 12, kEnd = 0xffffffff;
+    static constexpr std::uint32_t kChunk = 32, kEnd = 0xffffffff;
     struct Chunk {
         std::array<Record, kChunk> records;
         std::uint32_t next;
@@ -46,22 +46,18 @@ template <typename Record> class Bins {
         std::uint32_t head = kEnd, filled = 0; // of the first chunk; the others are full
     };
 
-    Chunk &chunk(std::uint32_t index) { return blocks_[index / kBlock][index % kBlock]; }
+    Chunk &chunk(std::uint32_t index) { return chunks_[index]; }
     std::uint32_t take() {
-        if (free_.empty()) {
-            if (used_ % kBlock == 0)
-                blocks_.emplace_back(kBlock);
-            return used_++;
-        }
+        if (free_.empty())
+            return chunks_.grow();
         const std::uint32_t index = free_.back();
         free_.pop_back();
         return index;
     }
 
     std::vector<Bin> bins_;
-    std::vector<LargeVector<Chunk>> blocks_;
+    Blocks<Chunk, 1 << 12> chunks_;
     std::vector<std::uint32_t> free_;
-    std::uint32_t used_ = 0;
 };
 
 } // namespace nearmetal

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
@@ -47,6 +51,40 @@ template <typename T> struct LargePages {
 };
 
 template <typename T> using LargeVector = std::vector<T, LargePages<T>>;
+
+// Records addressed by index, which never move. A short replay uses a few, and clearing megabytes would take far longer
+// than all the rest: nothing is written to a block before its records are used, and a thread gives its first block to
+// its next replay, because the kernel clears new pages, too.
+template <typename Record, std::uint32_t kBlock> class Blocks {
+    static_assert(std::is_trivially_destructible_v<Record>);
+
+  public:
+    Blocks() = default;
+    Blocks(const Blocks &) = delete;
+    Blocks &operator=(const Blocks &) = delete;
+    ~Blocks() {
+        if (!blocks_.empty())
+            spare_ = std::move(blocks_.front());
+    }
+    // Return the next index. Its record has no value yet.
+    std::uint32_t grow() {
+        if (used_ % kBlock == 0)
+            blocks_.push_back(spare_ ? std::move(spare_) : Block(LargePages<Record>().allocate(kBlock)));
+        return used_++;
+    }
+    [[nodiscard]] std::uint64_t bytes() const { return blocks_.size() * kBlock * sizeof(Record); }
+    Record &operator[](std::uint32_t index) { return blocks_[index / kBlock].get()[index % kBlock]; }
+    const Record &operator[](std::uint32_t index) const { return blocks_[index / kBlock].get()[index % kBlock]; }
+
+  private:
+    struct Free {
+        void operator()(Record *memory) const { LargePages<Record>().deallocate(memory, kBlock); }
+    };
+    using Block = std::unique_ptr<Record, Free>;
+    static inline thread_local Block spare_;
+    std::vector<Block> blocks_;
+    std::uint32_t used_ = 0;
+};
 
 inline constexpr std::size_t kLine = 64; // of the cache
 

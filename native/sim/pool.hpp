@@ -11,28 +11,26 @@ namespace nearmetal {
 template <typename Record> class Pool {
   public:
     std::uint32_t take() {
+        std::uint32_t index = 0;
         if (free_.empty()) {
-            if (used_ % kBlock == 0 && used_ / kBlock == blocks_.size())
-                blocks_.emplace_back(kBlock);
-            return used_++;
+            index = records_.grow();
+        } else {
+            index = free_.back();
+            free_.pop_back();
+            if (!free_.empty()) // the next one to be taken
+                __builtin_prefetch(&records_[free_.back()], 1);
         }
-        const std::uint32_t index = free_.back();
-        free_.pop_back();
-        if (!free_.empty()) // the next one to be taken
-            __builtin_prefetch(&(*this)[free_.back()], 1);
-        (*this)[index] = Record{};
+        new (&records_[index]) Record{};
         return index;
     }
     void give(std::uint32_t index) { free_.push_back(index); }
-    [[nodiscard]] std::uint64_t bytes() const { return blocks_.size() * kBlock * sizeof(Record); }
-    Record &operator[](std::uint32_t index) { return blocks_[index / kBlock][index % kBlock]; }
-    const Record &operator[](std::uint32_t index) const { return blocks_[index / kBlock][index % kBlock]; }
+    [[nodiscard]] std::uint64_t bytes() const { return records_.bytes(); }
+    Record &operator[](std::uint32_t index) { return records_[index]; }
+    const Record &operator[](std::uint32_t index) const { return records_[index]; }
 
   private:
-    static constexpr std::uint32_t kBlock = 1 << 15;
-    std::vector<LargeVector<Record>> blocks_;
+    Blocks<Record, 1 << 15> records_;
     std::vector<std::uint32_t> free_;
-    std::uint32_t used_ = 0;
 };
 
 // A pool whose first `fixed` records have owners already: they are neither taken nor given back.
