@@ -6,6 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import pwd
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +19,7 @@ from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.knobs import places
-from nearmetal.knobs.folder import measured, refuse_measured
+from nearmetal.knobs.folder import measured, refuse_measured_far
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import parse_study
@@ -25,6 +28,8 @@ from tests.unit.test_slurm import Scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nearmetal.study.spec import Study
 
 PATH = 'name = "s"\nbaseline = "p"\n[[path]]\nname = "p"\nkind = "{}"\n[[workload]]\nname = "latency"\nsizes = [8]\n'
 FAR = PATH.format("declared") + (
@@ -47,16 +52,16 @@ def test_a_full_disk_stops_no_measurement(state: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("nearmetal.knobs.folder.os.write", full)
     with measured(state), pytest.raises(TrialError, match="another process measures on far now"):
-        refuse_measured(state, "far")
+        refuse_measured_far(state, "far")
 
 
 def test_runs_share_a_host_and_keep_changes_away_until_the_last_has_ended(state: Path) -> None:
     with measured(state):
         with measured(state), pytest.raises(TrialError, match=f"process {os.getpid()} measures on far now"):
-            refuse_measured(state, "far")
+            refuse_measured_far(state, "far")
         with pytest.raises(TrialError, match=f"process {os.getpid()}"):
-            refuse_measured(state, "far")
-    refuse_measured(state, "far")
+            refuse_measured_far(state, "far")
+    refuse_measured_far(state, "far")
 
 
 def test_where_nothing_can_be_written_a_run_goes_on(tmp_path: Path) -> None:
@@ -68,14 +73,14 @@ def test_where_nothing_can_be_written_a_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["vm1", "10.0.0.1", "root@vm1", "root@10.0.0.1", "vm2"])
 def test_a_far_machine_is_known_by_each_of_its_names(name: str) -> None:
     with measuring(parse_study(FAR, "s.toml")), pytest.raises(TrialError, match=f"measures on {name} now"):
-        refuse_measured(places.folder_of(name), name)
+        places.refuse_measured(name, name)
 
 
 def test_machines_of_a_file_are_measured_on(tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text('[[node]]\nname = "vm9"\n')
     text = f'{PATH.format("declared")}[host]\nkind = "ssh"\nhosts_file = "{tmp_path}/hosts.toml"\n'
     with measuring(parse_study(text, "s.toml")), pytest.raises(TrialError, match="measures on vm9 now"):
-        refuse_measured(places.folder_of("vm9"), "vm9")
+        places.refuse_measured("vm9", "vm9")
 
 
 def test_a_second_run_on_the_same_machines_is_warned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +94,76 @@ def test_a_second_run_on_the_same_machines_is_warned(monkeypatch: pytest.MonkeyP
     assert said == [f"process {os.getpid()} measures on vm1 now: the two disturb each other"]
 
 
-def test_this_machine_gets_no_folder_by_a_run(state: Path) -> None:
-    local = parse_study(PATH.format("veth"), "s.toml")
-    with measuring(local):
-        assert not state.exists()
-    state.mkdir(parents=True, mode=0o700)
-    with measuring(local), pytest.raises(TrialError):
-        refuse_measured(state, "local")
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.setattr("nearmetal.run.guests.table.open_host", lambda _: FakeHost({}))
+    return parse_study(PATH.format("veth"), "s.toml")
+
+
+def test_this_machine_gets_no_folder_by_a_run(state: Path, local: Study) -> None:
+    with measuring(local), pytest.raises(TrialError, match=f"process {os.getpid()} measures on this machine now"):
+        places.refuse_measured("local", "")
+    assert not state.exists()
+    places.refuse_measured("local", "")
+
+
+_MEASURE = """
+import os, sys
+from nearmetal.knobs.presence import measuring_here
+with measuring_here():
+    if sys.argv[1:]:
+        os.setuid(int(sys.argv[1]))
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def user_named(name: str) -> int:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    return pwd.getpwnam(name).pw_uid
+
+
+@pytest.mark.parametrize("user", ["", "nobody"])
+def test_a_run_of_any_user_and_home_on_this_machine_is_seen_until_it_is_killed(
+    tmp_path: Path, local: Study, user: str
+) -> None:
+    argv = [sys.executable, "-c", _MEASURE, *([str(user_named(user))] if user else [])]
+    elsewhere = os.environ | {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "another")}
+    said: list[str] = []
+    with subprocess.Popen(argv, env=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        open_host(local, said.append)
+        other.kill()
+    of_whom = f" of {user}" if user else ""
+    assert said == [f"process {other.pid}{of_whom} measures on this machine now: the two disturb each other"]
+    open_host(local, said.append)
+    assert len(said) == 1, "it left nothing behind"
+    assert not (tmp_path / "another").exists()
+
+
+_LOOK = """
+import os, re, sys
+from pathlib import Path
+from nearmetal.errors import TrialError
+from nearmetal.knobs import places
+os.setuid(int(sys.argv[1]))
+try:
+    places.refuse_measured("local", "")
+except TrialError as error:
+    print(error.message)
+with places.measuring(["local"]):
+    sockets = Path("/proc/net/unix").read_text()
+    print(bool(re.search(rf" @nearmetal-measures-[0-9a-f]+-{os.getpid()}-", sockets)))
+"""
+
+
+def test_a_user_who_may_write_nowhere_sees_root_and_is_seen() -> None:
+    argv = [sys.executable, "-c", _LOOK, str(user_named("nobody"))]
+    with places.measuring(["local"]):
+        looked = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
+    assert looked.stdout == f"process {os.getpid()} of root measures on this machine now\nTrue\n"
 
 
 def running(*nodes: str) -> JobState:
@@ -111,9 +179,9 @@ def test_nodes_of_an_allocation_are_measured_on_while_it_is_held(monkeypatch: py
         assert opened.carry_out(order, lambda shell, order: Outcome(TrialStatus.VALID)).status is TrialStatus.VALID
         for node in ("n7", "n8"):  # between trials, too
             with pytest.raises(TrialError, match=f"measures on {node} now"):
-                refuse_measured(places.folder_of(node), node)
+                places.refuse_measured(node, node)
     for node in ("n7", "n8"):
-        refuse_measured(places.folder_of(node), node)
+        places.refuse_measured(node, node)
 
 
 @pytest.mark.parametrize("pods", [1, 2])
@@ -138,9 +206,9 @@ def test_the_nodes_below_pods_are_measured_on(tmp_path: Path, pods: int) -> None
     with contextlib.closing(open_host(parse_study(text, "s.toml"))):
         for name in below:
             with pytest.raises(TrialError, match=f"measures on {name} now"):
-                refuse_measured(places.folder_of(name), name)
+                places.refuse_measured(name, name)
     for name in below:
-        refuse_measured(places.folder_of(name), name)
+        places.refuse_measured(name, name)
 
 
 def test_pods_on_one_node_are_named_and_are_one_computer(tmp_path: Path) -> None:
@@ -198,7 +266,7 @@ def test_apply_changes_nothing_of_a_machine_that_is_measured_on(
 ) -> None:
     monkeypatch.setattr("nearmetal.cli.apply.open_shell", lambda _: pytest.fail("the machine was opened"))
     (profile := tmp_path / "p.json").write_text(Profile("p", "any", (), {"host.busy_read": "50"}).to_json())
-    with measured(state):
+    with places.measuring(["local"]):
         assert run(["apply", str(profile)]) == 1
     said = capsys.readouterr().err
     assert f"error: process {os.getpid()} measures on this machine now" in said

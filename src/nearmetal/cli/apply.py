@@ -21,7 +21,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import mpi, places, waiting
 from nearmetal.knobs.access import run_c
 from nearmetal.knobs.effect import verified
-from nearmetal.knobs.folder import expire, refuse_measured
+from nearmetal.knobs.folder import expire
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
@@ -131,14 +131,14 @@ def command(
 
 
 def _refuse_measured(host: str, knobs: Iterable[str]) -> None:
-    """Raise TrialError while a run or a search of this user measures on the host, by any name that it may have there.
+    """Raise TrialError while a run or a search measures on the host, by any name that it may have there.
 
     What namespaces of this machine measure has interfaces of its own. A job on it, whose user has one home everywhere,
     has its ports.
     """
     if host == places.LOCAL:
         if any(not name.startswith("nic.") for name in knobs):
-            refuse_measured(places.folder_of(host), "this machine")
+            places.refuse_measured(host, "this machine")
         own = socket.gethostname()
         names, called = (own, own.partition(".")[0]), "this machine"
     else:
@@ -146,7 +146,7 @@ def _refuse_measured(host: str, knobs: Iterable[str]) -> None:
         click.echo(f"note: runs that other users, or other machines, measure on {host} are not seen", err=True)
     for name in dict.fromkeys(names):
         if name != places.LOCAL:
-            refuse_measured(places.folder_of(name), called)
+            places.refuse_measured(name, called)
 
 
 def _asked(profile: Path, wanted: Profile, interfaces: Sequence[str]) -> tuple[dict[str, str], list[Target]]:

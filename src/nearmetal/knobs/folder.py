@@ -16,6 +16,7 @@ from nearmetal.errors import NearmetalError, StoreError, TrialError, os_errors_a
 from nearmetal.hosts.host import Way
 from nearmetal.knobs import registry
 from nearmetal.knobs.journal import NEW_SUFFIX, EndState, JournalState, read_state
+from nearmetal.knobs.presence import measured_by
 from nearmetal.knobs.trust import check_folder
 from nearmetal.process import wait_until
 
@@ -161,7 +162,7 @@ def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def measured(folder: Path) -> Iterator[None]:
-    """Let sessions that would change a host's settings see that this process measures there; several may at a time.
+    """Let sessions that would change a far host's settings see that this process measures there; several may at a time.
 
     Where that cannot be written no journal can be either, so no such session begins. The lock alone suffices on a full
     disk: the process is then not named.
@@ -176,19 +177,14 @@ def measured(folder: Path) -> Iterator[None]:
         yield
 
 
-def refuse_measured(folder: Path, host: str) -> None:
-    """Raise TrialError while a process measures on a host: its figures would be of two settings."""
+def refuse_measured_far(folder: Path, host: str) -> None:
+    """Raise TrialError while a process of this user measures on a far host: its figures would be of two settings."""
     if not (folder / _MEASURED_NAME).exists():
         return
     with _opened(folder, _MEASURED_NAME) as file:
         if not _locked(file):
             file.seek(0)
-            alive = [pid for pid in dict.fromkeys(file.read().split()) if Path(f"/proc/{pid}").exists()]
-            who = f"process {alive[-1]}" if alive else "another process"
-            raise TrialError(
-                f"{who} measures on {host} now",
-                hint="wait until it ends, or stop it with Ctrl-C: a run and a search can be resumed",
-            )
+            raise measured_by(file.read().split(), host)
 
 
 def _opened(folder: Path, name: str = _LOCK_NAME) -> IO[str]:

@@ -12,10 +12,11 @@ from nearmetal.errors import BadInputError, NearmetalError, StoreError, TrialErr
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import registry
-from nearmetal.knobs.folder import age, host_lock, journal_folder, measured, survey
+from nearmetal.knobs.folder import age, host_lock, journal_folder, measured, refuse_measured_far, survey
 from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
+from nearmetal.knobs.presence import measuring_here, refuse_measured_here
 from nearmetal.knobs.rollback import OVER, UnfinishedError, changed_by_journals, journals_of, refuse_unfinished
 from nearmetal.knobs.trust import UntrustedError
 
@@ -106,15 +107,22 @@ def folder_of(host: str) -> Path:
 
 @contextmanager
 def measuring(machines: Iterable[str]) -> Iterator[None]:
-    """Let `apply` see for the length of a `with` that these machines are measured on: `LOCAL`, or far ones by name.
-
-    This machine has no folder before anything was changed on it, and is left without.
-    """
+    """Let `apply` see for the length of a `with` that these machines are measured on: `LOCAL`, or far ones by name."""
     with ExitStack() as stack:
         for name in machines:
-            if "/" not in name and (name != LOCAL or folder_of(LOCAL).is_dir()):
+            if name == LOCAL:
+                stack.enter_context(measuring_here())
+            elif "/" not in name:
                 stack.enter_context(measured(folder_of(name)))
         yield
+
+
+def refuse_measured(host: str, called: str) -> None:
+    """Raise TrialError while a process measures on a host: on this machine, anybody's; from here on a far one, ours."""
+    if host == LOCAL:
+        refuse_measured_here()
+    else:
+        refuse_measured_far(folder_of(host), called)
 
 
 def refuse_unfinished_here() -> None:

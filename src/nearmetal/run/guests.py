@@ -14,7 +14,6 @@ from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.ssh import machines_named
 from nearmetal.knobs import places
-from nearmetal.knobs.folder import refuse_measured
 from nearmetal.packages import packages_of
 from nearmetal.run.lost import settle, settled_first
 from nearmetal.run.nodes import on_every_node
@@ -128,11 +127,11 @@ def _names(study: Study) -> list[list[str]]:
 
 
 def _measured_already(study: Study) -> Iterator[str]:
-    """Yield a sentence for each machine on which another process of this user measures, from here, at this time."""
+    """Yield a sentence for each machine on which another process measures now; far, one of this user and from here."""
     for names in _names(study):
         for name in (one for one in names if "/" not in one):
             try:
-                refuse_measured(places.folder_of(name), "this machine" if name == places.LOCAL else name)
+                places.refuse_measured(name, name)
             except TrialError as error:
                 yield f"{error.message}: the two disturb each other"
                 break
