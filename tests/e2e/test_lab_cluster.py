@@ -213,6 +213,12 @@ def test_mpich_polls_on_separate_processors_and_starts_at_once(life: list[Outcom
     assert life[2].elapsed_ns < 300_000_000
 
 
+def test_open_mpi_starts_and_ends_without_waiting_for_timers(life: list[Outcome]) -> None:
+    # In virtual time: a first connection waited 20 ms for a look at events, an end 40 ms for an acknowledgement.
+    assert life[0].facts["mpi.flavour"] == "openmpi"
+    assert life[0].elapsed_ns < 200_000_000
+
+
 def test_both_machines_of_a_message_are_traced(life: list[Outcome]) -> None:
     outcome = life[1]
     assert {event.machine for event in read_trace(outcome.files)} == {"n0", "n1"}

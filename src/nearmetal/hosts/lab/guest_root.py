@@ -36,6 +36,7 @@ cd /proc/sys/net
 for setting in ipv6/conf/all/disable_ipv6 ipv6/conf/default/disable_ipv6; do echo 1 >"$setting"; done
 ip addr add "$1/24" dev {MANAGEMENT}
 for card in lo {MANAGEMENT}; do ip link set "$card" up; done
+ip route replace local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 quickack 1  # as in lab/init
 cd /
 """
 
