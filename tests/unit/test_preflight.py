@@ -151,9 +151,12 @@ def test_a_study_too_small_for_its_statistics_gets_a_warning() -> None:
     small = STUDY + "[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
     warnings = list(limits(parse_study(small.replace("sizes = [8]", "sizes = [8]\niterations = 200"), "s")))
     assert [one.partition(";")[0] for one in warnings] == [
-        "workload latency: 200 iterations are too few for a p99, which near-metal needs",
+        "workload latency: iterations = 200 is too few for a p99, which near-metal needs",
         "3 blocks cannot show near-metal, which needs 14",
     ]
+    large = "sizes = [8, 65536]\niterations = 1000\noptions = { iterations_large = 20 }"
+    (warning,) = limits(parse_study(STUDY.replace("sizes = [8]", large) + "[trials]\nmax_blocks = 20\n", "s"))
+    assert warning.startswith("workload latency: iterations_large = 20 is too few for a p99, which near-metal needs;")
     assert list(limits(parse_study(STUDY + "[trials]\nmax_blocks = 20\n", "s"))) == []
 
 

@@ -184,7 +184,7 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
         1.0 / one.cost(HEADLINE) for one in found if one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN}
     )
     if not speeds:
-        return f"{start} no difference is shown in {counted(len(found), 'cell')}."
+        return f"{start} undecided in {counted(len(found), 'cell')}."
     ends = " to ".join(dict.fromkeys(f"{speed:.{decimals(speed, 3)}f}" for speed in (speeds[0], speeds[-1])))
     proven = "" if len(speeds) == len(found) else f" in the {len(speeds)} of {len(found)} cells that show a difference"
     return f"{start} {ends} times as fast{proven}."

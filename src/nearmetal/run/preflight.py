@@ -100,12 +100,12 @@ def limits(study: Study) -> Iterator[str]:
         return
     can = resolution(as_it_ends(study))
     for one in study.workload:
-        few = [made for made in iterations_by([one]).values() if made < can.proposed_iterations]
-        if few:
-            yield (
-                f"workload {one.name}: {min(few)} iterations are too few for a p99, which near-metal needs; "
-                f"{can.proposed_iterations} are enough"
-            )
+        for key, made in iterations_by([one]).items():
+            if made < can.proposed_iterations:
+                yield (
+                    f"workload {one.name}: {key} = {made} is too few for a p99, which near-metal needs; "
+                    f"{can.proposed_iterations} are enough"
+                )
     if can.blocks < can.blocks_for_mode:
         yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}; see `nearmetal plan`"
 

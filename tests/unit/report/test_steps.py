@@ -281,7 +281,7 @@ def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None
     same = build_view(make_run(tmp_path / "same", Recipe(study=one_size)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
     few = build_view(make_run(tmp_path / "few", Recipe(study=study, blocks=2)))
-    assert gains(few)[0] == "tuned against plain, latency over veth: no difference is shown in 3 cells."
+    assert gains(few)[0] == "tuned against plain, latency over veth: undecided in 3 cells."
 
 
 def test_blocks_on_a_virtual_clock_are_timed_by_the_wall_clock(tmp_path: Path) -> None:
