@@ -32,7 +32,8 @@ def command(
     if not traced:
         raise BadInputError(
             f"{run} has no traced trial",
-            hint="give a workload `options = { waterfall = true }`, as the study sriov-waterfall does",
+            hint=f"`nearmetal advise {run}` gives reasons from counters; for the parts of a message, give a workload "
+            "`options = { waterfall = true }`, as the study sriov-waterfall does",
         )
     found = [
         one

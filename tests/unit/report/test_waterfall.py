@@ -28,6 +28,7 @@ from nearmetal.study.spec import digest
 from nearmetal.workloads.sample_file import SampleFile, SampleHeader, read_sample_file
 from nearmetal.workloads.samples import decode
 from tests.fake_runs import list_anew
+from tests.unit.report.synthetic_run import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,6 +210,13 @@ def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir)
         with pytest.raises(BadInputError, match="no traced trial of that path") as refused:
             CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
         assert refused.value.hint == "those that it has: vf with default, traced of 64 B"
+
+
+def test_explain_of_an_untraced_run_names_what_explains_it_by_counters(tmp_path: Path) -> None:
+    untraced = make_run(tmp_path / "run")
+    with pytest.raises(BadInputError, match="has no traced trial") as refused:
+        CliRunner().invoke(command, [str(untraced.root)], catch_exceptions=False)
+    assert refused.value.hint.startswith(f"`nearmetal advise {untraced.root}` gives reasons")
 
 
 def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
