@@ -499,6 +499,7 @@ def test_a_profiler_that_cannot_be_preloaded_is_refused_before_the_launch(
         run_traced(launch_line(installed_mpi("openmpi"), 1, *touch), tmp_path / "trace")
     assert "XDG_CACHE_HOME" in caught.value.hint
     assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "a b").exists(), "it was built first, which takes seconds"
 
 
 def test_launcher_and_program_of_two_mpis_are_refused(tmp_path: Path) -> None:

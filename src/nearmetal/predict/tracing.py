@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal import process
+from nearmetal import native, process
 from nearmetal.errors import (
     BadInputError,
     ForeignFileError,
@@ -155,8 +155,8 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
     """
     launch = understand(argv)
     mpi = mpi_of(launch)
+    refuse_unloadable(native.cache_dir())  # before it is built, which takes seconds
     profiler = build_profiler(mpi)
-    refuse_unloadable(profiler.parent)
     folder = new_trace_directory(directory)
     variables = profiled(profiler, str(folder), secrets.randbits(63) | 1, os.environ.get("LD_PRELOAD", ""))
     if processor_time:
