@@ -23,7 +23,7 @@ from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.store.samples import StoredCell
 from nearmetal.store.sums import HINT_RESTORE, SEAL, check_seal, resume_command, seal_of, sealed, unread
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
-from nearmetal.typed import read_typed
+from nearmetal.typed import adapter, read_typed
 
 RUN_FORMAT, FORMAT_WITH_HOSTS = 4, 5
 """Of today's documents, and of `run.json` where the study names a hosts file, which it holds."""
@@ -212,8 +212,8 @@ def record_paths(root: Path) -> list[Path]:
 
 def encode(record: TrialRecord) -> bytes:
     """Return a record as stored."""
-    raw = asdict(record)
-    del raw["seal"], raw["outcome"]["files"]
+    # Ten times as fast as `asdict`.
+    raw = adapter(TrialRecord).dump_python(record, exclude={"seal": True, "outcome": {"files"}}, warnings=False)
     return sealed({"run_format": RUN_FORMAT, **raw})
 
 
