@@ -86,6 +86,13 @@ def _until(shell: NamespaceShell, value: str, *argv: str) -> bool:
     return shell.run(["sh", "-c", _UNTIL, value, *argv], node=NODE, check=False, timeout_s=600).ok
 
 
+def _process_on(shell: NamespaceShell, node: str) -> str:
+    """Return a process in the network namespace of a node."""
+    there = shell.run(["readlink", "/proc/self/ns/net"], node=node).text.strip()
+    find = f"for f in /proc/[0-9]*; do [ $(readlink $f/ns/net) = {there} ] && echo ${{f##*/}} && break; done"
+    return shell.run(["sh", "-c", find]).text.strip()
+
+
 def _mtu(shell: NamespaceShell) -> str | None:
     return find("nic.mtu").read(shell, V0).value
 
@@ -324,9 +331,7 @@ def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
         made = shell.run(link, node=node, check=False)
         if not made.ok:
             pytest.skip(made.complaint())
-    elsewhere = shell.run(["readlink", "/proc/self/ns/net"], node="n9").text.strip()
-    find_n9 = f"for f in /proc/[0-9]*; do [ $(readlink $f/ns/net) = {elsewhere} ] && echo ${{f##*/}} && break; done"
-    process = shell.run(["sh", "-c", find_n9]).text.strip()
+    process = _process_on(shell, "n9")
     shell.run(["ip", "link", "set", "m8", "netns", process], node="n8")
     assert plan(shell, {"nic.mtu": 1400}, [V0]).cells
     shell.run(["ip", "link", "set", "m9", "netns", process], node=NODE)
@@ -510,6 +515,53 @@ def test_a_device_that_has_the_name_now_is_left_alone(
     assert told in found
     if "m7" not in deed:
         assert shell.run(links, node=NODE).text == before
+
+
+@pytest.mark.parametrize("by", ["undo", "another process"])
+def test_a_device_in_another_namespace_keeps_the_journal_open_until_it_is_back(
+    shell: NamespaceShell, tmp_path: Path, by: str
+) -> None:
+    """It was called gone, and the journal ended: what was set stayed, and nobody knew what it had been before."""
+    here, there = f"{by[0]}6", f"{by[0]}7"
+    for node in (here, there):
+        shell.add_node(node)
+
+    def link(node: str, *words: str) -> str:
+        return shell.run(["ip", "link", *words], node=node).text
+
+    link(here, "add", "t0", "index", "106", "type", "veth", "peer", "name", "t1")
+    # A neighbour of the same driver, but not of the same address, was always there.
+    link(there, "add", "other", "type", "veth", "peer", "name", "other1")
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [Target(here, "t0")]), tmp_path)
+    begun.apply()
+    link(here, "set", "t0", "netns", _process_on(shell, there), "name", "eth9")
+    if by == "another process":
+        begun.journal.close()
+    with pytest.raises(QuarantinedError) as stuck:
+        begun.restore() if by == "undo" else rollback.roll_back(shell, begun.journal.path)
+    told = f"nic.mtu of {here}/t0, which was 1500: that interface is eth9 in the network namespace /proc/"
+    assert told in stuck.value.message
+    assert "mtu 1400" in link(there, "show", "eth9"), "it is for others to use there"
+    assert open_journals(tmp_path) == [begun.journal.path]
+    link(there, "set", "eth9", "netns", _process_on(shell, here), "name", "t0")
+    assert rollback.roll_back(shell, begun.journal.path).put_back == (f"nic.mtu of {here}/t0",)
+    assert "mtu 1500" in link(here, "show", "t0")
+    assert open_journals(tmp_path) == []
+
+
+def test_a_device_that_is_gone_is_not_taken_for_one_of_its_address_elsewhere(
+    shell: NamespaceShell, tmp_path: Path
+) -> None:
+    _needs_ethtool(shell)
+    shell.add_node("n5")
+    veth = ["ip", "link", "add", "t0", "type", "veth", "peer", "name", "t1"]
+    shell.run(veth, node=NODE)
+    address = shell.run(["cat", "/sys/class/net/t0/address"], node=NODE).text.strip()
+    shell.run(["ip", "link", "add", "twin", "address", address, "type", "bridge"], node="n5")
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [Target(NODE, "t0")]), tmp_path)
+    begun.apply()
+    shell.run(["ip", "link", "del", "t0"], node=NODE)
+    assert begun.restore()[0].gone == ("nic.mtu of n0/t0, which was 1500",)
 
 
 def test_another_name_of_an_interface_is_refused_with_its_own(shell: NamespaceShell) -> None:

@@ -295,13 +295,16 @@ class TestPlace:
         assert put_back(machine, folder)
         assert read_state(journal).end is EndState.FORGOTTEN
 
-    def test_a_renamed_device_is_named_and_its_journal_stays_open(self, machine: KnobMachine, folder: Path) -> None:
+    def test_a_renamed_device_is_named_and_its_journal_stays_open(
+        self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         journal = abandoned(machine, folder, mtu="1400")
         (machine.root / "eth1.nic").rename(machine.root / "eth7.nic")
         moved(machine, "/routes", "3: eth7: <UP> mtu 1400\n")
         assert not put_back(machine, folder)
         assert open_journals(folder) == [journal]
         assert "that interface is now called eth7" in str(journal.read_bytes())
+        assert "nothing was left changed" not in capsys.readouterr().err
 
 
 def as_format_1(path: Path) -> None:

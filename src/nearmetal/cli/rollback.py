@@ -265,7 +265,7 @@ def _print_result(path: Path, undone: RollbackResult) -> None:
     for verb, names in results:
         for name in names:
             click.echo(f"{verb}: {name}")
-    if not any(names for _, names in results):
+    if not undone.stuck and not any(names for _, names in results):
         click.echo(f"{path.name}: nothing was left changed", err=True)
 
 

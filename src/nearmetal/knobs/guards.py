@@ -43,26 +43,42 @@ for one in $switch; do
 done
 """
 
-# Prints what is built on interface $1 in other network namespaces, those of processes and those with a name: where,
-# name and largest frame. sysfs shows only what is in its own. An interface's index belongs to a namespace; lsns tells
-# by which number the other one knows this.
-_ELSEWHERE_SCRIPT = r"""
-index=$(ip -o link show dev "$1" | sed 's/:.*//')
+# Other network namespaces, those of processes and those with a name.
+_NAMESPACES = r"""
 own=$(stat -L -c %i /proc/self/ns/net)
-stat -L -c '%i %n' /run/netns/* /run/docker/netns/* /proc/[0-9]*/ns/net 2> /dev/null |
-    awk -v own="$own" '$1 != own && !seen[$1]++ { print $2 }' |
-    while read -r place; do
-        there() { nsenter --net="$place" "$@" 2> /dev/null; }
-        there ip -d -o link show | awk -v at="@if$index:" '
-            index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {
-                for (i = 3; i < NF; i++) { if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }
-                print substr($2, 1, index($2, "@") - 1), mtu, id
-            }' |
-            while read -r name mtu id; do
-                known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own { print $2 }')
-                [ "${known:-$id}" != "$id" ] || echo "$place $name $mtu"
-            done
-    done
+others() {
+    stat -L -c '%i %n' /run/netns/* /run/docker/netns/* /proc/[0-9]*/ns/net 2> /dev/null |
+        awk -v own="$own" '$1 != own && !seen[$1]++ { print $2 }'
+}
+there() { nsenter --net="$place" "$@" 2> /dev/null; }
+"""
+
+# Prints what is built on interface $1 in other network namespaces: where, name and largest frame. sysfs shows only what
+# is in its own. An interface's index belongs to a namespace; lsns tells by which number the other one knows this.
+_ELSEWHERE_SCRIPT = rf"""{_NAMESPACES}
+index=$(ip -o link show dev "$1" | sed 's/:.*//')
+others | while read -r place; do
+    there ip -d -o link show | awk -v at="@if$index:" '
+        index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {{
+            for (i = 3; i < NF; i++) {{ if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }}
+            print substr($2, 1, index($2, "@") - 1), mtu, id
+        }}' |
+        while read -r name mtu id; do
+            known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own {{ print $2 }}')
+            [ "${{known:-$id}}" != "$id" ] || echo "$place $name $mtu"
+        done
+done
+"""
+
+# Prints where an interface of address $1 and a driver that begins with $2 is in other network namespaces, and its name.
+_MOVED_SCRIPT = rf"""{_NAMESPACES}
+others | while read -r place; do
+    there ip -o link show | sed -n "s/^[0-9]*: \([^:@]*\).* link\/[^ ]* $1 .*/\1/p" |
+        while read -r name; do
+            driver=$(there ethtool -i "$name" | sed -n 's/^driver: //p')
+            [ "${{driver%% *}}" != "$2" ] || echo "$place $name"
+        done
+done
 """
 
 # One shell for all processes: a `cat` each would take longer than everything else together.
@@ -222,7 +238,16 @@ def _identity(shell: Shell, target: Target, about: Mapping[str, str], driver: st
         raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
     namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
     index = link.text.partition(":")[0]
-    words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
+    found = re.search(r"link/\S+ ([0-9a-f:]{11,})", link.text)
+    address = f"address {found[1]}" if found and found[1].strip("0:") else ""
+    words = (
+        namespace,
+        f"ifindex {index}",
+        address,
+        driver,
+        about.get("bus-info", ""),
+        about.get("firmware-version", ""),
+    )
     return ", ".join(word for word in words if word)
 
 
@@ -244,6 +269,18 @@ def refuse_without_files(shell: Shell, target: Target) -> None:
             f"/sys shows the interfaces of another network namespace than that of {target}, so nothing is touched",
             hint="enter the namespace by `ip netns exec`, or mount its sysfs: `mount -t sysfs sysfs /sys`",
         )
+
+
+def moved_to(shell: Shell, node: str, device: Device) -> list[tuple[str, str]]:
+    """Return the other network namespaces where a device may be now, each with its name there: same address and driver.
+
+    None where this user may not look into them, or the device has no address.
+    """
+    if not device.address:
+        return []
+    argv = ("sh", "-c", _MOVED_SCRIPT, "moved", device.address, device.driver.partition(" ")[0])
+    lines = run_c(shell, argv, node).text.splitlines()
+    return [(place, name) for place, _, name in (line.partition(" ") for line in lines)]
 
 
 def index_of(shell: Shell, node: str, interface: str) -> str:

@@ -102,8 +102,16 @@ class Device:
     @property
     def index(self) -> str:
         """Return the interface index in the identity; the kernel gives none twice in the life of a namespace."""
+        return self._word("ifindex ")
+
+    @property
+    def address(self) -> str:
+        """Return the hardware address in the identity, which a device keeps in another namespace; empty without one."""
+        return self._word("address ")
+
+    def _word(self, lead: str) -> str:
         words = self.identity.split(", ")
-        return next((word.removeprefix("ifindex ") for word in words if word.startswith("ifindex ")), "")
+        return next((word.removeprefix(lead) for word in words if word.startswith(lead)), "")
 
 
 @dataclass(slots=True)

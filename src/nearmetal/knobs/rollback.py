@@ -5,6 +5,7 @@ compared first; how it is read and written is looked up in the table of knobs, s
 """
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,9 @@ from pathlib import Path
 
 from nearmetal.errors import NearmetalError, QuarantinedError, StoreError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
-from nearmetal.knobs import undo
+from nearmetal.knobs import guards, undo
 from nearmetal.knobs.access import Access, run_c
 from nearmetal.knobs.folder import JournalFolder, forget_scripts, survey
-from nearmetal.knobs.guards import index_of
 from nearmetal.knobs.identity import Claim, Present, claim, present
 from nearmetal.knobs.journal import Device, EndState, Journal, JournalState, SavedValue, read_state
 from nearmetal.knobs.knob import Target
@@ -263,12 +263,12 @@ def on_their_devices(
     put_back: Callable[[list[SavedValue]], undo.RollbackResult],
 ) -> undo.RollbackResult:
     """Put the cells back whose devices still have their names, and tell of the others: a name may be another's now."""
-    lost, renamed = _lost_targets(shell, state.devices, {cell.target for cell in cells})
-    undone = put_back([cell for cell in cells if cell.target not in {*lost, *renamed}])
+    lost, away = _lost_targets(shell, state.devices, {cell.target for cell in cells})
+    undone = put_back([cell for cell in cells if cell.target not in {*lost, *away}])
     return replace(
         undone,
         gone=(*undone.gone, *(_with_old_value(cell) for cell in cells if cell.target in lost)),
-        stuck=(*undone.stuck, *(f"{_with_old_value(c)}: {renamed[c.target]}" for c in cells if c.target in renamed)),
+        stuck=(*undone.stuck, *(f"{_with_old_value(c)}: {away[c.target]}" for c in cells if c.target in away)),
     )
 
 
@@ -313,20 +313,28 @@ def _ways(shell: Shell, cell: SavedValue) -> tuple[Access, ...]:
 
 
 def _lost_targets(shell: Shell, devices: Iterable[Device], wanted: set[str]) -> tuple[set[str], dict[str, str]]:
-    """Return the targets whose device is not here any more, and those whose device has another name now, with it."""
+    """Return the targets whose device is no more, and those whose device is elsewhere now, with where."""
     lost: set[str] = set()
-    renamed: dict[str, str] = {}
+    away: dict[str, str] = {}
     for device in devices:
         if not device.identity or device.target not in wanted:
             continue
         node, _, interface = device.target.rpartition("/")
-        if index_of(shell, node, interface) == device.index:
+        if guards.index_of(shell, node, interface) == device.index:
             continue
         if name := _now_called(shell, node, device.index):
-            renamed[device.target] = f"that interface is now called {name}"
+            away[device.target] = f"that interface is now called {name}"
+        elif places := guards.moved_to(shell, node, device):
+            away[device.target] = _moved(*places[0])
         else:
             lost.add(device.target)
-    return lost, renamed
+    return lost, away
+
+
+def _moved(place: str, name: str) -> str:
+    """Return the sentence about an interface that was moved. Its values are left: whoever has it now may use them."""
+    back = shlex.join(["nsenter", f"--net={place}", "ip", "link", "set", name, "netns"])
+    return f"that interface is {name} in the network namespace {place} now; move it back, such as with `{back} $$`"
 
 
 def _now_called(shell: Shell, node: str, index: str) -> str:
