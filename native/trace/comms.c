@@ -38,17 +38,16 @@ void nmt_comms_forget(uint32_t entry) {
     }
 }
 
-/* Return the world ranks of a group's members; NULL without memory. The caller frees them. */
-static uint64_t *world_ranks(MPI_Group group, int *size) {
-    PMPI_Group_size(group, size);
-    uint64_t *ranks = malloc((size_t)*size * sizeof *ranks + 1);
-    int *own = malloc(2 * (size_t)*size * sizeof *own + 1);
+/* Return the world ranks of a group's first members; NULL without memory. The caller frees them. */
+static uint64_t *world_ranks(MPI_Group group, int size) {
+    uint64_t *ranks = malloc((size_t)size * sizeof *ranks + 1);
+    int *own = malloc(2 * (size_t)size * sizeof *own + 1);
     if (ranks && own) {
-        int *world = own + *size;
-        for (int i = 0; i < *size; ++i)
+        int *world = own + size;
+        for (int i = 0; i < size; ++i)
             own[i] = i;
-        PMPI_Group_translate_ranks(group, *size, own, comms.world, world);
-        for (int i = 0; i < *size; ++i)
+        PMPI_Group_translate_ranks(group, size, own, comms.world, world);
+        for (int i = 0; i < size; ++i)
             ranks[i] = (uint64_t)world[i];
     } else {
         free(ranks);
@@ -61,7 +60,8 @@ static uint64_t *world_ranks(MPI_Group group, int *size) {
 static uint64_t *members_of(MPI_Comm comm, int *size) {
     MPI_Group group;
     PMPI_Comm_group(comm, &group);
-    uint64_t *ranks = world_ranks(group, size);
+    PMPI_Comm_size(comm, size); /* MPICH 5.0.2 returns the group of the parent for a grid of its first ranks */
+    uint64_t *ranks = world_ranks(group, *size);
     PMPI_Group_free(&group);
     return ranks;
 }
@@ -69,7 +69,8 @@ static uint64_t *members_of(MPI_Comm comm, int *size) {
 static uint64_t *remote_members_of(MPI_Comm comm, int *size) {
     MPI_Group group;
     PMPI_Comm_remote_group(comm, &group);
-    uint64_t *ranks = world_ranks(group, size);
+    PMPI_Comm_remote_size(comm, size);
+    uint64_t *ranks = world_ranks(group, *size);
     PMPI_Group_free(&group);
     return ranks;
 }

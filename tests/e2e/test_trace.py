@@ -126,11 +126,11 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Comm_split": 6,
             "Comm_dup": 1,
             "Comm_create": 1 if rank.rank == 0 else 0,
-            "Cart_create": 1,
+            "Cart_create": 2,
             "Neighbor_allgather": 1,
             "Neighbor_alltoallv": 1,
             "Neighbor_allgatherv": 1,
-            "Comm_free": 8,
+            "Comm_free": 9 if rank.rank < 2 else 8,
             "Pcontrol": 1,
         }
         assert dict(found) == {name: count for name, count in expected.items() if count}
@@ -218,6 +218,8 @@ def test_communicators_have_the_same_name_on_all_members(traced: Trace) -> None:
     assert traced.ranks[0].communicators[alone.comm].members == (0,)
     (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (RANKS, 1))
     assert (grid.kind, grid.periods, grid.members) == (CommKind.CART, (1, 0), (0, 1, 2))
+    (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (2, 1))
+    assert grid.members == (0, 1)  # MPICH 5.0.2 says (0, 1, 2), and such traces were not replayed
 
 
 def test_a_reused_handle_names_the_new_communicator(traced: Trace) -> None:

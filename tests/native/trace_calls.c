@@ -124,6 +124,10 @@ static void communicators(void) {
         MPI_Comm_free(&pair);
     MPI_Comm_free(&line);
     MPI_Comm_free(&grid);
+    dims[0] = 2; /* of the first two ranks */
+    MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid);
+    if (grid != MPI_COMM_NULL)
+        MPI_Comm_free(&grid);
     /* The second takes over the handle of the first, and has other members. */
     for (int turn = 0; turn < 2; ++turn) {
         MPI_Comm_split(MPI_COMM_WORLD, turn && rank == 0, rank, &pair);
