@@ -321,12 +321,15 @@ static void sort_request(struct nmt_mark *mark, int at, uint32_t slot, struct so
     sorted->foreign |= slot == NMT_NONE && mark->handles[at] != NMT_HANDLE(MPI_REQUEST_NULL);
 }
 
-/* A call that completed nothing: time in MPI, or part of the gap when it was for requests that are not recorded. */
+/* A call that completed nothing: time in MPI, or part of the gap when it was for requests that are not recorded, or for
+ * none. */
 static void note_nothing(struct nmt_mark *mark, struct sorted sorted) {
     if (sorted.slots || (sorted.silent && !sorted.foreign))
         note_poll(mark);
-    else
+    else if (sorted.foreign)
         count_unsupported_time(mark);
+    else
+        nmt_note_local(mark);
 }
 
 /* Note that these requests are complete. */
@@ -400,7 +403,7 @@ void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, in
     if (found)
         nmt_note(mark, call);
     else
-        note_nothing(mark, (struct sorted){.slots = is_recorded(&call)});
+        note_nothing(mark, (struct sorted){.slots = is_recorded(&call), .foreign = call.kind == NMT_UNSUPPORTED});
 }
 
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message) {

@@ -54,6 +54,9 @@ int main(int argc, char **argv) {
     MPI_Waitsome(2, both, &done, indices, MPI_STATUSES_IGNORE);
     if (done < 2)
         MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    /* None is left: no time of either. */
+    MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
+    MPI_Testall(2, both, &flag, MPI_STATUSES_IGNORE);
     MPI_Finalize();
     return in != 1 || index != 0;
 }
