@@ -344,6 +344,9 @@ bool Engine::run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index) {
         return run_probe(rank, op);
     case OpKind::kCollective:
         return run_collective(rank, op, op_index);
+    case OpKind::kCancel:
+        cancel(rank, op.slots);
+        break;
     case OpKind::kMark: // takes no time, so it never gets here
         break;
     }

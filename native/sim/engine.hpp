@@ -202,6 +202,7 @@ class Engine {
     bool run_recv(std::uint32_t rank, const Op &op);
     bool run_sendrecv(std::uint32_t rank, const Op &op);
     bool run_probe(std::uint32_t rank, const Op &op);
+    void cancel(std::uint32_t rank, std::uint32_t set);
     bool run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index);
     [[nodiscard]] bool as_measured(const Op &op, const Comm &comm) const;
     void enter_measured(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq);

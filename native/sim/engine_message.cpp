@@ -147,6 +147,18 @@ void Engine::detach(std::uint32_t rank, std::uint32_t index) {
     }
 }
 
+// Receives that no message has met yet are complete without one.
+void Engine::cancel(std::uint32_t rank, std::uint32_t set) {
+    Rank &r = ranks_[rank];
+    for (const std::uint32_t index : program(r).slot_sets[set]) {
+        Slot &s = slot(r, index);
+        if (s.state != SlotState::kPosted)
+            continue;
+        unlink(r.posted, receives_, steps_, [&](const Receive &posted) { return posted.owner == index; });
+        s = {.time = r.clock, .state = SlotState::kDone};
+    }
+}
+
 std::uint32_t Engine::find_unexpected(Rank &r, std::int32_t src, std::int32_t tag, std::uint32_t context, bool take) {
     const auto wanted = [&](const Message &m) { return matches(src, tag, context, m.src, m.tag, m.context); };
     if (take)

@@ -348,7 +348,7 @@ void bind_program(nb::module_ &m) {
             [](Program &p, int kind, int flags, std::uint32_t comm, int rule, std::int32_t peer, std::int32_t tag,
                std::uint64_t bytes, int recv_rule, std::int32_t recv_peer, std::int32_t recv_tag, std::uint32_t slot,
                std::uint32_t slots, int collective, std::uint32_t sizes, std::uint32_t recv_sizes) {
-                require(kind >= 0 && kind <= static_cast<int>(OpKind::kMark) && rule >= 0 && rule <= 4 &&
+                require(kind >= 0 && kind <= static_cast<int>(OpKind::kCancel) && rule >= 0 && rule <= 4 &&
                             recv_rule >= 0 && recv_rule <= 4 && collective >= 0 &&
                             collective <= static_cast<int>(Collective::kNeighborAlltoall),
                         "program: no such operation");

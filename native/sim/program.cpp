@@ -9,7 +9,7 @@ namespace {
 bool op_is_valid(const Program &p, const Op &op) {
     if (op.comm >= p.comms.size() || ((op.flags & kNonblocking) != 0 && op.slot >= p.slots) ||
         (op.flags & ~(kNonblocking | kSynchronous | kVector)) != 0 ||
-        (op.kind == OpKind::kWait && op.slots >= p.slot_sets.size()))
+        ((op.kind == OpKind::kWait || op.kind == OpKind::kCancel) && op.slots >= p.slot_sets.size()))
         return false;
     const auto known = [&](std::uint32_t list) { return list == kNone || list < p.size_lists.size(); };
     const bool grid = op.rule == Peer::kCart || op.recv_rule == Peer::kCart;

@@ -14,7 +14,7 @@ namespace nearmetal {
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 inline constexpr std::int32_t kAny = -1; // wildcard source or tag; also "no peer"
 
-enum class OpKind : std::uint8_t { kSend, kRecv, kSendrecv, kWait, kProbe, kCollective, kMark };
+enum class OpKind : std::uint8_t { kSend, kRecv, kSendrecv, kWait, kProbe, kCollective, kMark, kCancel };
 
 // How `Op::peer` becomes a rank. kCart and kXor and kShift work on the ranks of the operation's communicator.
 enum class Peer : std::uint8_t {

@@ -120,7 +120,7 @@ QUERY(Request_get_status_some, request_get_status_some, (REQUESTS_IN, requests),
 PLAIN(Start, start, SNAPSHOT(1, request), nmt_note_started(&mark), (REQUESTS, request))
 PLAIN(Startall, startall, SNAPSHOT(count, requests), nmt_note_started(&mark), (INT, count), (REQUESTS, requests))
 PLAIN(Request_free, request_free, SNAPSHOT(1, request), nmt_note_request_freed(&mark), (REQUESTS, request))
-PLAIN(Cancel, cancel, NOTHING, nmt_note_unsupported(&mark), (REQUESTS, request))
+PLAIN(Cancel, cancel, SNAPSHOT(1, request), nmt_note_cancelled(&mark), (REQUESTS, request))
 
 /* ---------------------------------------------------------------- probes */
 

@@ -363,9 +363,21 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
         return;
     }
     struct sorted sorted = {0};
+    uint16_t kind;
     for (int i = 0; i < mark->handle_count; ++i)
-        sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i]), &sorted);
+        sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i], &kind), &sorted);
     note_nothing(mark, sorted);
+}
+
+void nmt_note_cancelled(struct nmt_mark *mark) {
+    uint16_t kind = NMT_UNSUPPORTED;
+    uint64_t slot = mark->handle_count ? nmt_requests_find(&state.requests, mark->handles[0], &kind) : NMT_NONE;
+    struct nmt_call call = nmt_blank_call(kind == NMT_RECV && slot < NMT_SILENT ? NMT_WAIT : NMT_UNSUPPORTED, 0);
+    if (slot == NMT_SILENT) /* of MPI_PROC_NULL, or seen to be complete */
+        call.kind = NMT_SKIP;
+    call.flags = NMT_CANCELLED;
+    call.request = call.kind == NMT_WAIT ? nmt_recorder_list(&nmt_recorder, &slot, 1) : NMT_NONE;
+    nmt_note(mark, call);
 }
 
 void nmt_note_queried(struct nmt_mark *mark, bool found) {

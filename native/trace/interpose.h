@@ -66,6 +66,8 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
 /* The same for a query of one request, which the program keeps. */
 void nmt_note_queried(struct nmt_mark *mark, bool found);
 void nmt_note_started(struct nmt_mark *mark);
+/* The request of the snapshot is cancelled, which holds for receives alone. */
+void nmt_note_cancelled(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 
 /* Probes; a matched probe keeps what describes the receive of its message. */

@@ -114,9 +114,12 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
 
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle) { return complete(requests, handle, true); }
 
-uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle) {
+uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle, uint16_t *kind) {
     uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);
-    return entry ? slot_of(&requests->entries[entry - 1]) : NMT_NONE;
+    if (!entry)
+        return NMT_NONE;
+    *kind = requests->entries[entry - 1].call.kind;
+    return slot_of(&requests->entries[entry - 1]);
 }
 
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle) {

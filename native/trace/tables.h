@@ -47,6 +47,7 @@ enum nmt_flag {
     NMT_IN_PLACE = 1 << 7,
     NMT_VECTOR = 1 << 8,
     NMT_POLLED = 1 << 9,
+    NMT_CANCELLED = 1 << 10,
 };
 
 /* One distinct call, laid out as in the CALL section. */

@@ -16,9 +16,11 @@ from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts.inventory import machine_facts
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.predict.native import Placement
 from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import NodeGroup
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
+from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name, view_trace
@@ -102,10 +104,11 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Recv": 3 * STEPS,
             "Probe": 2 * STEPS,
             "Sendrecv": 2 * STEPS,
-            "Irecv": STEPS + STEPS + 2,
+            "Irecv": STEPS + STEPS + 3,
             "Send (persistent)": STEPS,
             "Recv (persistent)": STEPS,
-            "Wait": 3 * STEPS + 2 * STEPS + 2 + 1,
+            "Wait": 3 * STEPS + 2 * STEPS + 2 + 2,
+            "Cancel": 1,
             "Test (completed)": STEPS + 1,
             "Barrier": 2,
             "Ibarrier": 1,
@@ -187,7 +190,7 @@ def test_request_slots_are_taken_and_released(traced: Trace) -> None:
         busy: set[int] = set()
         kept: set[int] = set()
         for call in executed(rank):
-            if call.kind is CallKind.WAIT:
+            if call.kind is CallKind.WAIT and not call.flags & CallFlag.CANCELLED:
                 slots = set(rank.lists[call.request])
                 assert slots <= busy
                 busy -= slots
@@ -241,6 +244,7 @@ def test_sends_match_receives(traced: Trace) -> None:
                 sent[rank.rank, rank.communicators[call.comm].members[call.peer]] += time.calls
             if call.kind in (CallKind.RECV, CallKind.SENDRECV):
                 received[rank.rank] += time.calls
+            received[rank.rank] -= time.calls if call.flags & CallFlag.CANCELLED else 0
     for rank in traced.ranks:
         assert received[rank.rank] == sum(n for (_, destination), n in sent.items() if destination == rank.rank)
 
@@ -256,6 +260,12 @@ def test_a_trace_records_the_processor_it_was_taken_on(traced: Trace) -> None:
     usable = len(os.sched_getaffinity(0))
     assert all(rank.meta["affinity"] for rank in traced.ranks)
     assert schedule.crowd == (RANKS if usable < RANKS else 0)
+
+
+def test_a_program_of_every_call_can_be_replayed(traced: Trace) -> None:
+    """A wait for a cancelled receive was a deadlock."""
+    found = simulate(schedule_from_trace(traced), MACHINE, Placement.block(RANKS, 1))
+    assert found.messages > RANKS * STEPS
 
 
 def test_a_trace_distinguishes_communicators_of_a_node(traced: Trace) -> None:

@@ -36,7 +36,7 @@ class Bytes {
 std::int32_t less_one(std::int32_t value) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(value) - 1); }
 
 Op operation(Bytes &in) {
-    return {.kind = static_cast<OpKind>(in.take<std::uint8_t>() % (static_cast<int>(OpKind::kMark) + 1)),
+    return {.kind = static_cast<OpKind>(in.take<std::uint8_t>() % (static_cast<int>(OpKind::kCancel) + 1)),
             .flags = static_cast<std::uint8_t>(in.take<std::uint8_t>() % 8),
             .rule = static_cast<Peer>(in.take<std::uint8_t>() % 5),
             .recv_rule = static_cast<Peer>(in.take<std::uint8_t>() % 5),

@@ -94,6 +94,7 @@ static void collectives(MPI_Comm comm) {
 
 static void communicators(void) {
     MPI_Comm pair, copy, grid, line, some;
+    MPI_Request request;
     int dims[2] = {ranks, 1}, periods[2] = {1, 0}, keep[2] = {1, 0}, first[1] = {0};
     MPI_Group world, group;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &pair);
@@ -128,6 +129,10 @@ static void communicators(void) {
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid);
     if (grid != MPI_COMM_NULL)
         MPI_Comm_free(&grid);
+    /* A receive of a message that never comes. */
+    MPI_Irecv(in, 1, MPI_INT, next, 77, MPI_COMM_WORLD, &request);
+    MPI_Cancel(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
     /* The second takes over the handle of the first, and has other members. */
     for (int turn = 0; turn < 2; ++turn) {
         MPI_Comm_split(MPI_COMM_WORLD, turn && rank == 0, rank, &pair);

@@ -263,6 +263,13 @@ class Twin:
         """Returns whether the rank goes on at once."""
         if op.kind is OpKind.WAIT:
             return self.wait(index, list(self.schedule.program(index).slot_sets[op.slots]))
+        if op.kind is OpKind.CANCEL:
+            rank = self.ranks[index]
+            for slot in self.schedule.program(index).slot_sets[op.slots]:
+                met = [one for one in rank.posted if one[3] != slot]
+                if len(met) < len(rank.posted):
+                    rank.posted, rank.slots[slot] = met, Slot("done", rank.clock)
+            return True
         if op.kind is OpKind.COLLECTIVE:
             self.meet(index, op)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,6 +93,15 @@ machines = st.builds(
 )
 
 
+def cancel(how: object, do: Callable[[Op], None], open_slots: list[int], slot: int) -> tuple[int, ...]:
+    """Post a receive of a message that nobody sends, cancel it, and perhaps those that may have come."""
+    if not how:
+        return ()
+    do(Op(OpKind.RECV, nonblocking=True, tag=9, slot=slot))
+    do(Op(OpKind.CANCEL, slots=1))
+    return tuple(open_slots[0 if how == "all" else -1 :])
+
+
 @st.composite
 def schedules(draw: Callable[..., object]) -> Schedule:
     """Messages in one global order, so that most programs end; wildcards and blocking sends make some deadlock."""
@@ -152,6 +162,9 @@ def schedules(draw: Callable[..., object]) -> Schedule:
     repeat = int(str(draw(st.integers(1, 3))))
     programs = []
     for rank in range(ranks):
+        how = draw(st.sampled_from(["", "", "", "alone", "all"]))
+        cancelled = cancel(how, partial(do, rank), open_slots[rank], slots_used[rank])
+        slots_used[rank] += bool(how)
         wait = Op(OpKind.WAIT, slots=0)
         do(rank, wait)
         if collective:
@@ -163,7 +176,7 @@ def schedules(draw: Callable[..., object]) -> Schedule:
                 tuple(ops[rank]),
                 tuple(Comm(context, size=ranks) for context in range(COMMS)),
                 gaps=(0, 1),
-                slot_sets=(tuple(open_slots[rank]),),
+                slot_sets=(tuple(open_slots[rank]), cancelled),
                 slots=slots_used[rank],
             )
         )

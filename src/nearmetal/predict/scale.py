@@ -156,7 +156,7 @@ class _RelativeProgram:
         return not comm.members and comm.size == self.ranks
 
     def _op(self, op: Op) -> Op:
-        if op.kind in {OpKind.WAIT, OpKind.MARK}:
+        if op.kind in {OpKind.WAIT, OpKind.MARK, OpKind.CANCEL}:
             return op
         comm = self.source.comms[op.comm]
         if not self._is_whole(comm):

@@ -25,6 +25,7 @@ class OpKind(IntEnum):
     PROBE = 4
     COLLECTIVE = 5
     MARK = 6
+    CANCEL = 7
 
 
 class Peer(IntEnum):

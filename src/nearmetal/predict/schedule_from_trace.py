@@ -171,6 +171,7 @@ class _RankReader:
         if kind is OpKind.WAIT:
             requests = self.trace.lists[call.request] if call.request != NONE else ()
             slots = tuple(self.slots[request] for request in requests if request in self.slots)
+            kind = OpKind.CANCEL if call.flags & CallFlag.CANCELLED else kind
             return Op(kind, slots=self.slot_sets.setdefault(slots, len(self.slot_sets)))
         if kind is OpKind.SENDRECV:
             return Op(

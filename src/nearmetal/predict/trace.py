@@ -86,6 +86,7 @@ class CallFlag(IntFlag):
     IN_PLACE = 1 << 7
     VECTOR = 1 << 8
     POLLED = 1 << 9
+    CANCELLED = 1 << 10
 
 
 class CommKind(IntEnum):

@@ -178,6 +178,8 @@ def call_name(call: Call) -> str:
     name = call.kind.name.capitalize()
     if call.kind is CallKind.MARK:
         return "Pcontrol"
+    if call.kind is CallKind.WAIT and call.flags & CallFlag.CANCELLED:
+        return "Cancel"
     if call.kind is CallKind.WAIT:
         return "Test (completed)" if call.flags & CallFlag.POLLED else "Wait"
     for flag, letter in ((CallFlag.SYNCHRONOUS, "S"), (CallFlag.BUFFERED, "B"), (CallFlag.READY, "R")):
