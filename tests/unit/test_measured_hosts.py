@@ -9,6 +9,8 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,7 @@ from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.knobs import places
+from nearmetal.knobs import places, registry
 from nearmetal.knobs.folder import measured, refuse_measured_far
 from nearmetal.run.guests import measuring, open_host
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
@@ -27,8 +29,6 @@ from nearmetal.tune.profile import Profile
 from tests.unit.test_slurm import Scripted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nearmetal.study.spec import Study
 
 PATH = 'name = "s"\nbaseline = "p"\n[[path]]\nname = "p"\nkind = "{}"\n[[workload]]\nname = "latency"\nsizes = [8]\n'
@@ -164,6 +164,32 @@ def test_a_user_who_may_write_nowhere_sees_root_and_is_seen() -> None:
     with places.measuring(["local"]):
         looked = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     assert looked.stdout == f"process {os.getpid()} of root measures on this machine now\nTrue\n"
+
+
+_SESSIONS = """
+import os, sys
+from nearmetal.knobs import places
+os.setuid(int(sys.argv[1]))
+print(places.changed_here_for_now())
+"""
+
+
+def test_another_user_is_told_before_measuring_that_root_has_an_open_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was said, and the figures were those of settings that root had put on for a time."""
+    argv = [sys.executable, "-c", _SESSIONS, str(user_named("nobody"))]
+    with tempfile.TemporaryDirectory() as seen_by_all:
+        Path(seen_by_all).chmod(0o755)
+        monkeypatch.setenv("NEARMETAL_MACHINE_STATE", f"{seen_by_all}/machine")
+        monkeypatch.setenv("HOME", "/nonexistent")
+        monkeypatch.delenv("XDG_STATE_HOME")
+        registry.note(tmp_path / "1-1.journal", 0, "# was: host.busy_read of local 0\n")
+        told = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+        script = f"{seen_by_all}/machine/1-1.journal.0.undo.sh"
+        assert told == f"['root has not ended a session that changes settings of this machine: {script}']\n"
+        registry.forget(tmp_path / "1-1.journal")
+        assert subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout == "[]\n"
 
 
 def running(*nodes: str) -> JobState:

@@ -139,7 +139,10 @@ def changed_here_for_now() -> list[str]:
         with MachineShell() as here, _unless_in_use(folder, ()) as locked:
             found += [] if locked else [text for text, *_ in changed_by_journals(here, folder, measuring=True)]
     changed = "; ".join(found)
-    return [f"another session has changed {changed}; it is measured under that until that ends"] if found else []
+    told = [f"another session has changed {changed}; it is measured under that until that ends"] if found else []
+    if roots := [str(one.script) for one in registry.sessions() if one.unreadable and one.script.is_file()]:
+        told.append(f"root has not ended a session that changes settings of this machine: {', '.join(roots)}")
+    return told
 
 
 def folders_for(shell: Shell, home: Path) -> list[Path]:
