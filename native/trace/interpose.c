@@ -210,6 +210,7 @@ static void finish(const void *code) {
     struct nmt_bytes meta = {0};
     state.facts.rounded = nmt_recorder.rounded;
     state.facts.paused_ns = nmt_recorder.paused_ns;
+    state.facts.worked_ns = nmt_recorder.worked_ns;
     nmt_describe_run(&meta, &state.facts);
     state.run.meta = (const char *)meta.data;
     int error = meta.failed ? ENOMEM : nmt_recorder_write(&nmt_recorder, &state.run, state.part, state.path);

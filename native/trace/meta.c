@@ -148,6 +148,7 @@ void nmt_describe_run(struct nmt_bytes *meta, const struct nmt_facts *facts) {
     nmt_add_meta_number(meta, "mixed_ns", facts->mixed_ns);
     nmt_add_meta_number(meta, "rounded", facts->rounded);
     nmt_add_meta_number(meta, "paused_ns", facts->paused_ns);
+    nmt_add_meta_number(meta, "worked_ns", facts->worked_ns);
     nmt_add_meta_number(meta, "local_calls", facts->local_calls);
     nmt_add_meta_number(meta, "local_ns", facts->local_ns);
     nmt_add_meta_number(meta, "profiler_ns", facts->own_ns);

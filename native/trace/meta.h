@@ -37,6 +37,7 @@ struct nmt_facts {
     uint64_t own_ns;                             /* spent in the profiler, outside MPI */
     uint64_t rounded;
     uint64_t paused_ns; /* between polls, taken for waiting */
+    uint64_t worked_ns; /* after a poll that found nothing, taken for compute */
     uint64_t mixed_ns;  /* in recorded waits for requests of which some are not recorded */
     uint64_t local_calls;
     uint64_t local_ns;

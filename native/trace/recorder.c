@@ -31,6 +31,7 @@ static void count_pause(struct nmt_recorder *recorder, uint64_t enter_ns) {
         recorder->paused_ns += pause_ns < NMT_POLL_LOOP_NS ? 0 : pause_ns;
     } else {
         recorder->compute_ns += pause_ns;
+        recorder->worked_ns += recorder->polled ? pause_ns : 0;
     }
 }
 

@@ -66,6 +66,7 @@ struct nmt_recorder {
     uint64_t compute_ns; /* since the last recorded call, without polls */
     uint64_t polling_ns; /* in fruitless polls since then */
     uint64_t paused_ns;  /* ever, in pauses between polls that count as waiting but are long for a loop */
+    uint64_t worked_ns;  /* ever, in longer pauses after a fruitless poll, which count as compute */
     bool polled;         /* the last call was a fruitless poll */
     uint64_t rounded;    /* calls whose size was rounded */
     const char *failure;

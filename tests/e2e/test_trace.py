@@ -386,6 +386,7 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: s
     assert rank.number("mixed_ns") == (1 + 3) * TICK_NS
     assert trace.opaque_wait_share == pytest.approx(4 * TICK_NS / rank.elapsed_ns)
     assert rank.number("unsupported_ns") == 3 * TICK_NS
+    assert rank.number("worked_ns") == 5 * TICK_NS
 
 
 def is_copy(comm: Communicator) -> bool:

@@ -54,6 +54,15 @@ int main(int argc, char **argv) {
     MPI_Waitsome(2, both, &done, indices, MPI_STATUSES_IGNORE);
     if (done < 2)
         MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    /* Work between two tests that fail, with a reading at its end and 4 for calls of its own: 5 of such work. */
+    MPI_Datatype copy;
+    MPI_Irecv(&in, 1, MPI_BYTE, 0, 5, MPI_COMM_SELF, &both[0]);
+    MPI_Test(&both[0], &flag, MPI_STATUS_IGNORE);
+    MPI_Type_dup(MPI_BYTE, &copy);
+    MPI_Type_free(&copy);
+    MPI_Test(&both[0], &flag, MPI_STATUS_IGNORE);
+    MPI_Send(&out, 1, MPI_BYTE, 0, 5, MPI_COMM_SELF);
+    MPI_Wait(&both[0], MPI_STATUS_IGNORE);
     /* None is left: no time of either. */
     MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
     MPI_Testall(2, both, &flag, MPI_STATUSES_IGNORE);

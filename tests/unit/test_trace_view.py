@@ -245,6 +245,8 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     busy = Trace(tuple(replace(one, meta=one.meta | {"paused_ns": "250000"}) for one in ring().ranks))
     assert "25.0 % of all ranks' time passed in pauses of less than 2 us" in unbroken(as_text(view_trace(busy)))
     assert schedule_from_trace(busy).paused_share == 0.25
+    working = Trace(tuple(replace(one, meta=one.meta | {"worked_ns": "250000"}) for one in ring().ranks))
+    assert schedule_from_trace(working).worked_share == 0.25
     asleep = Trace(tuple(replace(one, meta=one.meta | {"blocked_ns": "250000"}) for one in ring().ranks))
     assert "25.0 % of all ranks' time passed outside MPI while they slept" in as_text(view_trace(asleep))
     assert schedule_from_trace(asleep).blocked_share == 0.25

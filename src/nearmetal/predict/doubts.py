@@ -52,6 +52,7 @@ def find_doubts(
         *worst(_of_older_rules(one, named) for one in schedules),
         *worst(_of_opaque_calls(one) for one in schedules),
         *worst(_of_pauses(one) for one in schedules),
+        *worst(_of_work_until_found(one) for one in schedules),
         *worst(_of_blocking(one) for one in schedules),
         *worst(_of_rounding(one) for one in schedules),
         *worst(_of_threads(one) for one in schedules),
@@ -177,6 +178,16 @@ def _of_pauses(schedule: Schedule) -> Iterator[Doubt]:
         text = f"{as_percent(share)} of the ranks' time passed in pauses of less than 2 us between polls that found "
         text += "nothing: it is taken for waiting, even if the program computes there"
         yield Doubt(text, "compute for longer between polls, or compare it with launches: --validate RUN", share)
+
+
+def _of_work_until_found(schedule: Schedule) -> Iterator[Doubt]:
+    if (share := schedule.worked_share) >= FEW:
+        text = (
+            f"{as_percent(share)} of the ranks' time was computing after polls that found nothing: it is replayed as "
+        )
+        text += "long as traced, although a program that computes until a message comes does so for less time on a "
+        text += "faster path, and for more on a slower one"
+        yield Doubt(text, "compare it with launches of the program: --validate RUN", share)
 
 
 def _of_blocking(schedule: Schedule) -> Iterator[Doubt]:

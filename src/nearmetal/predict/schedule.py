@@ -172,6 +172,8 @@ class Schedule:
     """Share of a trace's calls of which the profiler rounded the sizes."""
     paused_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time in pauses between polls that was taken for waiting."""
+    worked_share: float = field(default=0.0, compare=False)
+    """Share of the ranks' time that they computed after a poll that found nothing."""
     blocked_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time that computing in processor time left out although no rank waited for a processor."""
     node_groups: tuple[NodeGroup, ...] = field(default=(), compare=False)

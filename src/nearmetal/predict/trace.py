@@ -317,6 +317,11 @@ class Trace:
         return self._share_of("paused_ns")
 
     @property
+    def worked_share(self) -> float:
+        """Return the share of ranks' time in computing after a poll that found nothing; 0 in older traces."""
+        return self._share_of("worked_ns")
+
+    @property
     def blocked_share(self) -> float:
         """Return the share of ranks' time that processor time leaves out although they waited for no processor."""
         return self._share_of("blocked_ns")
