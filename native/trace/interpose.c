@@ -347,15 +347,36 @@ static void note_wait(struct nmt_mark *mark, int flags, struct sorted sorted) {
     state.facts.mixed_ns += sorted.foreign ? inside_ns : 0;
 }
 
+/* Return the call of a receive that is under way, else NULL. */
+static const struct nmt_call *find_receive(uint64_t handle) {
+    const struct nmt_call *call;
+    return nmt_requests_find(&state.requests, handle, &call) < NMT_SILENT && call->kind == NMT_RECV ? call : NULL;
+}
+
+/* Whether the message of another rank might have come before the one of the receive that is done. */
+static bool came_first(const struct nmt_mark *mark, const struct nmt_call *done) {
+    for (int i = 0; i < mark->handle_count; ++i) {
+        const struct nmt_call *open = find_receive(mark->handles[i]);
+        if (open && (open->comm != done->comm || open->peer != done->peer))
+            return true;
+    }
+    return false;
+}
+
 void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base) {
     int total = indices ? count : mark->handle_count;
     struct sorted sorted = {0};
+    struct nmt_call done = {.kind = NMT_SKIP};
     for (int i = 0; i < total; ++i) {
         int at = indices ? indices[i] - base : i;
-        if (at >= 0 && at < mark->handle_count)
-            sort_request(mark, at, nmt_requests_complete(&state.requests, mark->handles[at]), &sorted);
+        if (at < 0 || at >= mark->handle_count)
+            continue;
+        const struct nmt_call *receive = indices ? find_receive(mark->handles[at]) : NULL;
+        done = receive ? *receive : done;
+        sort_request(mark, at, nmt_requests_complete(&state.requests, mark->handles[at]), &sorted);
     }
-    note_wait(mark, flags, sorted);
+    bool first = done.kind == NMT_RECV && came_first(mark, &done);
+    note_wait(mark, flags | (first ? NMT_ANY_SOURCE : 0), sorted);
 }
 
 void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base) {
@@ -364,16 +385,17 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
         return;
     }
     struct sorted sorted = {0};
-    uint16_t kind;
+    const struct nmt_call *call;
     for (int i = 0; i < mark->handle_count; ++i)
-        sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i], &kind), &sorted);
+        sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i], &call), &sorted);
     note_nothing(mark, sorted);
 }
 
 void nmt_note_cancelled(struct nmt_mark *mark) {
-    uint16_t kind = NMT_UNSUPPORTED;
-    uint64_t slot = mark->handle_count ? nmt_requests_find(&state.requests, mark->handles[0], &kind) : NMT_NONE;
-    struct nmt_call call = nmt_blank_call(kind == NMT_RECV && slot < NMT_SILENT ? NMT_WAIT : NMT_UNSUPPORTED, 0);
+    const struct nmt_call *known = NULL;
+    uint64_t slot = mark->handle_count ? nmt_requests_find(&state.requests, mark->handles[0], &known) : NMT_NONE;
+    bool receives = slot < NMT_SILENT && known->kind == NMT_RECV;
+    struct nmt_call call = nmt_blank_call(receives ? NMT_WAIT : NMT_UNSUPPORTED, 0);
     if (slot == NMT_SILENT) /* of MPI_PROC_NULL, or seen to be complete */
         call.kind = NMT_SKIP;
     call.flags = NMT_CANCELLED;

@@ -85,7 +85,8 @@ static void drop(struct nmt_requests *requests, uint32_t *bucket, uint32_t entry
 }
 
 static uint32_t slot_of(const struct nmt_request *request) {
-    return request->slot == NMT_NONE && request->call.kind != NMT_UNSUPPORTED ? NMT_SILENT : request->slot;
+    uint32_t unless = request->call.kind == NMT_UNSUPPORTED ? NMT_NONE : NMT_SILENT;
+    return request->slot == NMT_NONE || (request->persistent && !request->active) ? unless : request->slot;
 }
 
 static uint32_t complete(struct nmt_requests *requests, uint64_t handle, bool keep) {
@@ -95,11 +96,8 @@ static uint32_t complete(struct nmt_requests *requests, uint64_t handle, bool ke
     struct nmt_request *request = &requests->entries[entry - 1];
     uint32_t slot = slot_of(request);
     if (request->persistent) {
-        bool was_active = request->active;
         request->active = false;
-        return was_active || slot == NMT_NONE ? slot : NMT_SILENT;
-    }
-    if (keep) {
+    } else if (keep) {
         give_slot_back(requests, request->slot);
         request->slot = NMT_NONE;
     } else {
@@ -114,12 +112,11 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle) {
 
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle) { return complete(requests, handle, true); }
 
-uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle, uint16_t *kind) {
+uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle, const struct nmt_call **call) {
     uint32_t before, entry = find(requests, bucket_of(requests, handle), handle, &before);
-    if (!entry)
-        return NMT_NONE;
-    *kind = requests->entries[entry - 1].call.kind;
-    return slot_of(&requests->entries[entry - 1]);
+    const struct nmt_request *request = entry ? &requests->entries[entry - 1] : NULL;
+    *call = request ? &request->call : NULL;
+    return request ? slot_of(request) : NMT_NONE;
 }
 
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle) {

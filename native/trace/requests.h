@@ -50,9 +50,9 @@ uint32_t nmt_requests_complete(struct nmt_requests *requests, uint64_t handle);
 /* The same for a request that the program still holds: it is remembered, without a slot. */
 uint32_t nmt_requests_see(struct nmt_requests *requests, uint64_t handle);
 
-/* Return what would be returned if the oldest request with this handle were complete; a slot also if inactive. `kind` is
- * set to that of its call where it is known. */
-uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle, uint16_t *kind);
+/* Return what would be returned if the oldest request with this handle were complete. `call` is set to its call, or to
+ * NULL where it is not known. */
+uint32_t nmt_requests_find(struct nmt_requests *requests, uint64_t handle, const struct nmt_call **call);
 
 /* Note that a persistent request was started and return what it starts; NULL when it is not known. */
 const struct nmt_call *nmt_requests_start(struct nmt_requests *requests, uint64_t handle);

@@ -387,6 +387,9 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: s
     assert trace.opaque_wait_share == pytest.approx(4 * TICK_NS / rank.elapsed_ns)
     assert rank.number("unsupported_ns") == 3 * TICK_NS
     assert rank.number("worked_ns") == 5 * TICK_NS
+    receives = counts(rank)["Irecv"]
+    assert trace.first_come_share == pytest.approx(1 / receives)
+    assert schedule_from_trace(trace).first_come_share == trace.first_come_share
 
 
 def is_copy(comm: Communicator) -> bool:

@@ -63,6 +63,20 @@ int main(int argc, char **argv) {
     MPI_Test(&both[0], &flag, MPI_STATUS_IGNORE);
     MPI_Send(&out, 1, MPI_BYTE, 0, 5, MPI_COMM_SELF);
     MPI_Wait(&both[0], MPI_STATUS_IGNORE);
+    /* The first of two that any of two may send, and the other. */
+    MPI_Irecv(&in, 1, MPI_BYTE, 0, 6, MPI_COMM_SELF, &both[0]);
+    MPI_Irecv(&in, 1, MPI_BYTE, 0, 6, MPI_COMM_WORLD, &both[1]);
+    MPI_Send(&out, 1, MPI_BYTE, 0, 6, MPI_COMM_WORLD);
+    MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
+    MPI_Send(&out, 1, MPI_BYTE, 0, 6, MPI_COMM_SELF);
+    MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
+    /* The first of two of one sender. */
+    for (int tag = 7; tag < 9; ++tag)
+        MPI_Irecv(&in, 1, MPI_BYTE, 0, tag, MPI_COMM_SELF, &both[tag - 7]);
+    for (int tag = 7; tag < 9; ++tag) {
+        MPI_Send(&out, 1, MPI_BYTE, 0, tag, MPI_COMM_SELF);
+        MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
+    }
     /* None is left: no time of either. */
     MPI_Waitany(2, both, &done, MPI_STATUS_IGNORE);
     MPI_Testall(2, both, &flag, MPI_STATUSES_IGNORE);

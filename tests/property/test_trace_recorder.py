@@ -202,7 +202,7 @@ class Slots:
             return max(slot, -1)
         entry = next((entry for entry in self.known if entry[0] == handle), None)
         if word == "find":
-            return -1 if entry is None else int(str(entry[1]))
+            return -1 if entry is None else -2 if entry[2] and not entry[3] else int(str(entry[1]))
         if entry is None or (word == "start" and not entry[2]):
             return -1
         if word == "start":

@@ -57,6 +57,7 @@ def doubts_of(schedules: list[Schedule], named: NamedMachine = NAMED) -> str:
         ({"processor": "AMD EPYC"}, "the trace was taken on AMD EPYC, the paths were measured on QEMU TCG CPU"),
         ({"crowd": 4}, "4 ranks of a node were traced on fewer processors"),
         ({"paused_share": 0.5}, "50 % of the ranks' time passed in pauses of less than 2 us between polls"),
+        ({"first_come_share": 0.5}, "50 % of receives take the message of whichever rank comes first"),
         ({"worked_share": 0.5}, "50 % of the ranks' time was computing after polls that found nothing"),
         ({"blocked_share": 0.5}, "50 % of the ranks' time passed outside MPI while they slept"),
         ({"rounded_share": 0.5}, "50 % of MPI calls have rounded sizes in the trace"),

@@ -69,7 +69,7 @@ static int follow_requests(void) {
     const struct nmt_call calls[] = {nmt_blank_call(NMT_SEND, 0), nmt_blank_call(NMT_UNSUPPORTED, 0)};
     char word[16];
     uint64_t handle;
-    uint16_t kind;
+    const struct nmt_call *call;
     while (scanf("%15s%" SCNu64, word, &handle) == 2) {
         uint32_t slot = NMT_NONE;
         if (!strcmp(word, "new") || !strcmp(word, "persist"))
@@ -79,7 +79,7 @@ static int follow_requests(void) {
         else if (!strcmp(word, "done"))
             slot = nmt_requests_complete(&requests, handle);
         else if (!strcmp(word, "find"))
-            slot = nmt_requests_find(&requests, handle, &kind);
+            slot = nmt_requests_find(&requests, handle, &call);
         else if (!strcmp(word, "start"))
             slot = nmt_requests_start(&requests, handle) ? 1 : NMT_NONE;
         else

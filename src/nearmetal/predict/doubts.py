@@ -214,7 +214,7 @@ def _of_threads(schedule: Schedule) -> Iterator[Doubt]:
 
 def _of_any_source(schedule: Schedule) -> Iterator[Doubt]:
     """Say that who comes first decides what a program does next, where a receive takes messages of several ranks."""
-    if (share := share_of_any_source(schedule)) >= FEW:
+    if (share := min(1.0, share_of_any_source(schedule) + schedule.first_come_share)) >= FEW:
         text = f"{as_percent(share)} of receives take the message of whichever rank comes first: what the program does "
         text += "next is replayed as traced, although on another path other ranks may come first (as workers that ask "
         text += "for work do)"

@@ -172,6 +172,8 @@ class Schedule:
     """Share of a trace's calls of which the profiler rounded the sizes."""
     paused_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time in pauses between polls that was taken for waiting."""
+    first_come_share: float = field(default=0.0, compare=False)
+    """Share of a trace's receives that were waited for with others, of other ranks, and came first."""
     worked_share: float = field(default=0.0, compare=False)
     """Share of the ranks' time that they computed after a poll that found nothing."""
     blocked_share: float = field(default=0.0, compare=False)

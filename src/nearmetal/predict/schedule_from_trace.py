@@ -71,6 +71,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         opaque_names=trace.opaque_names,
         calling_threads=trace.calling_threads,
         paused_share=trace.paused_share,
+        first_come_share=trace.first_come_share,
         worked_share=trace.worked_share,
         blocked_share=trace.blocked_share,
         rounded_share=trace.rounded_calls / max(1, recorded),

@@ -317,6 +317,18 @@ class Trace:
         return self._share_of("paused_ns")
 
     @property
+    def first_come_share(self) -> float:
+        """Return the share of receives that were waited for with others, of other ranks, and came first."""
+        counts: Counter[bool] = Counter()
+        for rank in self.ranks:
+            for call, time in zip(rank.calls, rank.times, strict=True):
+                if call.kind in {CallKind.RECV, CallKind.SENDRECV}:
+                    counts[False] += time.calls
+                elif call.kind is CallKind.WAIT and call.flags & CallFlag.ANY_SOURCE:
+                    counts[True] += time.calls
+        return min(1.0, counts[True] / max(1, counts[False]))
+
+    @property
     def worked_share(self) -> float:
         """Return the share of ranks' time in computing after a poll that found nothing; 0 in older traces."""
         return self._share_of("worked_ns")
