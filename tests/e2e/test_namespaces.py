@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from nearmetal import process
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import counters, proof
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -170,6 +172,36 @@ def test_a_command_on_a_node_starts_no_second_program_to_get_there(shell: Namesp
     nodes(shell, 1)
     assert shell._enter("n0").count("nsenter") == 1
     assert shell.run(["hostname"], node="n0").text == "n0\n"
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_files_of_a_node_are_its_own_and_root_starts_no_program_for_them(
+    user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of the programs of a short trial were started to read counters. Only root may move a thread there."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    monkeypatch.setattr(os, "geteuid", lambda: user)  # a cradle in a user namespace needs more steps to get there
+    setting, started, threads = "/proc/sys/net/ipv4/conf/lo/tag", [], threading.active_count()
+    with NamespaceShell() as shell:
+        nodes(shell, 2)
+        spawn = process.spawn
+        monkeypatch.setattr(process, "spawn", lambda *given, **how: started.append(given) or spawn(*given, **how))
+        shell.write(setting, b"7\n", node="n0")
+        assert bool(started) == bool(user)
+        read = [shell.read(setting, node=name) for name in ("n0", "n1", "")]
+        found = shell.read_all(["/proc/net/dev", "/proc/self/status", "/none", setting], node="n0")
+        assert set(found) == {"/proc/net/dev", "/proc/self/status", setting}
+        assert b"Cpus_allowed_list" in found["/proc/self/status"]
+        assert [line.split()[0] for line in found["/proc/net/dev"].splitlines()[2:]] == [b"lo:"]
+        for refused in (lambda: shell.read("/none", node="n1"), lambda: shell.write("/proc/none", b"1", node="n1")):
+            with pytest.raises(NearmetalError, match=r"cannot (read /none|write /proc/none) on n1: .*No such file"):
+                refused()
+        with pytest.raises(TrialError, match="there is no node 'n2'"):
+            shell.read(setting, node="n2")
+    assert read == [b"7\n", b"0\n", b"0\n"]
+    assert (len(started) > 6) == bool(user)
+    assert threading.active_count() == threads, "they would keep the namespaces"
 
 
 def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.hypervisor import NamespaceThread
+from nearmetal.hosts.inside import NamespaceThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

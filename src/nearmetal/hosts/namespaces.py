@@ -21,13 +21,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearmetal import process, scratch
-from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.errors import NearmetalError, TrialError, UnavailableError, os_errors_as
 from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.inside import NamespaceThread
+from nearmetal.hosts.lab import plain_files
 from nearmetal.hosts.shell import CommandShell, LocalHelper
 from nearmetal.process import Finished
 
 _ANCHOR_TIMEOUT_S = 10.0
 NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
+_FIRST_PID = 1
+"""The first process of the cradle."""
 _OF_NODE = ("--net", "--uts", "--ipc", "--mount")
 """The namespaces that a node has for itself; that of processes is the cradle's."""
 
@@ -172,6 +176,7 @@ class NamespaceShell(CradleShell):
         super().__init__(str(scratch.make("nm")))
         self.own_network = own_network
         self._rootless = os.geteuid() != 0
+        self._entered: dict[str, NamespaceThread] = {}
         self._anchors: dict[str, _Anchor] = {}
         self._holders: dict[str, str] = {}
         """The number, seen from outside the cradle, of the process that holds each node's namespaces."""
@@ -183,20 +188,57 @@ class NamespaceShell(CradleShell):
             shutil.rmtree(self.scratch, ignore_errors=True)
             raise
 
+    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
+        """Return a file's content as that node sees it."""
+        if self._rootless:
+            return super().read(path, node=node)
+        seen = self._seen_by_thread(path, node)
+        with os_errors_as(NearmetalError, f"cannot read {path} on {self._called(node)}"):
+            return self._inside(node).do(lambda: plain_files.read(seen))
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that the node can read."""
+        if self._rootless:
+            return super().read_all(paths, node=node)
+        seen = {path: self._seen_by_thread(path, node) for path in paths}
+        with os_errors_as(NearmetalError, f"cannot read files on {self._called(node)}"):  # when the node has ended
+            found = self._inside(node).do(lambda: plain_files.read_all([*seen.values()]))
+        return {path: found[name] for path, name in seen.items() if name in found}
+
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; writes to /proc and /sys go out as one write."""
-        finished = self.run(
-            ["dd", f"of={path}", "bs=1M", "conv=notrunc" if path.startswith(("/proc/", "/sys/")) else "conv=fsync"],
-            node=node,
-            stdin=data,
-            check=False,
-        )
+        if not self._rootless:
+            with os_errors_as(NearmetalError, f"cannot write {path} on {self._called(node)}"):
+                self._inside(node).do(lambda: plain_files.write(path, data))
+            return
+        words = ["dd", f"of={path}", "bs=1M", *(["conv=notrunc"] if path.startswith(("/proc/", "/sys/")) else [])]
+        finished = self.run(words, node=node, stdin=data, check=False)
         if not finished.ok:
             reason = finished.stderr.decode(errors="replace").strip()
             raise NearmetalError(f"cannot write {path} on {self._called(node)}: {reason}")
 
+    def _inside(self, node: str) -> NamespaceThread:
+        """Return the thread that lives in a node; only root may move one there (user_namespaces(7))."""
+        if node not in self._entered:
+            pid = self._process_of(node, self._holders) if node else self._cradle_pid
+            self._entered[node] = NamespaceThread(int(pid), ("pid", "net", "uts", "ipc", "mnt"))
+        return self._entered[node]
+
+    def _seen_by_thread(self, path: str, node: str) -> str:
+        """Return the name of a file for the thread in a node, which has no number in the node's /proc.
+
+        What is there of a program that reads itself is read of the node's first process, which is alike.
+        """
+        own = f"/proc/{self._nodes.get(node, _FIRST_PID)}/"
+        for link, meant in (("/proc/self/", own), ("/proc/net/", f"{own}net/")):
+            if path.startswith(link):
+                return meant + path.removeprefix(link)
+        return path
+
     def close(self) -> None:
-        """End every process, then remove the scratch directory; calling twice does nothing more."""
+        """Let the threads go, end every process, remove the scratch directory; calling twice does nothing more."""
+        while self._entered:
+            self._entered.popitem()[1].close()
         self._cradle.end()
         for anchor in self._anchors.values():
             anchor.end()
