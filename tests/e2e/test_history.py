@@ -491,6 +491,23 @@ def test_a_run_without_a_valid_trial_is_refused(tmp_path: Path) -> None:
         collect(make_run(tmp_path / "r", failing))
 
 
+def test_runs_of_one_second_are_in_the_order_in_which_they_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Logs that were imported one after another stood in the order of their checksums."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(8):
+        text = f"# OSU MPI Latency Test v7.4\n# Size         Avg Latency(us)\n8 {5 + number}.00\n"
+        Path(f"{number}.txt").write_text(text)
+        assert nearmetal(["import", f"bare={number}.txt", "--out", f"run{number}"]) == 0
+    runs = [f"run{number}" for number in range(8)]
+    assert nearmetal(["history", "add", "h.duckdb", *reversed(runs)]) == 0
+    capsys.readouterr()
+    assert nearmetal(["history", "show", "h.duckdb", "--format", "json"]) == 0
+    (series,) = json.loads(capsys.readouterr().out)["series"]
+    assert [round(point["level"]) for point in series["points"]] == [*range(5, 13)]
+
+
 def test_each_occasion_counts_once_with_the_figures_of_the_report(tmp_path: Path) -> None:
     text = HISTORY_STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
     root = make_run(tmp_path / "r", text)

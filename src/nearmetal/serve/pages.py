@@ -49,8 +49,8 @@ _TWO_RUNS = (
 
 
 def readable(utc: str) -> str:
-    """Return a time in UTC for people; the column says that it is UTC."""
-    return utc.removesuffix("+00:00").replace("T", " ")
+    """Return a time in UTC for people, to the second; the column says that it is UTC."""
+    return utc[:19].replace("T", " ")
 
 
 def run_path(name: str, rest: str = "") -> str:

@@ -48,7 +48,7 @@ def utc_now() -> str:
 
 
 def started_now() -> str:
-    """Return the time as a trial keeps it: to the microsecond, so that no two trials have one record."""
+    """Return the time as runs and trials keep it: to the microsecond, so that no two are one, or in another order."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
@@ -66,7 +66,7 @@ class RunInfo:
     @classmethod
     def now(cls, study_name: str, study_sha256: str, host_kind: str, host_label: str) -> RunInfo:
         """Return what a run is that this nearmetal begins now."""
-        return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, utc_now())
+        return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, started_now())
 
 
 def encode_info(info: RunInfo, study_text: str, hosts_text: str | None = None) -> bytes:
