@@ -219,6 +219,9 @@ def test_only_launches_on_one_path_share_machines_up_to_the_given_number(cluster
     wide = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2, 3)))
     with contextlib.closing(lab.open_lab({"nodes": 4, "launches": 3}, lambda _: None)) as opened:
         assert opened.together([ORDER, wide, ORDER, wide]) == [[ORDER, ORDER], [wide, wide]]
+    tuned = replace(ORDER, knobs={"nic.rx-usecs": 0})
+    with contextlib.closing(lab.open_lab({"nodes": 2, "launches": 3}, lambda _: None)) as opened:
+        assert opened.together([tuned, ORDER, tuned, ORDER]) == [[tuned, tuned, ORDER], [ORDER]]
     with pytest.raises(BadInputError, match="'launches' needs one machine per node"):
         lab.open_lab({"launches": 2}, lambda _: None)
     with pytest.raises(BadInputError, match="'warm_machines' needs one machine per node"):

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -266,20 +266,21 @@ class TestWrites:
         assert doubts["nic.rx-usecs"]
 
 
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    ran: list[str] = []
+    run = KnobMachine.run
+
+    def counted(machine: KnobMachine, argv: Sequence[str], **others: Any) -> Finished:
+        ran.append(" ".join(argv[:2]) if argv[0] == "ethtool" else argv[0])
+        return run(machine, argv, **others)
+
+    monkeypatch.setattr(KnobMachine, "run", counted)
+    return ran
+
+
 class TestCommands:
     """What each program costs: half a millisecond on this machine, a way to and fro on a far one."""
-
-    @pytest.fixture
-    def programs(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        ran: list[str] = []
-        run = KnobMachine.run
-
-        def counted(machine: KnobMachine, argv: Sequence[str], **others: Any) -> Finished:
-            ran.append(" ".join(argv[:2]) if argv[0] == "ethtool" else argv[0])
-            return run(machine, argv, **others)
-
-        monkeypatch.setattr(KnobMachine, "run", counted)
-        return ran
 
     def test_a_plan_runs_each_command_that_prints_values_once(self, machine: KnobMachine, programs: list[str]) -> None:
         machine.set_nic("eth1", adaptive_rx="off")
@@ -327,6 +328,39 @@ class TestCommands:
         programs.clear()
         begun.apply()
         assert programs == expected
+
+
+class TestSuccessiveLaunches:
+    """Launches of one setting on machines that end with the last of them."""
+
+    ENDS = Endpoints((Endpoint("n0", "eth1"),), "10.77.0.0/24")
+    SETTING: ClassVar = {"nic.rx-frames": 8}
+
+    def test_a_setting_is_written_once_and_put_back_after_the_last_that_has_it(
+        self, machine: KnobMachine, folder: Path, programs: list[str]
+    ) -> None:
+        there, kept, before = DisposableMachine(machine.root), dict[int, session.Session](), machine.nic("eth1")
+        with hold(there, self.ENDS, self.SETTING, folder, kept=kept, put_back=False) as first:
+            assert machine.nic("eth1")["rx-frames"] == "8"
+        assert machine.nic("eth1")["rx-frames"] == "8"
+        programs.clear()
+        with hold(there, self.ENDS, self.SETTING, folder, kept=kept, put_back=True) as second:
+            assert not {"ethtool -C", "ethtool -i"} & set(programs), "it stands already"
+        assert second.facts == first.facts
+        assert second.facts["knob.was.nic.rx-frames"] == "32", "not what the launch before left"
+        assert (machine.nic("eth1"), kept, list(folder.glob("*.journal"))) == (before, {}, [])
+        with hold(there, self.ENDS, {"nic.rx-frames": 4}, folder, kept=kept) as third:
+            assert third.facts["knob.was.nic.rx-frames"] == "32"
+
+    def test_each_launch_notices_that_its_setting_was_lost(self, machine: KnobMachine, folder: Path) -> None:
+        there, kept = DisposableMachine(machine.root), dict[int, session.Session]()
+        with hold(there, self.ENDS, self.SETTING, folder, kept=kept, put_back=False):
+            pass
+        with (
+            pytest.raises(KnobError, match=r"rx-frames of .*eth1 was 8 and is 5"),
+            hold(there, self.ENDS, self.SETTING, folder, kept=kept, put_back=False),
+        ):
+            machine.set_nic("eth1", rx_frames="5")
 
 
 class TestBusy:

@@ -138,7 +138,7 @@ def test_one_machine_has_no_wires_of_its_own_to_shape() -> None:
 
 
 def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
-    standing = StandingPath(2, PathOrder("vf", "vf"), Endpoints((), ""))
+    standing = StandingPath(PathOrder("vf", "vf"), Endpoints((), ""))
     outcome = carry_out(Machines(), order(0, 1), standing)
     assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
 
@@ -157,7 +157,7 @@ def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
 
     monkeypatch.setattr(trial, "hold", hold)
     monkeypatch.setattr(trial.places, "refuse_unfinished_on", lambda *_, **__: None)
-    outcome = carry_out(far(), order(0, 1), StandingPath(2, PathOrder("native", "native"), ENDS))
+    outcome = carry_out(far(), order(0, 1), StandingPath(PathOrder("native", "native"), ENDS))
     assert outcome.reason == "far enough"
     assert [guard is None for guard in guards] == [disposable]
 

@@ -83,6 +83,7 @@ def hold(
     allow_management: bool = False,
     patience_s: float = 0.0,
     put_back: bool = True,
+    kept: dict[int, Session] | None = None,
     locked: bool = False,
 ) -> Iterator[HeldSetting]:
     """Put a setting on for the length of a block and then everything back as it was.
@@ -93,7 +94,8 @@ def hold(
     only reaches throw-away namespaces of it, and `machine_guard` the watchdog there. A lock that another session holds
     is waited for, `patience_s` at most; a block without a setting takes it if it is to be `locked`, so that no other
     session of this user changes anything meanwhile. Without `put_back` the block's end only looks whether the setting
-    still holds: for machines that are thrown away then.
+    still holds: for machines that are thrown away then, or whose next launch has the same setting. Such a launch finds
+    its sessions in `kept`, where those that are not put back are left, and writes nothing anew.
 
     Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
     kept), TrialError (lock taken; watchdog acted or somebody else changed a value during the block), UnfinishedError
@@ -108,14 +110,20 @@ def hold(
             for folder in (*of_machine, *folders_for(shell, journal_folder)):
                 stack.enter_context(host_lock(folder, patience_s=patience_s))
             expire(journal_folder)
+        kept = {} if kept is None else kept
         for side in sides:
-            if side.knobs:
+            if side.knobs and not kept:
                 refuse_unfinished_on(side.shell, journal_folder, held=folders_for(shell, journal_folder))
-        for side, watch in zip(sides, (machine_guard or guard, guard), strict=True):
+        for number, (side, watch) in enumerate(zip(sides, (machine_guard or guard, guard), strict=True)):
             if side.knobs:
-                intended = side.plan(allow_management=allow_management)
-                begun = begin(side.shell, intended, journal_folder, guard=watch)
-                held.add(stack.enter_context(_applied(begun, put_back)))
+                session = kept.pop(number, None)
+                stands = session is not None
+                if session is None:
+                    intended = side.plan(allow_management=allow_management)
+                    session = begin(side.shell, intended, journal_folder, guard=watch)
+                held.add(stack.enter_context(_applied(session, put_back, stands=stands)))
+                if not put_back:
+                    kept[number] = session
         yield held
 
 
@@ -153,16 +161,18 @@ def _sides(
 
 
 @contextmanager
-def _applied(session: Session, put_back: bool) -> Iterator[Session]:
+def _applied(session: Session, put_back: bool, *, stands: bool = False) -> Iterator[Session]:
     failure: BaseException | None = None
     lost: list[str] = []
     if not put_back:
-        session.apply()
+        if not stands:
+            session.apply()
         yield session
         session.settle()
         return
     try:
-        session.apply()
+        if not stands:
+            session.apply()
         yield session
         lost = session.lost()
     except BaseException as error:

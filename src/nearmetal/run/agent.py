@@ -33,10 +33,11 @@ def carry_out_here(orders: Sequence[Order], node_id: NodeId, begin: Callable[[Or
             yield session.hold(ClusterShell(node_id), orders[0])
             return
         with LabShell() if node_id.alone else ClusterShell(node_id) as shell:
-            standing = StandingPath(len(orders))
-            yield carry_out(shell, orders[0], standing)
-            for order in orders[1:]:
-                begin(order)
+            standing = StandingPath()
+            for number, order in enumerate(orders):
+                if number:
+                    begin(order)
+                standing.following = orders[number + 1 :]
                 yield carry_out(shell, order, standing)
     except (QuarantinedError, StoreError) as error:
         yield Outcome(TrialStatus.FAILED, reason=error.message)

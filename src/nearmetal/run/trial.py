@@ -6,8 +6,8 @@ Standard library only: the lab's guest runs this very module.
 """
 
 import contextlib
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from nearmetal.errors import NearmetalError, QuarantinedError, StoreError, TimedOutError, TrialError
 from nearmetal.facts import counters, inventory, proof, tenants, tracing
@@ -19,6 +19,7 @@ from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import KNOB_END, hold
 from nearmetal.knobs.journal import EndState
 from nearmetal.knobs.look import look
+from nearmetal.knobs.session import Session
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.links import refuse_narrow
 from nearmetal.paths.path import Endpoints
@@ -42,12 +43,17 @@ class _MeasuredLaunch:
 class StandingPath:
     """What launches share that follow each other on machines which end with the last of them: nodes, and a path.
 
-    `left` is how many launches have not ended.
+    A setting stays, too, until a launch has another: `kept` are its sessions, and `following` the launches to come.
     """
 
-    left: int
     path: PathOrder | None = None
     endpoints: Endpoints | None = None
+    following: Sequence[Order] = ()
+    kept: dict[int, Session] = field(default_factory=dict)
+
+    def ends_setting(self, order: Order) -> bool:
+        """Return whether a launch follows that has another setting than this order."""
+        return bool(self.following) and self.following[0].knobs != order.knobs
 
 
 def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) -> Outcome:
@@ -58,7 +64,7 @@ def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) 
     cannot be written.
     """
     known = Outcome(TrialStatus.FAILED)
-    stages = _stages(shell, order, standing or StandingPath(1))
+    stages = _stages(shell, order, standing or StandingPath())
     try:
         while (stage := next(stages, None)) is not None:
             known = stage
@@ -79,7 +85,6 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
     if standing.endpoints is None:
         for node in nodes:
             shell.add_node(node)
-    standing.left -= 1
     lasting = is_far(shell) and not is_disposable(shell)
     if lasting:
         places.refuse_unfinished_on(shell, measuring=True)
@@ -96,7 +101,8 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             machine=machine,
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
-            put_back=standing.left > 0 or not is_disposable(shell),
+            put_back=standing.ends_setting(order) or not is_disposable(shell),
+            kept=standing.kept,
             locked=bool(order.look),
         ) as held,
     ):
@@ -127,11 +133,13 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised; nothing is ever confirmed in a trial.
-    end = _DISCARDED if is_disposable(shell) and not standing.left else str(EndState.RESTORED)
-    yield replace(outcome, facts=outcome.facts | ({KNOB_END: end} if held.facts else {}))
+    left = _KEPT if standing.following else _DISCARDED
+    yield replace(
+        outcome, facts=outcome.facts | ({KNOB_END: left if standing.kept else _RESTORED} if held.facts else {})
+    )
 
 
-_DISCARDED = "discarded with the machine"
+_RESTORED, _KEPT, _DISCARDED = str(EndState.RESTORED), "kept for the next launch", "discarded with the machine"
 _KEPT_CHARACTERS = 100_000
 _KNOB_MARGIN_S = 180
 """How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
@@ -161,7 +169,7 @@ def machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
 @contextlib.contextmanager
 def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath | None = None) -> Iterator[Endpoints]:
     """Bring an order's path up between nodes for the length of a `with`, or give the one that is standing."""
-    standing = standing or StandingPath(1)
+    standing = standing or StandingPath()
     if standing.path and standing.path != order.path:
         raise TrialError(f"path {order.path.label!r} cannot be used where path {standing.path.label!r} stands")
     path = find_path(order.path.kind)

@@ -29,6 +29,7 @@ from nearmetal.hosts.lab.vm import Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import HostSpec
+from nearmetal.units import by_key
 
 EMULATOR = "qemu-system-x86_64"
 OLDEST_EMULATOR = (10, 0)
@@ -147,7 +148,8 @@ class LabHost:
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
         """Return the orders by the machines that carry them out, each group of one path and `launches` at most.
 
-        Groups with guests take the longest and come first, so that no core is left alone with one.
+        Those of one setting follow each other, so that it need not be put back between them. Groups with guests take
+        the longest and come first, so that no core is left alone with one.
         """
         groups: list[list[Order]] = []
         for order in orders:
@@ -157,7 +159,7 @@ class LabHost:
                 groups.append([order])
             else:
                 group.append(order)
-        return sorted(groups, key=lambda group: not self._which(group[0])[1])
+        return sorted(map(_by_setting, groups), key=lambda group: not self._which(group[0])[1])
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
         """Carry orders out one after another on the same machines; those after one that fails get others."""
@@ -351,6 +353,12 @@ def slots_of(options: Mapping[str, Scalar]) -> int:
     return whole_number(
         options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most))
     )
+
+
+def _by_setting(group: Sequence[Order]) -> list[Order]:
+    """Return orders with those of one setting after each other, settings in the order in which they come."""
+    found = by_key((str(sorted(order.knobs.items())), order) for order in group)
+    return [order for orders in found.values() for order in orders]
 
 
 def pace_of(host: HostSpec) -> Pace:
