@@ -592,10 +592,24 @@ def test_a_mean_printed_as_zero_is_skipped_and_reported() -> None:
         _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n")
 
 
-def test_lines_prefixed_with_a_rank_number_are_read() -> None:
+@pytest.mark.parametrize("lead", [" 0: ", "[0] ", "[1,0]<stdout>: ", "[61234,0]<stdout>:"])
+@pytest.mark.parametrize("name", ["imb-2021.11.txt", "osu"])
+def test_lines_prefixed_with_a_rank_number_are_read(lead: str, name: str) -> None:
     text = "# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1.00\n"
-    numbered = "".join(f" 0: {line}\n" for line in text.splitlines())
-    assert _imported(numbered)[0].cells[0].ns[0, 0] == _imported(text)[0].cells[0].ns[0, 0]
+    if name != "osu":
+        text = (DATA / name).read_text()
+    numbered = "".join(f"{lead}{line}\n" for line in text.splitlines())
+    found, plain = _imported(numbered)[0].cells, _imported(text)[0].cells
+    assert [(cell.message_bytes, cell.ns[0, 0]) for cell in found] == [
+        (cell.message_bytes, cell.ns[0, 0]) for cell in plain
+    ]
+
+
+def test_lines_prefixed_with_the_numbers_of_several_ranks_are_refused() -> None:
+    with pytest.raises(ForeignFileError):
+        _imported(
+            "[1,0]<stdout>:# OSU MPI Latency Test v7.4\n[1,1]<stdout>:# Size  Avg Latency(us)\n[1,0]<stdout>:8 1.00\n"
+        )
 
 
 def test_netperf_and_qperf_are_adopted() -> None:

@@ -170,7 +170,8 @@ def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
 
 
 _LOOK_BYTES = 1 << 16
-_RANK = re.compile(rb" *\d{1,7}: ?")
+_RANK = re.compile(rb" *\d{1,7}: ?|\[\d{1,7}\] ?|\[\d{1,9},\d{1,7}\]<stdout>: ?")
+"""What `srun -l`, `mpiexec -l` of MPICH and `mpirun --tag-output` of Open MPI put before each line."""
 
 
 def _as_utf8(data: bytes) -> bytes:
@@ -195,7 +196,7 @@ def _refuse_others(tool: Tool, data: bytes) -> None:
 
 
 def _without_rank_numbers(data: bytes) -> bytes:
-    """Return output without what `srun -l` puts before each line, where one rank wrote all of it."""
+    """Return output without what launchers put before each line, where one rank wrote all of it."""
     lines, numbers = data.split(b"\n"), set[bytes]()
     for number, line in enumerate(lines):
         if match := _RANK.match(line):
