@@ -55,6 +55,11 @@ class StandingPath:
         """Return whether a launch follows that has another setting than this order."""
         return bool(self.following) and self.following[0].knobs != order.knobs
 
+    def end(self) -> str:
+        """Return what became of the setting of a launch that is over."""
+        left = "kept for the next launch" if self.following else "discarded with the machine"
+        return left if self.kept else str(EndState.RESTORED)
+
 
 def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) -> Outcome:
     """Run one trial on a shell; whatever a person can act on becomes a failed outcome with its reason.
@@ -133,13 +138,9 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised; nothing is ever confirmed in a trial.
-    left = _KEPT if standing.following else _DISCARDED
-    yield replace(
-        outcome, facts=outcome.facts | ({KNOB_END: left if standing.kept else _RESTORED} if held.facts else {})
-    )
+    yield replace(outcome, facts=outcome.facts | ({KNOB_END: standing.end()} if held.facts else {}))
 
 
-_RESTORED, _KEPT, _DISCARDED = str(EndState.RESTORED), "kept for the next launch", "discarded with the machine"
 _KEPT_CHARACTERS = 100_000
 _KNOB_MARGIN_S = 180
 """How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
