@@ -164,9 +164,7 @@ def test_a_local_study_is_refused_where_polling_ranks_share_processors(
     """Those that a quota of processor time leaves."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
     files = {"/sys/fs/cgroup/cpu.max": f"{quota} 100000\n".encode()}
-    monkeypatch.setattr(
-        "nearmetal.hosts.lab.plain_files.read_all", lambda paths: files if set(files) & {*paths} else {}
-    )
+    monkeypatch.setattr("nearmetal.hosts.plain_files.read_all", lambda paths: files if set(files) & {*paths} else {})
     monkeypatch.setattr("nearmetal.run.check.find_mpi", lambda name: Mpi(name, "4.2.0", "/usr/bin/mpirun"))
     text = LAB.replace('"lab", options = { machine = "MACHINE" }', '"local"').replace("FLAVOUR", "mpich")
     study = parse_study(text.replace("PATH", "veth").replace("PROGRESS", "polling"), "t")

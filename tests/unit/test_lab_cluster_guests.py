@@ -12,8 +12,9 @@ import pytest
 import labs
 from nearmetal import process
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts import plain_files
 from nearmetal.hosts.far.stream import open_program
-from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote
+from nearmetal.hosts.lab import cluster, kvm, nodes, remote
 from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import MACHINES, STANDING_PATHS
 from nearmetal.paths.guests import GUEST_PATHS

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError, os_errors_as
+from nearmetal.hosts import plain_files
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.inside import NamespaceThread
-from nearmetal.hosts.lab import plain_files
 from nearmetal.hosts.shell import CommandShell, LocalHelper
 from nearmetal.process import Finished
 

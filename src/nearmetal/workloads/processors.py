@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.hosts import plain_files
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
-from nearmetal.hosts.lab import plain_files
 from nearmetal.knobs.knob import allowed_in, parse_cpus
 
 _STATUS, _ONLINE = "/proc/self/status", "/sys/devices/system/cpu/online"

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab import frames, plain_files
+from nearmetal.hosts import plain_files
+from nearmetal.hosts.lab import frames
 from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus

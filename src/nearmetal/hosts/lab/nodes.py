@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, os_errors_as
+from nearmetal.hosts import plain_files
 from nearmetal.hosts.far.machine import SHORT_S, FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
 from nearmetal.hosts.host import HYPERVISOR, OnNode
-from nearmetal.hosts.lab import kvm, plain_files, remote
+from nearmetal.hosts.lab import kvm, remote
 from nearmetal.hosts.lab.frames import NodeId
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
 from nearmetal.process import Finished

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from nearmetal.errors import TrialError
-from nearmetal.hosts.lab import plain_files
+from nearmetal.hosts import plain_files
 from nearmetal.process import Finished
 
 PORT = 1024
