@@ -91,6 +91,8 @@ def test_what_a_study_only_writes_otherwise_is_no_change(
     assert "changed: study" not in capsys.readouterr().out
     assert gate(made("new", change=("min_blocks = 5", "min_blocks = 4")), "--against", base) == 0
     assert "changed: study trials.min_blocks: 5 -> 4" in capsys.readouterr().out
+    assert gate(made("wide", change=("path =", 'margin = "30 %"\npath =')), "--against", base) == 0
+    assert 'changed: study margin: 0.05 (default) -> "30 %"' in capsys.readouterr().out, "and not `missing`"
 
 
 def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

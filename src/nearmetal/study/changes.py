@@ -7,6 +7,8 @@ from typing import Any
 from nearmetal.errors import listed
 from nearmetal.study.spec import Study, parse_toml
 
+_MISSING = "missing"
+
 
 def changes(was: str, now: str) -> list[str]:
     """Return a line `place: value -> value` for each field that differs between two studies, as written in them.
@@ -26,16 +28,27 @@ def differing_fields(was: str, now: str) -> list[tuple[str, str, str]]:
     """Return place, old and new value of each field that differs; raise ValueError for a text that is not TOML."""
     old, new = (dict(_flat("", parse_toml(text))) for text in (was, now))
     return [
-        (place, old.get(place, "missing"), new.get(place, "missing"))
+        (place, old.get(place, _MISSING), new.get(place, _MISSING))
         for place in {**old, **new}
         if old.get(place) != new.get(place)
     ]
 
 
 def differing_values(was: Study, now: Study, texts: tuple[str, str]) -> list[tuple[str, str, str]]:
-    """Return the differing fields of two studies, but those written otherwise alone: a default, `"1 KiB"` for 1024."""
+    """Return the differing fields of two studies, but those written otherwise alone: a default, `"1 KiB"` for 1024.
+
+    The default stands for what is not written.
+    """
     old, new = (dict(_flat("", study.model_dump(mode="json"))) for study in (was, now))
-    return [one for one in differing_fields(*texts) if one[0] not in old or old[one[0]] != new.get(one[0])]
+
+    def told(written: str, place: str, values: dict[str, str]) -> str:
+        return f"{values[place]} (default)" if written == _MISSING and place in values else written
+
+    return [
+        (place, told(before, place, old), told(after, place, new))
+        for place, before, after in differing_fields(*texts)
+        if place not in old or old[place] != new.get(place)
+    ]
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
