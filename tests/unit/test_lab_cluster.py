@@ -7,7 +7,7 @@ import re
 import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -38,6 +38,7 @@ from nearmetal.workloads.processors import processors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from nearmetal.knobs.session import Session
     from nearmetal.study.order import Scalar
 
 RUN = Path("/run")
@@ -141,6 +142,18 @@ def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
     standing = StandingPath(PathOrder("vf", "vf"), Endpoints((), ""))
     outcome = carry_out(Machines(), order(0, 1), standing)
     assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
+
+
+def test_a_setting_is_put_back_where_the_next_launch_has_another() -> None:
+    tuned = replace(order(0, 1), knobs={"nic.rx-usecs": 0})
+    standing = StandingPath(following=(tuned, order(0, 1)))
+    assert (standing.ends_setting(tuned), standing.ends_setting(order(0, 1))) == (False, True)
+    assert standing.end() == "restored"
+    standing.kept[1] = cast("Session", object())
+    assert standing.end() == "kept for the next launch"
+    standing.following = ()
+    assert not standing.ends_setting(tuned)
+    assert standing.end() == "discarded with the machine"
 
 
 @pytest.mark.parametrize("disposable", [True, False])
