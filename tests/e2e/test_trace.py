@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +39,6 @@ from tests.unit.simulated import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from nearmetal.predict.trace import Call, Communicator, RankTrace, Trace
     from nearmetal.predict.traffic import Messages
@@ -57,12 +59,21 @@ def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 
 
+@functools.cache
+def compiled(mpicc: str, sources: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        # MPICH 4.0's header and GCC 12 disagree about MPI_STATUSES_IGNORE (see workloads/build.py).
+        argv = [mpicc, *STRICT, "-D_GNU_SOURCE", "-Wno-stringop-overflow", "-pthread", "-O1", *sources]
+        made = Path(folder, "program")
+        process.run([*argv, "-o", str(made), "-rdynamic", "-ldl"], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+        return made.read_bytes()
+
+
 def build(mpi: Mpi, name: str, folder: Path, *others: str) -> str:
     program = folder / name
-    sources = [str(REPOSITORY / "tests" / "native" / f"{one}.c") for one in (name, *others)]
-    # MPICH 4.0's header and GCC 12 disagree about MPI_STATUSES_IGNORE (see workloads/build.py).
-    argv = [mpi.mpicc, *STRICT, "-D_GNU_SOURCE", "-Wno-stringop-overflow", "-pthread", "-O1", *sources]
-    process.run([*argv, "-o", str(program), "-rdynamic", "-ldl"], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    sources = (REPOSITORY / "tests" / "native" / f"{one}.c" for one in (name, *others))
+    program.write_bytes(compiled(mpi.mpicc, tuple(map(str, sources))))
+    program.chmod(0o755)
     return str(program)
 
 
