@@ -55,31 +55,37 @@ there() { nsenter --net="$place" "$@" 2> /dev/null; }
 
 # Prints what is built on interface $1 in other network namespaces: where, name and largest frame. sysfs shows only what
 # is in its own. An interface's index belongs to a namespace; lsns tells by which number the other one knows this.
-_ELSEWHERE_SCRIPT = rf"""{_NAMESPACES}
+_ELSEWHERE_SCRIPT = (
+    _NAMESPACES
+    + r"""
 index=$(ip -o link show dev "$1" | sed 's/:.*//')
 others | while read -r place; do
     there ip -d -o link show | awk -v at="@if$index:" '
-        index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {{
-            for (i = 3; i < NF; i++) {{ if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }}
+        index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {
+            for (i = 3; i < NF; i++) { if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }
             print substr($2, 1, index($2, "@") - 1), mtu, id
-        }}' |
+        }' |
         while read -r name mtu id; do
-            known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own {{ print $2 }}')
-            [ "${{known:-$id}}" != "$id" ] || echo "$place $name $mtu"
+            known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own { print $2 }')
+            [ "${known:-$id}" != "$id" ] || echo "$place $name $mtu"
         done
 done
 """
+)
 
 # Prints where an interface of address $1 and a driver that begins with $2 is in other network namespaces, and its name.
-_MOVED_SCRIPT = rf"""{_NAMESPACES}
+_MOVED_SCRIPT = (
+    _NAMESPACES
+    + r"""
 others | while read -r place; do
     there ip -o link show | sed -n "s/^[0-9]*: \([^:@]*\).* link\/[^ ]* $1 .*/\1/p" |
         while read -r name; do
             driver=$(there ethtool -i "$name" | sed -n 's/^driver: //p')
-            [ "${{driver%% *}}" != "$2" ] || echo "$place $name"
+            [ "${driver%% *}" != "$2" ] || echo "$place $name"
         done
 done
 """
+)
 
 # One shell for all processes: a `cat` each would take longer than everything else together.
 _NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$name"; done 2>/dev/null'
