@@ -70,15 +70,15 @@ void nmt_note_started(struct nmt_mark *mark);
 void nmt_note_cancelled(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 
-/* Probes; a matched probe keeps what describes the receive of its message. */
 /* MPI_Pcontrol: a mark in the program, whatever its level. */
 void nmt_mark_level(struct nmt_mark *mark, int level);
 
+/* Probes; a matched probe keeps what describes the receive of its message. */
 void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, int tag, MPI_Comm comm);
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message);
 struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type);
 
-/* `rule`: by what a split goes. */
+/* Communicators that are made and freed (note_comms.c); `rule`: by what a split goes. */
 void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, int rule, MPI_Comm parent,
                        MPI_Comm created);
 void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created);
