@@ -86,8 +86,10 @@ def loading() -> Iterator[None]:
         yield
         return
     gc.disable()
-    yield
-    _keep_loaded()
+    try:
+        yield
+    finally:
+        _keep_loaded()
 
 
 class FilePath(click.Path):
