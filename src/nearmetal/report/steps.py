@@ -184,6 +184,10 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
         1.0 / one.cost(HEADLINE) for one in found if one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN}
     )
     if not speeds:
+        undecided = sum(one.headline.finding is Finding.UNDECIDED for one in found)
+        if undecided < len(found):
+            rest = f"shown to differ by less than {percent(found[0].criteria.margin)} in the rest"
+            return f"{start} undecided in {undecided} of {len(found)} cells, {rest}."
         return f"{start} undecided in {counted(len(found), 'cell')}."
     ends = " to ".join(dict.fromkeys(f"{speed:.{decimals(speed, 3)}f}" for speed in (speeds[0], speeds[-1])))
     proven = "" if len(speeds) == len(found) else f" in the {len(speeds)} of {len(found)} cells that show a difference"

@@ -282,6 +282,8 @@ def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
     few = build_view(make_run(tmp_path / "few", Recipe(study=study, blocks=2)))
     assert gains(few)[0] == "tuned against plain, latency over veth: undecided in 3 cells."
+    (told,) = gains(replace(same, settings=(same.settings[0], few.settings[0])))
+    assert told.endswith("over veth: undecided in 1 of 2 cells, shown to differ by less than 5 % in the rest.")
 
 
 def test_blocks_on_a_virtual_clock_are_timed_by_the_wall_clock(tmp_path: Path) -> None:
