@@ -260,6 +260,21 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     assert [row.figure for row in tables["allreduce"].rows] == [2.11, 2.12]
 
 
+def test_means_of_launches_are_no_iterations_in_the_columns_of_omb(tmp_path: Path) -> None:
+    """Forty imported means had percentiles, and a least and a greatest rank, "of 40 iterations"."""
+    table = DATA / "written-omb-7.4-allreduce-fz.txt"
+    files = []
+    for launch in range(40):
+        files.append(f"a={tmp_path / str(launch)}")
+        (tmp_path / str(launch)).write_text(table.read_text().replace(" 2.11", f" 2.{launch + 11}"))
+    assert cli(["import", *files, "--out", str(tmp_path / "run")]) == 0
+    (found,) = osu_tables(RunDir.open(tmp_path / "run"))
+    mean, *others = found.rows[4]
+    assert mean == pytest.approx(2.11 + 39 / 200)
+    assert len(others) == len(found.columns) - 1
+    assert all(map(math.isnan, others))
+
+
 def test_the_window_of_imported_message_rates_is_that_of_the_file(tmp_path: Path) -> None:
     """They said "window size: 64", for which their durations are stored, and read back as another measurement."""
     written = (DATA / "written-omb-7.4-mbw_mr.txt").read_bytes()

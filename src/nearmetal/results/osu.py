@@ -2,7 +2,7 @@
 
 A bandwidth is all bytes over all time, and the time of several pairs is that of rank 0; a collective is the mean over
 ranks of each rank's mean, with the least and the greatest rank's mean. Percentiles are of iterations; where
-too few support one, it is nan. Workloads with a
+too few support one, it is nan. So is all but the mean of a program whose launches hold one mean each. Workloads with a
 random pace are left out: OMB sends back to back. So are commands, whatever their names are.
 """
 
@@ -21,7 +21,7 @@ from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import IMPORTED_WINDOW
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
-from nearmetal.workloads.figures import IMPORTED, WITH_OPERATIONS
+from nearmetal.workloads.figures import IMPORTED, SUITES, WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS, Operation, Shape
 
 _PERCENTILES = (0.5, 0.9, 0.99)
@@ -134,6 +134,8 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
         return [mean * shape.message_bytes / 1e6, mean]
     if row.kind == "window":
         return [mean]
+    if records[0].order.workload.kind in (*SUITES, IMPORTED):  # their values are means of launches
+        return [mean, *[float("nan")] * (len(_columns(row)) - 1)]
     tails = [_percentile(order(values), p, row, shape) for p in _PERCENTILES]
     if row.kind == "collective":
         means = np.mean([rank_means(run, record, cell) for record, cell in cells], axis=0) / 1e3
