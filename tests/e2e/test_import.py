@@ -18,6 +18,7 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
+from nearmetal.workloads.figures import IMPORTED_MESSAGES
 from nearmetal.workloads.samples import read_foreign
 from nearmetal.workloads.tools import omb
 
@@ -198,6 +199,14 @@ def test_a_launch_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "run").exists()
 
 
+def test_a_few_short_rates_may_agree(tmp_path: Path) -> None:
+    """Counted are the digits that were printed, not those of the times that rates are stored as."""
+    rows = "".join(f"{1 << power:<10}{1.24 * (1 << power):>20.2f}\n" for power in range(4))
+    for launch in ("1", "2"):
+        (tmp_path / launch).write_text(f"# OSU MPI Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n{rows}")
+    assert cli(["import", f"a={tmp_path / '1'}", f"a={tmp_path / '2'}", "--out", str(tmp_path / "run")]) == 0
+
+
 def test_two_launches_of_a_size_or_two_may_agree_but_no_file_counts_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,8 +263,8 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     tables = {table.operation: table for table in (omb.parse(f"{block}\n".encode()) for block in blocks)}
     assert [(row.message_bytes, row.figure) for row in tables["bw"].rows] == [
         (1, 2.97),
-        (1024, pytest.approx(1850.11, abs=0.02)),
-        (4194304, pytest.approx(11022.80, abs=0.02)),
+        (1024, 1850.11),
+        (4194304, 11022.80),
     ]
     assert [row.figure for row in tables["allreduce"].rows] == [2.11, 2.12]
 
@@ -285,7 +294,28 @@ def test_the_window_of_imported_message_rates_is_that_of_the_file(tmp_path: Path
         assert cli(["import", f"a={file}", "--out", str(root)]) == 0
         again, first = omb.parse(as_osu.render(RunDir.open(root)).encode()), omb.parse(file.read_bytes())
         assert again.window == first.window == window.decode()
-        assert [row.figure for row in again.rows] == pytest.approx([row.figure for row in first.rows], rel=1e-3)
+        assert [row.figure for row in again.rows] == [row.figure for row in first.rows]
+
+
+def test_an_import_is_compared_with_one_whose_rates_have_fewer_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Earlier versions stored a bandwidth for a window of 64 messages, in which its fifth digit was another."""
+    for version, messages in (("new", IMPORTED_MESSAGES), ("old", 64)):
+        monkeypatch.setattr("nearmetal.run.adopt.IMPORTED_MESSAGES", messages)
+        monkeypatch.setattr("nearmetal.workloads.samples.IMPORTED_MESSAGES", messages)
+        files = []
+        for launch in range(3):
+            files.append(f"a={tmp_path / f'{version}-{launch}'}")
+            rate = 98.76 + launch / 100
+            Path(files[-1][2:]).write_text(f"# OSU MPI Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n8  {rate:.2f}\n")
+        assert cli(["import", *files, "--out", str(tmp_path / version)]) == 0
+    capsys.readouterr()
+    assert cli(["gate", str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--format", "json"]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert cell["run"] == pytest.approx(98.77, rel=1e-8)
+    assert cell["base"] == pytest.approx(98.77, rel=1e-4)
+    assert cell["base"] != pytest.approx(98.77, rel=1e-6)
 
 
 STUDY = """

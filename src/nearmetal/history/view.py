@@ -116,8 +116,7 @@ def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) 
 
 def _level(cell: CellSeries, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
     """Return the level as the run's own report has it."""
-    scale = cell.shown if cell.shown.unit == shown.unit else shown  # one of another window carries other bytes
-    values = cell.values(scale)
+    values = cell.values(shown)
     if interval:
         return estimate_level(values, context=cell.context)
     return LevelEstimate(values.size, math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

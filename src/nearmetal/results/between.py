@@ -20,6 +20,7 @@ from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.changes import differing_fields, differing_values
 from nearmetal.units import by_key, counted
+from nearmetal.workloads.figures import IMPORTED
 
 _HOW_MUCH = frozenset({"sizes", "iterations", "warmup"})
 
@@ -127,7 +128,9 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
     found = {}
     for record in records:
         path, workload = record.order.path, record.order.workload
-        options = {key: value for key, value in workload.options.items() if key not in _HOW_MUCH}
+        # An import's window is none of the program's, only what its figures are stored for.
+        left_out = _HOW_MUCH | {"window"} if workload.kind == IMPORTED else _HOW_MUCH
+        options = {key: value for key, value in workload.options.items() if key not in left_out}
         found["path", path.label] = json.dumps([path.kind, path.options], sort_keys=True)
         found["workload", workload.label] = json.dumps(
             [workload.kind, options, workload.placement, workload.progress], sort_keys=True

@@ -72,8 +72,9 @@ class CellSeries:
     boots: Mapping[int, int]
 
     def values(self, shown: DisplayScale | None = None) -> FloatArray:
-        """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
-        scale = shown or self.shown
+        """Return the figures as shown (in the unit of another run), in the order of the blocks, shape (n,)."""
+        # In the same unit one of another window carries other bytes.
+        scale = shown if shown and shown.unit != self.shown.unit else self.shown
         return np.array([scale.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
+from nearmetal.results.shown import shown_for
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.draft import block, entries
@@ -20,9 +21,9 @@ from nearmetal.study.fields import MOST
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import MOST_BLOCKS, digest, parse_study
 from nearmetal.units import counted
-from nearmetal.workloads.figures import IMPORTED
+from nearmetal.workloads.figures import IMPORTED, IMPORTED_MESSAGES
 from nearmetal.workloads.samples import read_foreign
-from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Foreign
+from nearmetal.workloads.tools.tool import Foreign
 
 HOST_KIND = "import"
 HOST_LABEL = (
@@ -131,12 +132,19 @@ def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedF
         cells = one.found.cells
         figures = tuple((cell.operation, cell.message_bytes, sha256(cell.ns.tobytes()).digest()) for cell in cells)
         first = known.setdefault((one.found.workload, *figures), one)
-        digits = sum(len(str(ns).rstrip("0")) for cell in cells for ns in cell.ns.flat) if first is not one else 0
-        if digits >= _DIGITS_BY_CHANCE:
+        if first is not one and _digits(one) >= _DIGITS_BY_CHANCE:
             raise BadInputError(
                 f"{one.file} ({one.label}) holds a launch of {first.file} ({first.label}): all figures are the same",
                 hint=_HINT_ONCE,
             )
+
+
+def _digits(one: AdoptedFile) -> int:
+    """Return how many digits its figures have in all, as they were printed: a rate's duration has others."""
+    workload = _order(0, one).workload
+    shown = [(shown_for(workload, cell.operation, cell.message_bytes), cell.ns.ravel()) for cell in one.found.cells]
+    figures = (scale.value(ns) for scale, values in shown for ns in values.tolist())
+    return sum(len(f"{figure:.8e}".partition("e")[0].replace(".", "").rstrip("0")) for figure in figures)
 
 
 def _refuse_many(labels: Sequence[str], adopted: Sequence[AdoptedFile]) -> None:
@@ -164,7 +172,7 @@ def _order(number: int, one: AdoptedFile) -> Order:
     options: dict[str, Scalar | list[Scalar]] = {
         "operation": one.found.cells[0].operation,
         "sizes": list(dict.fromkeys(sizes)),
-        "window": WINDOW_MESSAGES,
+        "window": IMPORTED_MESSAGES,
     }
     placement = tuple(rank % 2 for rank in range(max(1, one.found.ranks)))
     return Order(

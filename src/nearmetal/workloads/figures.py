@@ -105,6 +105,8 @@ def jain(shares: list[float]) -> float:
 
 IMPORTED = "imported"
 """The kind of workload whose samples were adopted from other programs' output."""
+IMPORTED_MESSAGES = 6_400_000
+"""The window that an imported bandwidth is stored for, whatever its own was: in whole ns it keeps eight digits."""
 SUITES = ("omb", "imb", "mpi4py")
 """The kinds of workload that print means of the operations of nearmetal's own engine."""
 WITH_OPERATIONS = ("engine", *SUITES)

@@ -23,7 +23,7 @@ from nearmetal.workloads.command import ASKED, figures_ns
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.fabric import SAMPLES as FABRIC
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.figures import VOLUME_BYTES
+from nearmetal.workloads.figures import IMPORTED_MESSAGES, VOLUME_BYTES
 from nearmetal.workloads.operations import OPERATIONS, Shape
 from nearmetal.workloads.rounds import ALL
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
@@ -58,14 +58,17 @@ class _Values:
     whole_ns: tuple[int, ...]
 
     @staticmethod
-    def of(held: Durations) -> _Values:
-        """Return durations with their begins; the times between are not told by a program that names none."""
+    def of(held: Durations, window: int = WINDOW_MESSAGES) -> _Values:
+        """Return durations with their begins; the times between are not told by a program that names none.
+
+        The mean of a bandwidth is that of so many messages in a `window`.
+        """
         if isinstance(held, Dump):
             return _Values.in_a_row(parse_dump(held.data))
         if isinstance(held, Mean):
             if held.operation not in OPERATIONS:
                 raise ForeignFileError(f"no operation is called {held.operation[:40]!r}")
-            shape = Shape(held.message_bytes, WINDOW_MESSAGES, held.pairs)
+            shape = Shape(held.message_bytes, window, held.pairs)
             return _Values.in_a_row([OPERATIONS[held.operation].duration_ns(held.figure, shape)])
         if held.begin_ns is None:
             return _Values.in_a_row(held.ns, held.whole_ns)
@@ -211,7 +214,7 @@ def _with_samples(found: Foreign[FileCell]) -> Foreign[CellSamples]:
     names = Counter(f"{operation} of {format_size(size)}" for operation, size, _ in found.cells)
     if twice := next((name for name, count in names.items() if count > 1), ""):
         raise ForeignFileError(f"{twice} is there twice in one launch", hint="give each launch in a file of its own")
-    cells = tuple(one_cell(*cell) for cell in found.cells)
+    cells = tuple(_Values.of(held, IMPORTED_MESSAGES).cell(name, size) for name, size, held in found.cells)
     return Foreign(found.program, found.version, found.workload, found.ranks, cells, found.lacks, found.window)
 
 
