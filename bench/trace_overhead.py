@@ -1,8 +1,8 @@
 """What the profiler costs: NPB CG with and without it, in random order within each block.
 
 Three figures for each MPI: the paired ratio of run times (with the noise of this machine), the profiler's own account
-of its time, and what it adds to the processor time of a call, told by a rank that does nothing but call, which other
-load on the machine does not touch.
+of its time, and what it adds to the processor time of a call, and of one that tests hundreds of requests in vain, told
+by a rank that does nothing but call, which other load on the machine does not touch.
 
     python bench/trace_overhead.py                       CG class A, 2 ranks, 15 blocks
     python bench/trace_overhead.py --class W --blocks 5
@@ -24,16 +24,18 @@ import numpy as np
 from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.tracing import build_profiler
 from nearmetal.stats.compare import estimate_ratio
 from nearmetal.stats.widen import BlockFigures
 from nearmetal.workloads.apps import build_apps, read_end_block
+from nearmetal.workloads.build import build_profiler, profiled
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi, launch
 from support.goals import ended, short_of
 
 LIMIT = 0.02
 TIMEOUT_S = 300.0
+POLLED = 256
+"""So many requests a program may poll at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,7 @@ def run_once(mpi: Mpi, arguments: list[str], ranks: int, environment: dict[str, 
 def run_traced_once(mpi: Mpi, arguments: list[str], ranks: int) -> Measured:
     """Run CG once under the profiler."""
     with tempfile.TemporaryDirectory() as folder:
-        variables = {"LD_PRELOAD": str(build_profiler(mpi)), "NEARMETAL_TRACE_DIR": folder, "NEARMETAL_TRACE_ID": "1"}
-        elapsed_ns = run_once(mpi, arguments, ranks, variables)
+        elapsed_ns = run_once(mpi, arguments, ranks, profiled(build_profiler(mpi), folder, 1))
         trace = read_trace(Path(folder))
         own = [int(rank.meta["profiler_ns"]) for rank in trace.ranks]
         calls = [sum(time.calls for time in rank.times) for rank in trace.ranks]
@@ -69,23 +70,23 @@ def run_traced_once(mpi: Mpi, arguments: list[str], ranks: int) -> Measured:
         return Measured(elapsed_ns, share, max(calls), sum(own) / sum(calls), size)
 
 
-def added_cpu_ns(mpi: Mpi, pairs: int = 5) -> float:
+def added_cpu_ns(mpi: Mpi, *arguments: str, pairs: int = 5) -> float:
     """Return the processor time that the profiler adds to a call: the median over pairs of runs."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "trace_call"
         source = Path(__file__).with_name("trace_call.c")
         process.run([mpi.mpicc, "-O2", str(source), "-o", str(program)], timeout_s=TIMEOUT_S, check=True)
-        variables = {"LD_PRELOAD": str(build_profiler(mpi)), "NEARMETAL_TRACE_DIR": folder}
         added = []
-        for _ in range(pairs):
-            plain, traced = (call_cpu_ns(mpi, program, given) for given in ({}, variables))
+        for pair in range(pairs):  # a launch is recorded once
+            variables = profiled(build_profiler(mpi), folder, pair + 1)
+            plain, traced = (call_cpu_ns(mpi, (str(program), *arguments), given) for given in ({}, variables))
             added.append(traced - plain)
         return float(np.median(added))
 
 
-def call_cpu_ns(mpi: Mpi, program: Path, environment: dict[str, str]) -> float:
+def call_cpu_ns(mpi: Mpi, program: tuple[str, ...], environment: dict[str, str]) -> float:
     """Run the calling rank once; return its processor time a call."""
-    command = launch(mpi, Job(("here",), (str(program),), environment=tuple(environment.items())))
+    command = launch(mpi, Job(("here",), program, environment=tuple(environment.items())))
     finished = process.run(command.argv, env={**os.environ, **command.env}, timeout_s=TIMEOUT_S, check=True)
     return float(finished.text)
 
@@ -114,7 +115,8 @@ def measure(mpi: Mpi, arguments: list[str], ranks: int, blocks: int, rng: np.ran
         f"traced / plain {estimate.ratio:.4f} {span} over {blocks} blocks; "
         f"own account {100 * own_share:.2f} % ({np.median([one.own_ns_a_call for one in traced]):.0f} ns a call, "
         f"{last.calls} calls, {last.file_bytes} bytes a rank); "
-        f"adds {added_ns:.0f} ns of processor time a call, {100 * added_share:.3f} % of the run",
+        f"adds {added_ns:.0f} ns of processor time a call, {100 * added_share:.3f} % of the run, "
+        f"and {added_cpu_ns(mpi, str(POLLED)):.0f} ns to a test of {POLLED} open requests",
         flush=True,
     )
     shares = {"own account": own_share, "added processor time": added_share}

@@ -30,6 +30,7 @@ from nearmetal.predict.trace_view import call_name, view_trace
 from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, traced_command, understand
 from nearmetal.predict.traffic import messages_of
 from nearmetal.report.trace_text import warnings
+from nearmetal.workloads import build as profiler_build
 from nearmetal.workloads.apps import build_apps
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
 from tests.mpi_bench import mpi_of as installed_mpi
@@ -401,6 +402,18 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: s
     receives = counts(rank)["Irecv"]
     assert trace.first_come_share == pytest.approx(1 / receives)
     assert schedule_from_trace(trace).first_come_share == trace.first_come_share
+
+
+@every_mpi
+def test_a_test_of_hundreds_of_requests_costs_the_profiler_no_more_than_of_one(
+    flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs poll all that is open; each of 256 requests was looked up in every poll."""
+    counting = (*profiler_build._SHARED_LIBRARY, "-finstrument-functions")
+    monkeypatch.setattr(profiler_build, "_SHARED_LIBRARY", counting)
+    mpi = installed_mpi(flavour)
+    _, status = run_traced(launch_line(mpi, 1, build(mpi, "trace_polls", tmp_path)), tmp_path / "trace")
+    assert status == 0
 
 
 def is_copy(comm: Communicator) -> bool:
