@@ -6,9 +6,11 @@
 
 struct nmt_recorder nmt_recorder;
 
+/* Asking for the size of no type would end the program, which may name none where it sends nothing. */
 static uint64_t size_of(MPI_Datatype type) {
     MPI_Count size = 0;
-    PMPI_Type_size_x(type, &size);
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size_x(type, &size);
     return size > 0 ? (uint64_t)size : 0;
 }
 
@@ -73,6 +75,8 @@ struct nmt_call nmt_barrier(MPI_Comm comm) {
 struct nmt_call nmt_whole(int kind, long long count, MPI_Datatype type, int root, MPI_Comm comm, const void *buffer) {
     const struct nmt_comm_info *info;
     struct nmt_call call = collective(kind, root, comm, &info);
+    if (call.kind == NMT_UNSUPPORTED)
+        return call;
     call.bytes = (uint64_t)count * size_of(type);
     call.type_bytes = element_bytes(type);
     call.flags |= buffer == MPI_IN_PLACE ? NMT_IN_PLACE : 0;

@@ -416,6 +416,22 @@ def test_a_test_of_hundreds_of_requests_costs_the_profiler_no_more_than_of_one(
     assert status == 0
 
 
+@every_mpi
+def test_messages_between_groups_are_recorded_and_replayed(flavour: str, tmp_path: Path) -> None:
+    """Predictions refused them, and the profiler ended programs that name no datatype where they send nothing."""
+    mpi = installed_mpi(flavour)
+    trace, status = run_traced(launch_line(mpi, 4, build(mpi, "trace_groups", tmp_path)), tmp_path / "trace")
+    assert status == 0
+    across = [(pair.source, pair.destination, pair.total_bytes) for pair in view_trace(trace).pairs]
+    assert across == [(0, 2, 200), (0, 3, 100), (1, 2, 100), (1, 3, 200), (2, 1, 100), (3, 0, 100)]
+    assert trace.opaque_names == ("Gather",)
+    found = simulate(schedule_from_trace(trace), MACHINE, Placement.block(4, 1))
+    assert found.message_bytes >= 8 * 100
+    if flavour == "mpich":
+        (call,) = (call for call in trace.ranks[0].calls if call.kind is CallKind.ALLTOALL)
+        assert trace.ranks[0].lists[call.list_a] == (0, 12, 0, 0)
+
+
 def is_copy(comm: Communicator) -> bool:
     return comm.kind is CommKind.DUP and len(comm.members) == RANKS
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import (
     Distribution,
@@ -30,8 +30,6 @@ from nearmetal.predict.trace import (
     Call,
     CallFlag,
     CallKind,
-    CommKind,
-    Communicator,
     DoCall,
     DoGap,
     Gap,
@@ -486,27 +484,6 @@ def test_a_trace_is_replayed() -> None:
     two = traced(1, receives, (DoCall(0), DoCall(1), Repeat(3, (DoCall(2),))))
     schedule = schedule_from_trace(Trace((one, two)))
     assert run_ns(schedule) == 2300 + 1300
-
-
-def test_an_inter_communicator_can_be_merged_and_is_refused_for_messages() -> None:
-    """Merging one made the whole trace unusable."""
-
-    def of_rank(rank: int, call: Call) -> RankTrace:
-        inter = Communicator(50, CommKind.INTER, 1, (rank,), 0)
-        merged = Communicator(51, CommKind.CREATE, 2, (0, 1), rank)
-        create = Call(CallKind.COMM_CREATE, comm=1, request=2)
-        return made_rank(rank, 2, (create, call, Call(CallKind.BARRIER, comm=3)), inter, merged)
-
-    merge = Call(CallKind.COMM_CREATE, comm=2, request=3)
-    found = schedule_from_trace(Trace((of_rank(0, merge), of_rank(1, merge))))
-    create, merging, barrier = found.programs[0].ops
-    assert (create.comm, merging.comm, barrier.comm) == (1, 3, 3)
-    assert run_ns(found) == 2 * 1300 + 8  # an agreement on 8 bytes, a barrier
-
-    sends = Call(CallKind.SEND, comm=2, peer=0)
-    with pytest.raises(UnavailableError, match="rank 0 calls send on an inter-communicator") as error:
-        schedule_from_trace(Trace((of_rank(0, sends), of_rank(1, sends))))
-    assert "measure the program itself" in error.value.hint
 
 
 def test_recorded_gaps_are_replayed_in_their_order() -> None:

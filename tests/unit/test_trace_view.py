@@ -250,15 +250,6 @@ def test_missing_parts_of_the_figures_are_reported() -> None:
     asleep = Trace(tuple(replace(one, meta=one.meta | {"blocked_ns": "250000"}) for one in ring().ranks))
     assert "25.0 % of all ranks' time passed outside MPI while they slept" in as_text(view_trace(asleep))
     assert schedule_from_trace(asleep).blocked_share == 0.25
-    apart = Trace(
-        tuple(
-            replace(one, communicators=(*one.communicators[:2], replace(one.communicators[2], kind=CommKind.INTER)))
-            for one in ring().ranks
-        )
-    )
-    view = view_trace(apart)
-    assert (Traffic.sum_of(view.pairs).messages, view.intercommunicator_messages) == (4, 4000)
-    assert "4000 messages over inter-communicators" in unbroken(as_text(view))
 
 
 def test_json_has_everything() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nearmetal.errors import UnavailableError
 from nearmetal.predict.models import PS_PER_NS, Distribution, Recorded
 from nearmetal.predict.schedule import Collective, Comm, NodeGroup, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import (
@@ -44,8 +43,7 @@ _SILENT = {CallKind.COMM_FREE, CallKind.INIT, CallKind.FINALIZE}
 def schedule_from_trace(trace: Trace) -> Schedule:
     """Turn a trace into a schedule.
 
-    Raise UnavailableError for what the simulator does not replay: inter-communicators, except for merging one. The time
-    of calls that the profiler saw but could not record is in the gaps (`Schedule.opaque_share`).
+    The time of calls that the profiler saw but could not record is in the gaps (`Schedule.opaque_share`).
     """
     contexts: dict[int, int] = {}
     gaps: dict[Distribution | Recorded, int] = {}
@@ -151,18 +149,12 @@ class _RankReader:
         return self.gaps.setdefault(table, len(self.gaps))
 
     def _op(self, call: Call) -> Op:
-        if self._kind_of(call.comm) is CommKind.INTER:
-            if call.kind is not CallKind.COMM_CREATE or self._kind_of(call.request) in {None, CommKind.INTER}:
-                raise UnavailableError(
-                    f"rank {self.trace.rank} calls {call.kind.name.lower()} on an inter-communicator; a trace does not "
-                    "hold the ranks on its other side",
-                    hint='measure the program itself on each path, as a workload of kind "command"',
-                )
-            call = replace(call, comm=call.request)  # MPI_Intercomm_merge: the new communicator has both sides
+        if call.kind.creates and self._is_inter(call.request) and not self._is_inter(call.comm):
+            call = replace(call, comm=call.request)  # MPI_Intercomm_create: both groups agree
         return self._collective(call) if call.kind.is_collective else self._point_to_point(call)
 
-    def _kind_of(self, comm: int) -> CommKind | None:
-        return None if comm == NONE else self.trace.communicators[comm].kind
+    def _is_inter(self, comm: int) -> bool:
+        return comm != NONE and self.trace.communicators[comm].kind is CommKind.INTER
 
     def _point_to_point(self, call: Call) -> Op:
         if call.kind is CallKind.MARK:

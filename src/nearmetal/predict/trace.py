@@ -150,7 +150,8 @@ class Gap:
 class Communicator:
     """A communicator as one rank sees it; `uid` is the same number on all members.
 
-    `members` are the world ranks in communicator order; `dims` and `periods` are empty unless Cartesian.
+    `members` are the world ranks in communicator order; `dims` and `periods` are empty unless Cartesian. In a `Trace`
+    an inter-communicator has those of both groups (`inter.join_groups`).
     """
 
     uid: int

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
+from nearmetal.predict.inter import join_groups
 from nearmetal.predict.trace import (
     NONE,
     Call,
@@ -366,7 +367,7 @@ def trace_of(files: Mapping[str, bytes], source: str) -> Trace:
     """Return the trace in the files of all ranks, by name; raise ForeignFileError as `read_trace` does."""
     ranks = [decode_rank(data, name) for name, data in files.items()]
     _check_set(source, ranks)
-    return Trace(tuple(sorted(ranks, key=lambda rank: rank.rank)), source=source)
+    return Trace(join_groups(sorted(ranks, key=lambda rank: rank.rank)), source=source)
 
 
 def _check_set(directory: str, ranks: Iterable[RankTrace]) -> None:

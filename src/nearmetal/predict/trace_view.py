@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.trace import Call, CallFlag, CallKind, CallTime, CommKind, RankTrace, Trace
+from nearmetal.predict.trace import Call, CallFlag, CallKind, CallTime, RankTrace, Trace
 from nearmetal.reading import read_text
 
 _OUTSIDE = frozenset({CallKind.INIT, CallKind.FINALIZE})
@@ -118,7 +118,6 @@ class TraceView:
     unsupported_ns: int
     unsupported_share: float
     unsupported_wait_share: float
-    intercommunicator_messages: int
     rounded_calls: int
     paused_share: float
     blocked_share: float
@@ -149,12 +148,6 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         unsupported_ns=trace.opaque_ns,
         unsupported_share=trace.opaque_time_share,
         unsupported_wait_share=trace.opaque_wait_share,
-        intercommunicator_messages=sum(
-            time.calls
-            for rank in trace.ranks
-            for call, time in _timed(rank)
-            if call.kind in _SENDS and rank.communicators[call.comm].kind is CommKind.INTER
-        ),
         rounded_calls=trace.rounded_calls,
         paused_share=trace.paused_share,
         blocked_share=trace.blocked_share,
@@ -209,14 +202,10 @@ def _call_rows(trace: Trace) -> tuple[CallRow, ...]:
 
 
 def _sends(rank: RankTrace) -> Iterator[tuple[Call, int, int]]:
-    """Yield every kind of send with its destination in the world and how often it was made.
-
-    A send over an inter-communicator is left out: the trace does not list the ranks of the other group.
-    """
+    """Yield every kind of send with its destination in the world and how often it was made."""
     for call, time in _timed(rank):
-        comm = rank.communicators[call.comm]
-        if call.kind in _SENDS and time.calls and comm.kind is not CommKind.INTER:
-            yield call, comm.members[call.peer], time.calls
+        if call.kind in _SENDS and time.calls:
+            yield call, rank.communicators[call.comm].members[call.peer], time.calls
 
 
 def _pairs(trace: Trace) -> tuple[RankPair, ...]:

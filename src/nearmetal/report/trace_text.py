@@ -57,11 +57,6 @@ def warnings(view: TraceView) -> list[str]:
             f"{what if view.unsupported_calls else 'requests of calls that the profiler does not know'}: "
             f"their messages are not in the figures, and their time counts as compute{_unsupported_time(view)}"
         )
-    if view.intercommunicator_messages:
-        sentences.append(
-            f"{counted(view.intercommunicator_messages, 'message')} over inter-communicators not in the sizes and the "
-            "matrix: the trace does not hold the ranks of the other group"
-        )
     if view.rounded_calls:
         sentences.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
     if view.calling_threads > 1:
