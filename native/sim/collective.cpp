@@ -179,6 +179,15 @@ Round exchange_with_all(const CollectiveCall &c, std::uint32_t round, bool open)
             .open = open};
 }
 
+// With one rank after the other, the lowest first, and with those that have nothing to give, too.
+Round exchange_in_order(const CollectiveCall &c, std::uint32_t round) {
+    if (round + 1 >= c.size)
+        return {.last = true};
+    const std::uint32_t peer = round < c.rank ? round : round + 1;
+    return {
+        .send_to = as_rank(peer), .recv_from = as_rank(peer), .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer]};
+}
+
 Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
     if (c.rank != c.root) {
         if (round > 0 || c.bytes == 0)
@@ -348,6 +357,8 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return exchange_with_all(c, round, false);
     case Algorithm::kLinearAlltoall:
         return exchange_with_all(c, round, true);
+    case Algorithm::kOrderedAlltoall:
+        return exchange_in_order(c, round);
     case Algorithm::kBinomialGather:
         return binomial(c, round, false, std::max<std::uint64_t>(c.bytes, 1), false);
     case Algorithm::kBinomialScatter:

@@ -31,6 +31,7 @@ enum class Algorithm : std::uint8_t {
     kBruckAlltoall,
     kPairwiseAlltoall,
     kLinearAlltoall,
+    kOrderedAlltoall,
     kBinomialGather,
     kBinomialScatter,
     kLinearGather,

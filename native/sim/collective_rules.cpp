@@ -171,6 +171,8 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
     }
     case Collective::kAlltoall:
         return vector ? apply_rules(kAlltoallvRules, size, bytes) : apply_rules(kAlltoallRules, size, bytes);
+    case Collective::kAlltoallInPlace: // two ranks at each distance in turn; before 5.0 as MPICH
+        return Algorithm::kPairwiseAlltoall;
     case Collective::kReduceScatter:
         return vector ? apply_rules(kReduceScatterRules, size, bytes * size) : Algorithm::kHalvingReduceScatter;
     case Collective::kScan:
@@ -204,6 +206,8 @@ Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t 
         if (!vector && bytes <= 256 && size >= 8)
             return Algorithm::kBruckAlltoall;
         return vector || bytes <= 32768 ? Algorithm::kLinearAlltoall : Algorithm::kPairwiseAlltoall;
+    case Collective::kAlltoallInPlace: // of an alltoallv those on the same node first, which is not modelled
+        return Algorithm::kOrderedAlltoall;
     case Collective::kReduceScatter:
         return bytes * size < 524288 ? Algorithm::kHalvingReduceScatter : Algorithm::kRingReduceScatter;
     case Collective::kScan:

@@ -37,6 +37,7 @@ enum class Collective : std::uint8_t {
     kReduceScatter,
     kScan,
     kExscan,
+    kAlltoallInPlace,
     kNeighborAllgather,
     kNeighborAlltoall,
 };

@@ -13,8 +13,10 @@ from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import MPIS, Distribution, MpiName, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
-from nearmetal.predict.trace import DoCall, DoGap, Step
+from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Step, Trace
+from tests.trace_writer import made_rank
 
 from .simulated import MACHINE, US, computing, path, ping, run_ns
 
@@ -119,6 +121,23 @@ def expanded(mpi: str, of: Collective, rank: int, size: int, sizes: Sizes = (), 
     """Return whom a rank of four sends to (positive, rank + 1) and waits for (negative), in the order of the rounds."""
     rounds = _sim.expand_collective(MPIS.index(mpi), int(of), 4, rank, 0, size, bool(sizes or back), sizes, back)
     return [one for to, _, source, _ in rounds for one in (to + 1, -source - 1) if one]
+
+
+def test_an_alltoall_in_place_exchanges_with_one_rank_after_the_other() -> None:
+    """It was replayed as one with two buffers, whose messages are all under way at once."""
+    of = Collective.ALLTOALL_IN_PLACE
+    assert [expanded("openmpi", of, rank, 600) for rank in (0, 2)] == [[2, -4, 3, -3, 4, -2], [4, -2, 1, -1, 2, -4]]
+    assert [expanded("mpich", of, rank, 600) for rank in (0, 2)] == [[2, -2, 3, -3, 4, -4], [1, -1, 2, -2, 4, -4]]
+    for mpi in MPIS:
+        rounds = _sim.expand_collective(MPIS.index(mpi), int(of), 4, 0, 0, 600)
+        assert [(size, is_open) for _, size, _, is_open in rounds] == [(600, False)] * 3
+        assert expanded(mpi, of, 0, 0) == []
+    parts = (0, 8, 0, 4)  # Open MPI leaves out what is empty
+    assert expanded("openmpi", of, 0, 3, parts, parts) == [2, -4, 4, -2]
+    assert expanded("mpich", of, 0, 3, parts, parts) == [2, -2, 3, -3, 4, -4]
+    call = Call(CallKind.ALLTOALL, CallFlag.IN_PLACE, message_bytes=600)
+    found = schedule_from_trace(Trace((made_rank(0, 2, (call,)), made_rank(1, 2, (call,)))))
+    assert [program.ops[0].collective for program in found.programs] == [of, of]
 
 
 @pytest.mark.parametrize("mpi", MPIS)

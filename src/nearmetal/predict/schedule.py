@@ -57,8 +57,9 @@ class Collective(IntEnum):
     REDUCE_SCATTER = 8
     SCAN = 9
     EXSCAN = 10
-    NEIGHBOR_ALLGATHER = 11
-    NEIGHBOR_ALLTOALL = 12
+    ALLTOALL_IN_PLACE = 11
+    NEIGHBOR_ALLGATHER = 12
+    NEIGHBOR_ALLTOALL = 13
 
 
 @dataclass(frozen=True, slots=True)

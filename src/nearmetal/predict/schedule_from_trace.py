@@ -206,7 +206,7 @@ class _RankReader:
             peer=call.peer,
             message_bytes=NEW_COMMUNICATOR_BYTES if call.kind.creates else each,
             slot=self.slots[call.request] if call.flags & CallFlag.NONBLOCKING else 0,
-            collective=Collective.ALLGATHER if call.kind.creates else Collective[call.kind.name],
+            collective=_collective_of(call),
             vector=vector,
             sizes=sizes(call.list_a),
             recv_sizes=sizes(call.list_b),
@@ -225,6 +225,13 @@ class _RankReader:
             whole = sum(parts[at] for at in there) if len(parts) == peers else call.message_bytes
             return whole // max(1, len(there))
         return call.message_bytes // max(1, peers)
+
+
+def _collective_of(call: Call) -> Collective:
+    if call.kind.creates:
+        return Collective.ALLGATHER
+    in_place = call.kind is CallKind.ALLTOALL and call.flags & CallFlag.IN_PLACE
+    return Collective.ALLTOALL_IN_PLACE if in_place else Collective[call.kind.name]
 
 
 def _neighbours_there(comm: Communicator) -> list[int]:
