@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from nearmetal.predict.trace import (
     NONE,
     Call,
+    CallFlag,
     CallTime,
     CommKind,
     Communicator,
@@ -127,8 +128,9 @@ def _section(tag: bytes, payload: bytes) -> bytes:
 
 
 def encode_rank(trace: RankTrace) -> bytes:
-    """Return the bytes of one rank's file: version 2 if it has an order of gaps, else version 1."""
-    ordered = any(gap.order for gap in trace.gaps)
+    """Return the bytes of one rank's file: version 3 if a wait cancels, else 2 if a gap has an order, else 1."""
+    cancels = any(call.flags & CallFlag.CANCELLED for call in trace.calls)
+    ordered = cancels or any(gap.order for gap in trace.gaps)
     intern: dict[tuple[int, ...], int] = {}
     lists = list(trace.lists)
     for position, values in enumerate(lists):
@@ -140,7 +142,7 @@ def encode_rank(trace: RankTrace) -> bytes:
                 lists.append(values)
     head = _HEADER.pack(
         b"NMTR\r\n\x1a\n",
-        2 if ordered else 1,
+        3 if cancels else 2 if ordered else 1,
         _HEADER.size,
         trace.rank,
         trace.world_ranks,

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 2, HEADER_BYTES = 64, SECTIONS = 9, TRACE_ID_AT = 24 };
+/* The version that older readers know, and the one of a trace of which they would misunderstand a call. */
+enum { KNOWN_VERSION = 2, VERSION = 3, HEADER_BYTES = 64, SECTIONS = 9, TRACE_ID_AT = 24 };
 
 /* ---------------------------------------------------------------- recording */
 
@@ -146,11 +147,19 @@ static void emit(struct output *output, const void *data, size_t size) {
     }
 }
 
-static void emit_header(struct output *output, const struct nmt_run *run, uint32_t sections, uint64_t calls) {
+static uint16_t version_of(const struct nmt_calls *calls) {
+    for (uint32_t i = 0; i < calls->count; ++i)
+        if (calls->entries[i].flags & NMT_CANCELLED)
+            return VERSION;
+    return KNOWN_VERSION;
+}
+
+static void emit_header(struct output *output, const struct nmt_run *run, uint16_t version, uint32_t sections,
+                        uint64_t calls) {
     struct nmt_bytes head = {0};
     static const uint8_t zeros[12];
     nmt_bytes_put(&head, "NMTR\r\n\x1a\n", 8);
-    nmt_bytes_put_u16(&head, VERSION);
+    nmt_bytes_put_u16(&head, version);
     nmt_bytes_put_u16(&head, HEADER_BYTES);
     nmt_bytes_put_u32(&head, run->rank);
     nmt_bytes_put_u32(&head, run->ranks);
@@ -234,7 +243,7 @@ int nmt_recorder_write(struct nmt_recorder *recorder, const struct nmt_run *run,
     struct output output = {.fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
     if (output.fd < 0)
         return errno;
-    emit_header(&output, run, SECTIONS, nmt_program_calls(recorder->program));
+    emit_header(&output, run, version_of(&recorder->calls), SECTIONS, nmt_program_calls(recorder->program));
     emit_sections(&output, recorder, run->meta);
     if (!output.error && fsync(output.fd))
         output.error = errno;
@@ -249,7 +258,7 @@ int nmt_recorder_claim(const struct nmt_run *run, const char *part) {
     struct output output = {.fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
     if (output.fd < 0)
         return errno;
-    emit_header(&output, run, 0, 0);
+    emit_header(&output, run, VERSION, 0, 0);
     if (close(output.fd) && !output.error)
         output.error = errno;
     return output.error;

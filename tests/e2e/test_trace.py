@@ -16,16 +16,17 @@ import pytest
 
 from nearmetal import process
 from nearmetal.cli.main import run
-from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.facts.inventory import machine_facts
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.predict import trace_file
 from nearmetal.predict.native import Placement
 from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import NodeGroup
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
-from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.trace_file import FIRST_RANK, read_trace
 from nearmetal.predict.trace_view import call_name, view_trace
 from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, traced_command, understand
 from nearmetal.predict.traffic import messages_of
@@ -280,6 +281,21 @@ def test_a_program_of_every_call_can_be_replayed(traced: Trace) -> None:
     assert found.messages > RANKS * STEPS
 
 
+def version_of(trace: Trace) -> int:
+    return int.from_bytes(Path(trace.source, FIRST_RANK).read_bytes()[8:10], "little")
+
+
+def test_a_trace_with_a_cancelled_receive_is_refused_by_older_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They replayed the wait for it, as a deadlock. The error said that 0 of 2 ranks had left only part of a trace."""
+    monkeypatch.delitem(trace_file._TAGS, 3)
+    mpi = installed_mpi("openmpi")
+    program = build(mpi, "trace_calls", tmp_path, "tick")
+    with pytest.raises(ForeignFileError, match="not a complete trace file: version 3"):
+        run_traced(launch_line(mpi, 2, program), tmp_path / "trace")
+
+
 def test_a_trace_distinguishes_communicators_of_a_node(traced: Trace) -> None:
     every = tuple(range(RANKS))
     assert schedule_from_trace(traced).node_groups == (NodeGroup(every, every, whole=True),)
@@ -396,6 +412,7 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: s
     assert status == 0
     (rank,) = trace.ranks
     assert rank.number("mixed_ns") == (1 + 3) * TICK_NS
+    assert version_of(trace) == 2
     assert trace.opaque_wait_share == pytest.approx(4 * TICK_NS / rank.elapsed_ns)
     assert rank.number("unsupported_ns") == 3 * TICK_NS
     assert rank.number("worked_ns") == 5 * TICK_NS

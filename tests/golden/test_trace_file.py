@@ -1,8 +1,12 @@
-"""Trace files of version 1 must stay readable, and are still written the same way."""
+"""Trace files of every version must stay readable, and are still written the same way."""
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from nearmetal.predict.trace import (
     NONE,
@@ -21,7 +25,7 @@ from nearmetal.predict.trace import (
 from nearmetal.predict.trace_file import decode_rank
 from tests.trace_writer import encode_rank
 
-GOLDEN = Path(__file__).parent / "trace-v1.nmtrace"
+HERE = Path(__file__).parent
 
 TRACE = RankTrace(
     rank=1,
@@ -55,9 +59,17 @@ TRACE = RankTrace(
 )
 
 
-def test_a_file_of_version_1_is_read() -> None:
-    assert decode_rank(GOLDEN.read_bytes()) == TRACE
+CANCELLED = replace(
+    TRACE,
+    calls=(*TRACE.calls[:3], Call(CallKind.WAIT, CallFlag.CANCELLED, request=1), TRACE.calls[4]),
+    gaps=(replace(TRACE.gaps[0], order=b"\1\0\2\0"),),
+)
+"""What version 3 has more: the order of a gap, as version 2, and a wait that cancels."""
 
 
-def test_the_writer_still_writes_version_1() -> None:
-    assert encode_rank(TRACE) == GOLDEN.read_bytes()
+@pytest.mark.parametrize(("version", "trace"), [(1, TRACE), (3, CANCELLED)])
+def test_a_file_is_read_and_still_written_so(version: int, trace: RankTrace) -> None:
+    golden = (HERE / f"trace-v{version}.nmtrace").read_bytes()
+    assert decode_rank(golden) == trace
+    assert encode_rank(trace) == golden
+    assert struct.unpack_from("<H", golden, 8) == (version,)

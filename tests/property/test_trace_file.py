@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -97,6 +97,13 @@ def test_more_ordered_durations_than_visits_are_refused() -> None:
     trace = replace(with_defaults(0), gaps=(Gap(1, 5, (5, 5), b"\5\0\5\0"),))
     with pytest.raises(ForeignFileError, match="2 durations of a gap that was visited 1 times"):
         decode_rank(encode_rank(trace))
+
+
+def test_a_flag_that_is_not_known_is_refused() -> None:
+    """It may change what the call does: readers of version 2 waited for what a program had cancelled."""
+    file = encode_rank(made_rank(0, 1, [Call(CallKind.BARRIER, cast("CallFlag", 1 << 15))]))
+    with pytest.raises(ForeignFileError, match="a call has flags 0x8000; this reader knows 0x7ff"):
+        decode_rank(file)
 
 
 @given(traces(), st.data())

@@ -1,4 +1,4 @@
-"""Read trace files, versions 1 and 2 (docs/reference/trace-file.md).
+"""Read trace files, versions 1 to 3 (docs/reference/trace-file.md).
 
 A reader refuses what it cannot trust with ForeignFileError: a torn file, a wrong checksum, an index that points
 nowhere, ranks of different runs. Nothing of a refused trace is returned. `native/trace` writes them.
@@ -35,7 +35,7 @@ from nearmetal.predict.trace import (
 from nearmetal.reading import read_bytes, timed
 
 MAGIC = b"NMTR\r\n\x1a\n"
-VERSION = 2
+VERSION = 3
 SUFFIX = ".nmtrace"
 FIRST_RANK = f"rank-{0:06d}{SUFFIX}"
 MAX_DEPTH = 32
@@ -46,10 +46,10 @@ _CALL = struct.Struct("<HHIiiQiiQIIII")
 _TIME = struct.Struct("<QQQ")
 _END = struct.Struct("<IQ")
 _U32 = struct.Struct("<I")
-_TAGS = {
-    1: (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END "),
-    2: (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"SEQU", b"PROG", b"END "),
-}
+_TAGS_1 = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END ")
+_TAGS_2 = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"SEQU", b"PROG", b"END ")
+_TAGS = {1: _TAGS_1, 2: _TAGS_2, 3: _TAGS_2}
+_ALL_FLAGS = sum(CallFlag)
 _CALL_TOKEN, _GAP_TOKEN, _REPEAT_TOKEN, _STOP_TOKEN = range(4)
 
 
@@ -163,6 +163,8 @@ def _read_calls(payload: bytes, lists: int, comms: tuple[Communicator, ...]) -> 
     calls: list[Call] = []
     for _ in range(cursor.unpack(_U32)[0]):
         kind, flags, *rest = cursor.unpack(_CALL)
+        if flags > _ALL_FLAGS:
+            raise _DamagedError(f"a call has flags {flags:#x}; this reader knows {_ALL_FLAGS:#x}")
         call = Call(CallKind(kind), CallFlag(flags), *rest)
         _check_call(call, lists, comms)
         calls.append(call)

@@ -165,7 +165,7 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
     try:
         return read_trace(folder), status
     except ForeignFileError as error:
-        raise _incomplete(launch, folder, status) from error
+        raise _incomplete(launch, folder, status, error) from error
 
 
 def _run_in_front(argv: Sequence[str]) -> int:
@@ -180,12 +180,17 @@ def _run_in_front(argv: Sequence[str]) -> int:
         raise
 
 
-def _incomplete(launch: LaunchLine, folder: Path, status: int) -> NearmetalError:
-    """Return the error that says what a run without a whole trace left behind, and the likely reason."""
+def _incomplete(launch: LaunchLine, folder: Path, status: int, refused: ForeignFileError) -> NearmetalError:
+    """Return the error that says what a run without a whole trace left behind, and the likely reason.
+
+    `refused` is what a reader says of its files, of which none may be missing.
+    """
     whole = len(list(folder.glob(f"rank-*{SUFFIX}")))
     begun = len(list(folder.glob(f"rank-*{SUFFIX}.part")))
     ended = f"the launcher ended with status {status}"
-    if whole or begun:
+    if whole and not begun:
+        return refused
+    if begun:
         return NearmetalError(
             f"{begun} of {whole + begun} ranks left only part of a trace in {folder}; {ended}",
             hint="the program died before MPI_Finalize, or the disk is full: see its messages above. "
