@@ -110,7 +110,8 @@ def parse_share(text: str) -> float:
 
 def as_percent(share: float, decimals: int = 0, sign: str = "") -> str:
     """Return a share as a percentage: 0.71 -> '71 %', with a `sign` of '+' '+71 %'."""
-    return f"{share:{sign}.{decimals}%}".replace("%", " %")
+    # z: what rounds to zero is on neither side of it.
+    return f"{share:{sign}z.{decimals}%}".replace("%", " %")
 
 
 def format_size(size_bytes: int) -> str:

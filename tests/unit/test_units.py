@@ -131,6 +131,7 @@ def test_waiting_times_are_rounded_sensibly(seconds: float, text: str) -> None:
 def test_shares_are_written_in_one_form() -> None:
     """Half of the outputs said `5 %`, half `5%`."""
     assert (as_percent(0.71), as_percent(0.0049, 1), as_percent(-0.1, 1, "+")) == ("71 %", "0.5 %", "-10.0 %")
+    assert (as_percent(-0.0004, 1, "+"), as_percent(-0.001)) == ("+0.0 %", "0 %"), "zero has no side"
     source = Path(nearmetal.__file__).parent
     others = [path.name for path in source.rglob("*.py") if re.search(r"\.\d%\}|\}%", path.read_text())]
     assert others == ["units.py"]

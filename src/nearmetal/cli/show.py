@@ -17,7 +17,7 @@ from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.schema import SummaryJson
 from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.osu import rank_means
-from nearmetal.results.series import summary_of, typical_ns
+from nearmetal.results.series import cell_id, sized, summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.stats.summary import Metric
@@ -158,7 +158,8 @@ def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> dict[str, obje
 
 def _cell(run: RunDir, record: TrialRecord, cell: StoredCell, shown: DisplayScale) -> str:
     """Return a cell in one line: the figures that `compare` compares, refused where it refuses them."""
-    start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
+    has_size = cell.message_bytes or cell_id(record, cell).what in sized(cell_id(record, one) for one in record.cells)
+    start = f"cell: {cell.operation}" + (f" {format_size(cell.message_bytes)}" if has_size else "")
     summary = summary_of(run, record, cell)
     if summary is None:
         return f"{start}: no valid iteration, {cell.warmup} warm-up"

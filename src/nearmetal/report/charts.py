@@ -282,7 +282,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
         whiskers = "".join(f"M{pixels(at[block])} {pixels(y(low))}V{pixels(y(high))}" for block, low, _, high in points)
         parts.append(element("path", class_=f"{path_class(entry)} whisker", d=whiskers))
         for block, _, value, _ in points:
-            tip = f"{entry.label}, block {block + 1}: {value:+,.1f} %"
+            tip = f"{entry.label}, block {block + 1}: {value:+z,.1f} %"
             parts.append(mark(entry, at[block], y(value), hollow=entry.again, title=tip))
     legend = _legend([entry for entry, _ in series], frame)
     return chart(f"drift over blocks, {words.cell_title(view, cell)}", *parts, legend, height=290.0)

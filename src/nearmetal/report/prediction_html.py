@@ -101,7 +101,7 @@ def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
         return []
     names = list(dict.fromkeys(name for _, one in known for name in one))
     head = ("path / setting / progress", *map(parameter, names))
-    body = tuple((where, *(f"{one.get(name, 0.0):+.2f}" for name in names)) for where, one in known)
+    body = tuple((where, *(f"{one.get(name, 0.0):+z.2f}" for name in names)) for where, one in known)
     note = "An elasticity of +0.30: 10 % more of it is 3 % more run time."
     return [element("h2", "What the time depends on"),
             table_region(Table("Elasticities", head, body, note))]  # fmt: skip

@@ -190,7 +190,7 @@ def tests(view: View, group: GroupId) -> Table:
                     words.p_value(mean.wilcoxon.p if mean.wilcoxon else None),
                     words.p_value(mean.judgement.p_difference),
                     words.p_value(mean.judgement.p_equivalence),
-                    words.NOTHING if mean.hedges_gz is None else f"{mean.hedges_gz:+.2f}",
+                    words.NOTHING if mean.hedges_gz is None else f"{mean.hedges_gz:+z.2f}",
                     mean.judgement.reason,
                 )
             )
@@ -335,7 +335,7 @@ def within_trials(view: View, cell: Cell) -> Table:
                 str(len(own)),
                 f"{median(s.n for s in own):.0f}",
                 words.NOTHING if spread is None else words.percent(spread),
-                _middle([s.lag1_autocorrelation for s in own], "{:.2f}"),
+                _middle([s.lag1_autocorrelation for s in own], "{:z.2f}"),
                 _middle([s.effective_n for s in own], "{:.0f}"),
                 words.figure(min(ends)) if ends else words.NOTHING,
                 words.figure(max(ends)) if ends else words.NOTHING,
@@ -364,7 +364,7 @@ def trials(view: View, cell: Cell) -> Table:
             middle = (own.figure(metric, view.criteria.margin) for metric in (HEADLINE, Metric.MEDIAN))
             taken = [*middle, *((q.value_ns, q.reason) for q in own.percentiles)]
             ends = sorted((own.min_ns, own.max_ns), reverse=cell.shown.rate)
-            lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:.2f}"
+            lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:z.2f}"
             figures = (_of_trial(cell, ns, why) for ns, why in (*taken, *((ns, "") for ns in ends)))
             rows.append((one.path, str(trial.block + 1), str(own.n), *figures, lag1))
     names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)

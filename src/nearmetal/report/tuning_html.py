@@ -175,7 +175,7 @@ def _scatter(
     y = linear(*_reach([one[1] for one in percents.values()]), _FRAME.bottom, _FRAME.top)
     parts = [x_axis(_FRAME, x, f"{names[0]}, % against present"), y_axis(_FRAME, y, f"{names[1]}, % against present")]
     for point, (across, up) in percents.items():
-        tip = element("title", f"{named(space, point)}: {across:+.1f} %, {up:+.1f} %")
+        tip = element("title", f"{named(space, point)}: {across:+z.1f} %, {up:+z.1f} %")
         look = "base" if point == winner else "c0" if point in settings else "again"
         hollow = "" if point in settings or point == winner else " hollow"
         parts.append(element("circle", tip, class_=f"series {look} mark{hollow}", cx=x(across), cy=y(up), r=4.6))

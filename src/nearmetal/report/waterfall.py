@@ -124,11 +124,11 @@ def _time(lane: Lane, part: str) -> str:
     own = words.NOTHING if ns is None else us(ns)
     if lane.base is None:
         return own
-    return f"{own} {lane.added_ns(part) / NS_PER_US:+7.2f}{'*' if part == lane.most_added else ' '}"
+    return f"{own} {lane.added_ns(part) / NS_PER_US:+z7.2f}{'*' if part == lane.most_added else ' '}"
 
 
 def _sum(lane: Lane) -> str:
-    more = f" {(lane.of.mean_ns - lane.base.mean_ns) / NS_PER_US:+7.2f} " if lane.base else ""
+    more = f" {(lane.of.mean_ns - lane.base.mean_ns) / NS_PER_US:+z7.2f} " if lane.base else ""
     return f"{us(lane.of.mean_ns)}{more}"
 
 

@@ -34,7 +34,7 @@ def picture(of: str, lanes: Sequence[Lane]) -> Markup:
 
 
 def _part(lane: Lane, part: str, ns: float) -> Part:
-    more = f" ({lane.added_ns(part) / NS_PER_US:+.2f} us against {lane.base.path})" if lane.base else ""
+    more = f" ({lane.added_ns(part) / NS_PER_US:+z.2f} us against {lane.base.path})" if lane.base else ""
     tip = f"{part}: {us(ns)} us, {as_percent(ns / lane.of.mean_ns)}{more}; {PARTS[part]}"
     return Part(ns / NS_PER_US, f"{_colour(part)}{' most' if part == lane.most_added else ''}", tip)
 

@@ -315,14 +315,20 @@ def test_figures_too_short_for_the_clock_are_marked(
     assert not [one for one in recwarn if one.category is RuntimeWarning]
 
 
-def test_messages_of_no_bytes_are_called_so_beside_those_of_others(tmp_path: Path) -> None:
-    """Their row had a dash, and their verdict read as the workload's: `Worst: latency: 2.4`."""
+def test_messages_of_no_bytes_are_called_so_beside_those_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their row had a dash, and their verdict read as the workload's (`Worst: latency: 2.4`). Barriers were `0 B` in `show`."""
     text = FAKE_STUDY.replace("[trials]", '[[workload]]\nname = "barrier"\n[trials]').replace('[8, "1 KiB"]', "[0, 8]")
     view = build_view(RunDir.open(make_fake_run(tmp_path / "run", text)), distributions=False)
     latency, barrier = view.groups
     assert [row[0] for row in tables.levels(view, latency).rows] == ["0 B", "8 B"]
     assert [row[0] for row in tables.levels(view, barrier).rows] == ["-"]
     assert [words.cell_title(view, cell) for cell in view.cells] == ["latency, 0 B", "latency, 8 B", "barrier"]
+    for trial in ("0", "1", "2", "3", "4", "5"):
+        assert nearmetal(["show", str(tmp_path / "run"), "--trial", trial]) == 0
+    shown = {line.split(":")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("cell: ")}
+    assert shown == {" latency 0 B", " latency 8 B", " barrier"}
 
 
 def test_a_command_called_like_an_operation_is_no_osu_benchmark(

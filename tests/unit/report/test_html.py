@@ -70,6 +70,13 @@ def test_a_five_path_study_stays_below_a_megabyte(view: View) -> None:
     assert len(as_html.render(view).encode()) < 1_000_000
 
 
+def test_no_figure_is_minus_zero(view: View, page: _Page) -> None:
+    """47 autocorrelations of a report were -0.00."""
+    own = [trial.summary for cell in view.cells for one in cell.paths for trial in one.trials]
+    assert any(-0.005 < (one.lag1_autocorrelation or 0.0) < 0.0 for one in own)
+    assert not [text for text in page.text if re.fullmatch(r"-0(\.0+)?", text)]
+
+
 def test_the_page_loads_nothing_and_runs_no_script(page: _Page) -> None:
     assert not {"script", "iframe", "object", "embed", "img"} & {tag for tag, _ in page.elements}
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
