@@ -318,7 +318,7 @@ def test_figures_too_short_for_the_clock_are_marked(
 def test_messages_of_no_bytes_are_called_so_beside_those_of_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their row had a dash, and their verdict read as the workload's (`Worst: latency: 2.4`). Barriers were `0 B` in `show`."""
+    """Their row had a dash, and their verdict read as the workload's (`Worst: latency: 2.4`). A barrier was `0 B`."""
     text = FAKE_STUDY.replace("[trials]", '[[workload]]\nname = "barrier"\n[trials]').replace('[8, "1 KiB"]', "[0, 8]")
     view = build_view(RunDir.open(make_fake_run(tmp_path / "run", text)), distributions=False)
     latency, barrier = view.groups
