@@ -95,7 +95,8 @@ def noise(gate: Gate) -> str:
         f"{words.percent(resolutions[-1])} in the noisiest."
     )
     if alike := resolutions.count(0.0):
-        text += f" In {counted(alike, 'cell')} each run's launches are all alike: what was rounded off is in no interval."
+        text += f" In {counted(alike, 'cell')} each run's launches are all alike: what was rounded off is in no "
+        text += "interval."
     if gate.floor is None:
         return (
             f"{text} Between runs: one run of each state was measured, so the difference between two runs of the "
