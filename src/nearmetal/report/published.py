@@ -105,7 +105,7 @@ def _order_table(found: TableShape) -> Table:
         "Order of the configurations, smallest figure first",
         ("size", "published", "ours", "order"),
         tuple(rows),
-        f"The same order in {same} of {len(rows)} rows that both have; undecided where our intervals overlap.",
+        f"The same order in {same} of {len(rows)} rows of both; undecided where the interval of our ratio holds 1.",
         left=4,
     )
 
@@ -131,9 +131,8 @@ def _significance_table(found: TableShape) -> Table:
     rows = []
     for column, size, published, ours in found.significances:
         agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER
-        shown = words.NOTHING if ours is None else f"{ours:.3g}"
         theirs = "< 0.001" if published <= _LEAST_PRINTED_P else f"{published:.3g}"
-        rows.append((column, size_of(size), theirs, shown, agrees))
+        rows.append((column, size_of(size), theirs, words.p_value(ours), agrees))
     return Table(
         f"{found.figures.table.source}: is there a difference?",
         ("column", "size", "published p", "our p", "answer at 0.05"),
