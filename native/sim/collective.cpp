@@ -75,9 +75,8 @@ Round rabenseifner_allreduce(const CollectiveCall &c, std::uint32_t round) {
         return *found;
     const bool scatter = round <= f.log2;
     const std::uint32_t step = scatter ? round - 1 : 2 * f.log2 - round; // bit that the partners differ in
-    const std::uint64_t bytes = block_of(c.bytes, 2u << step);
-    const std::uint32_t bit = f.power >> 1 >> step;
-    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ bit);
+    const std::uint64_t bytes = block_of(c.bytes, 2u << step);           // half to the nearest
+    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (1u << step));
     return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = scatter ? bytes : 0};
 }
 
@@ -110,6 +109,19 @@ Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uin
     if (down)
         return {.send_to = real(me + width), .send_bytes = volume(me + width)};
     return {.recv_from = real(me + width), .reduce_bytes = reduce ? c.bytes : 0};
+}
+
+// From the root on, all that have the data pass it on at twice the distance each time.
+Round doubling_bcast(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint64_t distance = std::uint64_t{1} << round;
+    if (distance >= c.size)
+        return {.last = true};
+    const std::uint64_t me = (c.rank + c.size - c.root) % c.size;
+    if (me < distance && me + distance < c.size)
+        return {.send_to = as_rank((c.rank + distance) % c.size), .send_bytes = c.bytes};
+    if (me >= distance && me < 2 * distance)
+        return {.recv_from = as_rank((c.rank + c.size - distance) % c.size)};
+    return {};
 }
 
 Round scatter_allgather(const CollectiveCall &c, std::uint32_t round) {
@@ -179,6 +191,15 @@ Round exchange_with_all(const CollectiveCall &c, std::uint32_t round, bool open)
             .open = open};
 }
 
+// What a rank contributes, to all at once.
+Round give_all(const CollectiveCall &c, std::uint32_t round) {
+    Round given = exchange_with_all(c, round, true);
+    given.send_bytes = contributed(c, c.rank, 1);
+    if (is_empty(c.recv_sizes, c.rank))
+        given.send_to = kAny;
+    return given;
+}
+
 // With one rank after the other, the lowest first, and with those that have nothing to give, too.
 Round exchange_in_order(const CollectiveCall &c, std::uint32_t round) {
     if (round + 1 >= c.size)
@@ -232,6 +253,21 @@ Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     all.bytes = contributed(c, 0, c.size);
     all.algorithm = choose_algorithm(CollectiveChoice::kOpenMpi, Collective::kBcast, c.size, all.bytes, false);
     return collective_round(all, round - gathering);
+}
+
+// All of it to rank 0, and from there a broadcast or a scatter.
+Round reduce_first(const CollectiveCall &c, std::uint32_t round, std::uint64_t whole, Algorithm then) {
+    CollectiveCall part{c};
+    part.root = 0;
+    part.sizes = c.recv_sizes;
+    const std::uint32_t reducing = rounds_log2(c.size);
+    if (round < reducing) {
+        part.bytes = whole;
+        return binomial(part, round, false, 0, true);
+    }
+    part.bytes = contributed(c, c.rank, 1);
+    part.algorithm = then;
+    return collective_round(part, round - reducing);
 }
 
 // Halves of what is left to partners, the widest apart first; blocks are assumed to be of one size.
@@ -332,6 +368,8 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return linear_rooted(c, round, false);
     case Algorithm::kBinomialBcast:
         return binomial(c, round, true, 0, false);
+    case Algorithm::kDoublingBcast:
+        return doubling_bcast(c, round);
     case Algorithm::kScatterAllgatherBcast:
         return scatter_allgather(c, round);
     case Algorithm::kChainBcast:
@@ -340,6 +378,10 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return binomial(c, round, false, 0, true);
     case Algorithm::kRecursiveDoublingAllreduce:
         return recursive_doubling_allreduce(c, round);
+    case Algorithm::kReduceBcast:
+        return reduce_first(c, round, c.bytes, Algorithm::kDoublingBcast);
+    case Algorithm::kReduceScatter:
+        return reduce_first(c, round, contributed(c, 0, c.size), Algorithm::kLinearScatter);
     case Algorithm::kRingAllreduce:
         return ring(c, round, 2 * (c.size - 1), block_of(c.bytes, c.size), round + 1 < c.size);
     case Algorithm::kRabenseifnerAllreduce:
@@ -351,6 +393,8 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kRingAllgather:
         return ring(c, round, c.size - 1,
                     c.recv_sizes.empty() ? c.bytes : c.recv_sizes[(c.rank + c.size - round % c.size) % c.size], false);
+    case Algorithm::kLinearAllgather:
+        return give_all(c, round);
     case Algorithm::kBruckAlltoall:
         return bruck_alltoall(c, round);
     case Algorithm::kPairwiseAlltoall:

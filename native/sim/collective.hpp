@@ -18,16 +18,19 @@ enum class Algorithm : std::uint8_t {
     kLinearBarrier,
     kLinearBcast,
     kBinomialBcast,
+    kDoublingBcast,
     kScatterAllgatherBcast,
     kChainBcast,
     kBinomialReduce,
     kRecursiveDoublingAllreduce,
     kRingAllreduce,
     kRabenseifnerAllreduce,
+    kReduceBcast,
     kRecursiveDoublingAllgather,
     kBruckAllgather,
     kRingAllgather,
     kGatherBcast,
+    kLinearAllgather,
     kBruckAlltoall,
     kPairwiseAlltoall,
     kLinearAlltoall,
@@ -38,6 +41,7 @@ enum class Algorithm : std::uint8_t {
     kLinearScatter,
     kRingReduceScatter,
     kHalvingReduceScatter,
+    kReduceScatter,
     kLinearScan,
     kRecursiveDoublingScan,
     kNeighbors,
@@ -68,7 +72,7 @@ std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::ve
                            std::uint32_t rank, std::uint32_t direction);
 
 Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
-                           bool vector);
+                           bool vector, bool nonblocking = false);
 Round collective_round(const CollectiveCall &call, std::uint32_t round);
 
 } // namespace nearmetal

@@ -79,22 +79,22 @@ constexpr Rule kAllgatherRules[] = {
     {kAnyRanks, 4 * kKi, Algorithm::kRecursiveDoublingAllgather}, {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
 };
 constexpr Rule kBcastRules[] = {
-    {4, kKi, Algorithm::kBinomialBcast},
+    {4, kKi, Algorithm::kDoublingBcast},
     {4, 32 * kKi, Algorithm::kLinearBcast},
-    {4, 128 * kKi, Algorithm::kBinomialBcast},
+    {4, 128 * kKi, Algorithm::kDoublingBcast},
     {4, 256 * kKi, Algorithm::kChainBcast},
     {4, 512 * kKi, Algorithm::kLinearBcast},
-    {4, kAnyBytes, Algorithm::kBinomialBcast},
-    {8, 8 * kKi, Algorithm::kBinomialBcast},
+    {4, kAnyBytes, Algorithm::kDoublingBcast},
+    {8, 8 * kKi, Algorithm::kDoublingBcast},
     {8, 1024 * kKi, Algorithm::kLinearBcast},
     {8, kAnyBytes, Algorithm::kChainBcast},
-    {16, 32 * kKi, Algorithm::kBinomialBcast},
+    {16, 32 * kKi, Algorithm::kDoublingBcast},
     {16, kAnyBytes, Algorithm::kLinearBcast},
-    {32, 1024 * kKi, Algorithm::kBinomialBcast},
+    {32, 1024 * kKi, Algorithm::kDoublingBcast},
     {32, kAnyBytes, Algorithm::kScatterAllgatherBcast},
-    {1024, kAnyBytes, Algorithm::kBinomialBcast},
-    {2048, 512 * kKi, Algorithm::kBinomialBcast},
-    {kAnyRanks, 256 * kKi, Algorithm::kBinomialBcast},
+    {1024, kAnyBytes, Algorithm::kDoublingBcast},
+    {2048, 512 * kKi, Algorithm::kDoublingBcast},
+    {kAnyRanks, 256 * kKi, Algorithm::kDoublingBcast},
     {kAnyRanks, kAnyBytes, Algorithm::kScatterAllgatherBcast},
 };
 constexpr Rule kGatherRules[] = {
@@ -185,6 +185,31 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
     return Algorithm::kDissemination;
 }
 
+// Open MPI's libnbc, which has all non-blocking and persistent ones. A reduction of more than a few elements, which
+// scatters and gathers them, is modelled as a tree, and an allreduce in place as others.
+Algorithm choose_libnbc(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
+    switch (collective) {
+    case Collective::kBarrier:
+        return Algorithm::kDissemination;
+    case Collective::kBcast:
+        return size <= 4 ? Algorithm::kLinearBcast : Algorithm::kDoublingBcast;
+    case Collective::kAllreduce:
+        return size < 4 || bytes < 64 * kKi ? Algorithm::kReduceBcast : Algorithm::kRabenseifnerAllreduce;
+    case Collective::kGather:
+        return Algorithm::kLinearGather;
+    case Collective::kScatter:
+        return Algorithm::kLinearScatter;
+    case Collective::kAllgather:
+        return Algorithm::kLinearAllgather;
+    case Collective::kAlltoall:
+        return Algorithm::kLinearAlltoall;
+    case Collective::kReduceScatter:
+        return Algorithm::kReduceScatter;
+    default:
+        return choose_openmpi(collective, size, bytes, vector);
+    }
+}
+
 Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
     const bool power = std::has_single_bit(size);
     switch (collective) {
@@ -232,11 +257,13 @@ bool sends_nothing(CollectiveChoice choice, Collective collective, std::uint64_t
 } // namespace
 
 Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
-                           bool vector) {
+                           bool vector, bool nonblocking) {
     if (sends_nothing(choice, collective, bytes, vector))
         return Algorithm::kNothing;
-    return choice == CollectiveChoice::kMpich ? choose_mpich(collective, size, bytes, vector)
-                                              : choose_openmpi(collective, size, bytes, vector);
+    if (choice == CollectiveChoice::kMpich)
+        return choose_mpich(collective, size, bytes, vector);
+    return nonblocking ? choose_libnbc(collective, size, bytes, vector)
+                       : choose_openmpi(collective, size, bytes, vector);
 }
 
 } // namespace nearmetal

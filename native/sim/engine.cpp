@@ -423,7 +423,7 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
         c.seq = seq;
         c.slot = own;
         c.algorithm =
-            choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector);
+            choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector, !blocking);
         detach(rank, own);
         slot(r, own) = {.time = index, .state = SlotState::kCollective};
     }

@@ -183,7 +183,7 @@ using Sizes = std::vector<std::uint64_t>;
 std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint32_t rank,
                                std::uint32_t root, std::uint64_t bytes, bool vector, const Sizes &sizes,
                                const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
-                               const std::vector<std::uint32_t> &periods) {
+                               const std::vector<std::uint32_t> &periods, bool nonblocking) {
     const bool neighbors = collective >= Collective::kNeighborAllgather;
     const std::size_t peers = neighbors ? 2 * dims.size() : size;
     const auto fits = [&](const Sizes &list) { return list.empty() || list.size() == peers; };
@@ -192,8 +192,8 @@ std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, s
     Comm comm;
     comm.dims = dims;
     comm.periods = periods;
-    const CollectiveCall call{
-        choose_algorithm(choice, collective, size, bytes, vector), size, rank, root, bytes, sizes, recv_sizes, &comm};
+    const Algorithm chosen = choose_algorithm(choice, collective, size, bytes, vector, nonblocking);
+    const CollectiveCall call{chosen, size, rank, root, bytes, sizes, recv_sizes, &comm};
     std::vector<RoundTuple> rounds;
     for (std::uint32_t i = 0;; ++i) {
         const Round round = collective_round(call, i);
@@ -446,12 +446,13 @@ NB_MODULE(_sim, m) {
         "expand_collective",
         [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root, std::uint64_t bytes,
            bool vector, const Sizes &sizes, const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
-           const std::vector<std::uint32_t> &periods) {
+           const std::vector<std::uint32_t> &periods, bool nonblocking) {
             return expand(static_cast<CollectiveChoice>(choice), static_cast<Collective>(collective), size, rank, root,
-                          bytes, vector, sizes, recv_sizes, dims, periods);
+                          bytes, vector, sizes, recv_sizes, dims, periods, nonblocking);
         },
         nb::arg("choice"), nb::arg("collective"), nb::arg("size"), nb::arg("rank"), nb::arg("root"), nb::arg("bytes"),
         nb::arg("vector") = false, nb::arg("sizes") = Sizes{}, nb::arg("recv_sizes") = Sizes{},
-        nb::arg("dims") = std::vector<std::uint32_t>{}, nb::arg("periods") = std::vector<std::uint32_t>{});
+        nb::arg("dims") = std::vector<std::uint32_t>{}, nb::arg("periods") = std::vector<std::uint32_t>{},
+        nb::arg("nonblocking") = false);
     m.def("philox", &philox, nb::arg("counter"), nb::arg("key"));
 }

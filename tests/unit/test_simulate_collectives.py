@@ -28,14 +28,23 @@ def collective(of: Collective, ranks: int, size: int, *, root: int = 0, computes
     return Schedule(ranks, (one,) * ranks, (Distribution((0.0,), (computes_ns * NS,)),))
 
 
-def by_hand(mpi: MpiName, of: Collective, ranks: int, size: int, *, root: int = 0, computes_ns: int = 0) -> Schedule:
+def by_hand(
+    mpi: MpiName,
+    of: Collective,
+    ranks: int,
+    size: int,
+    *,
+    root: int = 0,
+    computes_ns: int = 0,
+    nonblocking: bool = False,
+) -> Schedule:
     """Return the same messages as MPI_Irecv, MPI_Isend and MPI_Waitall; computing goes before the first wait."""
     programs = []
     for rank in range(ranks):
         ops: list[Op] = []
         sets: list[tuple[int, ...]] = []
         pending: list[int] = []
-        rounds = _sim.expand_collective(MPIS.index(mpi), int(of), ranks, rank, root, size)
+        rounds = _sim.expand_collective(MPIS.index(mpi), int(of), ranks, rank, root, size, nonblocking=nonblocking)
         slots = 0
         for number, (to, send_bytes, source, is_open) in enumerate(rounds):
             posted = [recv(source, 0, nonblocking=True, slot=slots)] if source >= 0 else []
@@ -101,6 +110,7 @@ def test_a_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, 
             root = ranks - 1
             same = run_ns(by_hand(mpi, of, ranks, size, root=root), machine)
             assert run_ns(collective(of, ranks, size, root=root), machine) == same
+            same = run_ns(by_hand(mpi, of, ranks, size, root=root, nonblocking=True), machine)
             assert run_ns(collective(of, ranks, size, root=root, computes_ns=0), machine) == same
 
 

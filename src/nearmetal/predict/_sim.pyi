@@ -183,5 +183,6 @@ def expand_collective(
     recv_sizes: Sequence[int] = (),
     dims: Sequence[int] = (),
     periods: Sequence[int] = (),
+    nonblocking: bool = False,
 ) -> list[tuple[int, int, int, bool]]: ...
 def philox(counter: list[int], key: int) -> list[int]: ...

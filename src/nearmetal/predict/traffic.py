@@ -116,6 +116,7 @@ def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, mpi: int)
             back,
             comm.dims,
             comm.periods,
+            op.nonblocking,
         )
         sends = [(to, size_bytes) for to, size_bytes, _, _ in rounds if to >= 0]
         if sends:

@@ -1,0 +1,125 @@
+/* count_collectives.c - prints what each rank sends to each other in collectives, as Open MPI's monitoring counts it:
+ * lines `NAME NONBLOCKING BYTES RANK`, then `MESSAGES:BYTES` for each rank. Status 77 where the MPI has no such
+ * counters. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 65536, RANKS = 64, NO_COUNTERS = 77 };
+
+static char *out, *in;
+
+#define BLOCKS out, bytes, MPI_CHAR, in, bytes, MPI_CHAR
+#define BOTH(Call, call, ...) (request ? MPI_I##call(__VA_ARGS__, comm, request) : MPI_##Call(__VA_ARGS__, comm))
+
+typedef int collective(int bytes, MPI_Comm comm, MPI_Request *request);
+
+static int barrier(int bytes, MPI_Comm comm, MPI_Request *request) {
+    (void)bytes;
+    return request ? MPI_Ibarrier(comm, request) : MPI_Barrier(comm);
+}
+
+static int bcast(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Bcast, bcast, out, bytes, MPI_CHAR, 0); }
+
+static int allreduce(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Allreduce, allreduce, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM);
+}
+
+static int gather(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Gather, gather, BLOCKS, 0); }
+
+static int scatter(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Scatter, scatter, BLOCKS, 0); }
+
+static int allgather(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Allgather, allgather, BLOCKS); }
+
+static int alltoall(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Alltoall, alltoall, BLOCKS); }
+
+static int alltoall_in_place(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Alltoall, alltoall, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, bytes, MPI_CHAR);
+}
+
+static int reduce_scatter(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Reduce_scatter_block, reduce_scatter_block, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM);
+}
+
+static int scan(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Scan, scan, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM);
+}
+
+static const struct {
+    const char *name;
+    collective *run;
+} all[] = {{"barrier", barrier},     {"bcast", bcast},
+           {"allreduce", allreduce}, {"gather", gather},
+           {"scatter", scatter},     {"allgather", allgather},
+           {"alltoall", alltoall},   {"alltoall_in_place", alltoall_in_place},
+           {"scan", scan},           {"reduce_scatter", reduce_scatter}};
+
+enum { MESSAGES, VOLUME, COUNTERS };
+
+static MPI_T_pvar_session session;
+static MPI_T_pvar_handle handles[COUNTERS];
+
+static int start_counters(void) {
+    static const char *const names[COUNTERS] = {"pml_monitoring_messages_count", "pml_monitoring_messages_size"};
+    MPI_Comm world = MPI_COMM_WORLD;
+    int level, count;
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &level);
+    MPI_T_pvar_session_create(&session);
+    for (int i = 0; i < COUNTERS; ++i) {
+        int at;
+        if (MPI_T_pvar_get_index(names[i], MPI_T_PVAR_CLASS_SIZE, &at) ||
+            MPI_T_pvar_handle_alloc(session, at, &world, &handles[i], &count))
+            return 0;
+        MPI_T_pvar_start(session, handles[i]);
+    }
+    return 1;
+}
+
+static void read_counters(size_t counters[COUNTERS][RANKS]) {
+    for (int i = 0; i < COUNTERS; ++i)
+        MPI_T_pvar_read(session, handles[i], counters[i]);
+}
+
+static void run(collective *one, int bytes, int nonblocking) {
+    MPI_Request request;
+    one(bytes, MPI_COMM_WORLD, nonblocking ? &request : NULL);
+    if (nonblocking)
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void show(size_t i, int bytes, int nonblocking, int rank, int ranks) {
+    size_t before[COUNTERS][RANKS], after[COUNTERS][RANKS];
+    MPI_Barrier(MPI_COMM_WORLD);
+    read_counters(before);
+    run(all[i].run, bytes, nonblocking);
+    read_counters(after);
+    for (int turn = 0; turn < ranks; ++turn) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (turn != rank)
+            continue;
+        printf("%s %d %d %d", all[i].name, nonblocking, bytes, rank);
+        for (int to = 0; to < ranks; ++to)
+            printf(" %zu:%zu", after[MESSAGES][to] - before[MESSAGES][to], after[VOLUME][to] - before[VOLUME][to]);
+        printf("\n");
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv) {
+    int rank, ranks;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    out = calloc((size_t)ranks, MOST);
+    in = calloc((size_t)ranks, MOST);
+    const int counted = ranks <= RANKS && start_counters();
+    for (int nonblocking = 0; counted && nonblocking < 2; ++nonblocking)
+        for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+            for (int bytes = 8; bytes <= MOST; bytes *= 16)
+                show(i, bytes, nonblocking, rank, ranks);
+    MPI_Finalize();
+    free(out);
+    free(in);
+    return counted ? 0 : NO_COUNTERS;
+}
