@@ -131,9 +131,9 @@ def format_wait(duration_ns: float) -> str:
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
-def three_digits(value: float) -> str:
-    """Return a figure with three significant digits, from 1000 on to the whole: without an exponent."""
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+def rounded(value: float, digits: int = 3) -> str:
+    """Return a figure with so many significant digits, a larger one to the whole: without an exponent."""
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def format_duration(duration_ns: float) -> str:
@@ -141,7 +141,7 @@ def format_duration(duration_ns: float) -> str:
     for unit, factor in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
         # What rounds to 1000 of a unit is 1 of the next: 999.7 ms is 1 s, not 1e+03 ms.
         if abs(duration_ns) >= 0.9995 * factor:
-            return f"{three_digits(duration_ns / factor)} {unit}"
+            return f"{rounded(duration_ns / factor)} {unit}"
     return f"{duration_ns:.3g} ns"
 
 

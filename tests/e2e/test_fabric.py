@@ -190,6 +190,10 @@ def test_two_fabrics_are_compared_node_by_node(workspace: Workspace) -> None:
     latency, bandwidth = json.loads(text)["metrics"]
     assert latency["interval"][0] < latency["ratio"] < latency["interval"][1]
     assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]
+    workspace.host = MadeUpHost(slower=0.001, seed=51)
+    _, out, _ = workspace.fabric(workspace.study, "--path", "guest", "--out", "fast", "--against", "base")
+    assert re.search(r"n\d .* [\d,]{7,} against [\d,.]+ MB/s, ratio \d+$", out, re.MULTILINE), "1.234e+04 against ..."
+    assert "e+0" not in out
 
 
 @dataclass

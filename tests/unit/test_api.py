@@ -159,6 +159,7 @@ def test_verdicts_have_the_names_of_the_report(run: nm.Run) -> None:
 
 def test_shortened_values_of_a_frame_are_whole_in_its_rows() -> None:
     """A notebook was told of `--format json`, an option of the command line."""
+    assert "3032106" in repr(Frame("t", pa.table({"rate": [3032106.4]}))), "3.0321e+06"
     long = Frame("t", pa.table({"run": ["a"], "reason": ["why " * 60]}))
     assert repr(long).endswith("Values that end in '...' are shortened; .to_dicts() has them whole.")
 

@@ -15,6 +15,7 @@ from nearmetal.units import (
     parse_duration_ns,
     parse_share,
     parse_size_bytes,
+    rounded,
 )
 
 
@@ -92,6 +93,14 @@ def test_what_only_python_reads_is_no_share(text: str) -> None:
     """`'1_0 %'` was 10 %."""
     with pytest.raises(ValueError, match="is not a number"):
         parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(12345.6, 3, "12346"), (999.6, 3, "1000"), (0.12345, 3, "0.123"), (99.4, 2, "99"), (123.0, 2, "123")],
+)
+def test_figures_are_rounded_without_an_exponent(value: float, digits: int, text: str) -> None:
+    assert rounded(value, digits) == text
 
 
 @pytest.mark.parametrize(

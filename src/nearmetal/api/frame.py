@@ -15,6 +15,7 @@ from nearmetal.report import as_html, as_table, words
 from nearmetal.report.markup import element
 from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
+from nearmetal.units import rounded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +100,7 @@ class Frame:
 def _entry(value: object) -> str:
     if value is None:
         return words.NOTHING
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    return rounded(value, 5) if isinstance(value, float) else str(value)
 
 
 def _need(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pai
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.stats.interval import FloatArray
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
+from nearmetal.units import rounded
 from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
 from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
 from nearmetal.workloads.rounds import AGAIN, ALL
@@ -184,7 +185,7 @@ def sentence(of: Survey, finding: RetestedSuspect) -> str:
     """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times as long as is typical`."""
     one = finding.suspect
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""
-    times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
+    times = f"{rounded(finding.ratio if finding.named else float(np.exp(one.log_excess)))} times"
     takes = "takes" if finding.named else "once took"
     told = finding.named and finding.one_sided and one.role != "direction"
     less = any(other.named and other.suspect.is_reverse_of(one) for other in of.findings)

@@ -9,7 +9,7 @@ from nearmetal.fabric.detect import Fit, Role
 from nearmetal.fabric.survey import Survey
 from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.two_way import off_diagonal
-from nearmetal.units import as_percent, counted
+from nearmetal.units import as_percent, counted, rounded
 
 LARGE_SHARE = 0.25
 """Of nodes or links that are faster than the rest: from here on the rest may as well be what is slow."""
@@ -30,7 +30,7 @@ def beyond_the_margin(of: Survey) -> list[tuple[Fit, Role, float]]:
 
 
 def _lost_in_the_spread(of: Survey) -> Iterator[str]:
-    limits = [f"{_OF[role]} by {fit.metric} {math.exp(limit):.3g}" for fit, role, limit in beyond_the_margin(of)]
+    limits = [f"{_OF[role]} by {fit.metric} {rounded(math.exp(limit))}" for fit, role, limit in beyond_the_margin(of)]
     if limits:
         yield (
             "Because the others differ so much, only what is slower by more than this factor was suspected: "

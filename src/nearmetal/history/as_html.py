@@ -146,7 +146,7 @@ def _caption(history: History, one: Series) -> str:
 def chart(history: History, one: Series) -> Markup:
     """Return a series as an image: levels with intervals, medians between changes, and where facts changed."""
     points = one.points
-    y = linear(*_reach(points), _FRAME.bottom, _FRAME.top, lambda value: f"{value:.6g}")
+    y = linear(*_reach(points), _FRAME.bottom, _FRAME.top)
     at, step = charts.columns(len(points), _FRAME)
     ticks = tuple((x, str(point.run)) for x, point in zip(at, points, strict=True))
     parts = [

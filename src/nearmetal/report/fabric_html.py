@@ -15,6 +15,7 @@ from nearmetal.report.markup import Markup, PageFrame, element, fold, header, pa
 from nearmetal.report.tables import Table
 from nearmetal.report.words import moment
 from nearmetal.stats.interval import FloatArray
+from nearmetal.units import rounded
 
 MOST_CELLS = 96
 _OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
@@ -63,7 +64,7 @@ def _table(of: Survey, findings: Sequence[RetestedSuspect]) -> Markup:
         (
             sentence(of, one),
             f"{one.beyond} of {one.retests}",
-            f"{one.low:.3g} to {one.high:.3g}" if one.retests else "",
+            f"{rounded(one.low)} to {rounded(one.high)}" if one.retests else "",
             f"{one.p_value:.1g}",
         )
         for one in findings
@@ -82,7 +83,7 @@ def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[in
 
     def tip(row: int, column: int) -> str:
         figure = f"{figures[row, column]:,.4g} {metric.unit}, " if side == len(names) else ""
-        return f"{shown[row]} to {shown[column]}: {figure}{worst[row, column]:.3g} times the median"
+        return f"{shown[row]} to {shown[column]}: {figure}{rounded(float(worst[row, column]))} times the median"
 
     squares = [
         (row, column, _opacity(float(worst[row, column])), tip(row, column))

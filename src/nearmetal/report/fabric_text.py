@@ -11,7 +11,7 @@ from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, s
 from nearmetal.fabric.unseen import beyond_the_margin, unseen
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
-from nearmetal.units import as_percent, counted
+from nearmetal.units import as_percent, counted, rounded
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
 """Shades of the heat map change at these multiples of the median pair's time."""
@@ -111,8 +111,8 @@ def evidence(finding: RetestedSuspect) -> str:
     if not finding.retests:
         return "no re-tests"
     return (
-        f"{finding.beyond} of {finding.retests} re-tests beyond the limit, from {finding.low:.3g} to "
-        f"{finding.high:.3g} times; p = {finding.p_value:.1g}"
+        f"{finding.beyond} of {finding.retests} re-tests beyond the limit, from {rounded(finding.low)} to "
+        f"{rounded(finding.high)} times; p = {finding.p_value:.1g}"
     )
 
 
@@ -170,8 +170,8 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
         lines += ["", f"{one.metric.name}: {ratio_sentence(one)}"]
         shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
         for node in shown[: 2 * _SHOWN]:
-            figures = f"{node.figure:,.4g} against {node.base_figure:,.4g} {one.metric.unit}"
-            lines.append(f"  {pair_name(node):<24} {figures}, ratio {node.ratio:.3g}")
+            figures = f"{_amount(node.figure)} against {_amount(node.base_figure)} {one.metric.unit}"
+            lines.append(f"  {pair_name(node):<24} {figures}, ratio {rounded(node.ratio)}")
         lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
     lines += ["", f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.", AGAINST_NOTE]
     return _wrapped(lines)
@@ -180,9 +180,9 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
 def ratio_sentence(one: Against) -> str:
     """Return one metric's ratio over nodes with its interval and verdict."""
     estimate = one.estimate
-    reach = f" [{estimate.interval.low:.3g}, {estimate.interval.high:.3g}]" if estimate.interval else ""
+    reach = f" [{rounded(estimate.interval.low)}, {rounded(estimate.interval.high)}]" if estimate.interval else ""
     method = str(estimate.method).replace("blocks", "nodes")  # the pairs are nodes here
-    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.finding} ({method})"
+    return f"ratio {rounded(estimate.ratio)}{reach}, {estimate.finding} ({method})"
 
 
 def pair_name(node: NodeRatio) -> str:

@@ -28,7 +28,7 @@ from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import NS_PER_US, format_size, three_digits
+from nearmetal.units import NS_PER_US, format_size, rounded
 
 _Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
 
@@ -77,7 +77,7 @@ class LaunchModes:
     def told(self, shown: DisplayScale) -> str:
         """Return how many there are, and what they take."""
         near, far = (
-            " to ".join(dict.fromkeys(three_digits(shown.value(end)) for end in (of.min(), of.max())))
+            " to ".join(dict.fromkeys(rounded(shown.value(end)) for end in (of.min(), of.max())))
             for of in (self.others, self.apart)
         )
         launches = self.apart.size + self.others.size
@@ -115,7 +115,7 @@ def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> s
         why = _followed(one, mine)
         return f"{where}: {why}" if why else ""
     typical = one.multimodal[len(one.multimodal) // 2].modes
-    ends = " and ".join(three_digits(cell.shown.value(typical[at].centre_ns)) for at in (0, -1))
+    ends = " and ".join(rounded(cell.shown.value(typical[at].centre_ns)) for at in (0, -1))
     evidence = _moderation(cell, one, cells, known)
     why = f"interrupt moderation sets the pace: {'; '.join(evidence)}" if evidence else "no counter shows whose"
     return (
@@ -175,7 +175,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
         for what, theirs in _without(cell, one, cells, known)
     ]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
-        shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, the value of {_USECS}")
+        shown.append(f"the modes are {rounded(distance_ns / NS_PER_US)} us apart, the value of {_USECS}")
     of = f" at {_requested(mine)}" if usecs is not None else ""
     return [f"{interrupts:.1f} device interrupts per iteration{of}", *shown] if shown else []
 
@@ -236,13 +236,14 @@ def _followed(one: PathCell, records: Sequence[TrialRecord]) -> str:
     found = []
     for name, (pattern, cause) in _FOLLOWED.items():
         counts = np.array([per_iteration(record, pattern) for record in records])
+        ends = f"{rounded(counts.min(), 2)} to {rounded(counts.max(), 2)}"
         rho, p = rank_correlation(means, counts)
         if rho > 0.0 and p <= _SURE / len(_FOLLOWED):
             found.append(
                 (
                     p,
-                    f"launches fall into modes with the {name}, {counts.min():.2g} to {counts.max():.2g} per "
-                    f"iteration (rank correlation {rho:.2f} over {len(means)} launches): {cause}",
+                    f"launches fall into modes with the {name}, {ends} per iteration (rank correlation {rho:.2f} over "
+                    f"{len(means)} launches): {cause}",
                 )
             )
     return min(found, default=(0.0, ""))[1]

@@ -43,6 +43,7 @@ from nearmetal.stats.equivalence import ALPHA, Better, Evidence, beyond_p, margi
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
+from nearmetal.units import rounded
 
 LEAST_BLOCKS = 5
 BOOTS_DIFFER = "boots of the machine differ"
@@ -139,7 +140,8 @@ def evidence_of(
     third = 0.0 if context.occasions else third_cumulant(plain, values)
     offset = offset_of(context, alpha, overall)
     if offset:
-        why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
+        itself = f"the baseline differs from itself by {rounded(100.0 * math.expm1(offset), 2)} %"
+        why = "; ".join(filter(None, (why, itself)))
 
     def ends(level_alpha: float) -> Interval:
         found = interval(of, level_alpha)
@@ -175,7 +177,9 @@ def widened(plain: PairedMoments, values: FloatArray, context: BlockContext = AL
         (between_variants(plain, values, context.variants), BOOTS_DIFFER),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))
-    return of, f"{why}, which makes its interval {of.reach(0.95) / plain.reach(0.95):.2g} times as wide" if why else ""
+    if not why:
+        return of, ""
+    return of, f"{why}, which makes its interval {rounded(of.reach(0.95) / plain.reach(0.95), 2)} times as wide"
 
 
 def low_frequency(plain: PairedMoments, values: FloatArray, *, sure: bool = False) -> PairedMoments | None:
