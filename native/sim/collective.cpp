@@ -12,6 +12,7 @@ namespace nearmetal {
 namespace {
 
 constexpr std::uint64_t kChainSegment = 128 * 1024;
+constexpr std::uint64_t kContextBytes = 4, kMaskBytes = 260; // what ranks agree on for a new communicator
 
 std::uint32_t rounds_log2(std::uint32_t size) {
     return size <= 1 ? 0 : static_cast<std::uint32_t>(std::bit_width(size - 1));
@@ -270,6 +271,23 @@ Round reduce_first(const CollectiveCall &c, std::uint32_t round, std::uint64_t w
     return collective_round(part, round - reducing);
 }
 
+// Open MPI proposes the number of a new communicator, checks it and confirms it, by its non-blocking allreduce.
+Round agree_thrice(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t each = 2 * rounds_log2(c.size);
+    if (round >= 3 * each)
+        return {.last = true};
+    CollectiveCall one{c};
+    one.bytes = kContextBytes;
+    return reduce_first(one, round % each, one.bytes, Algorithm::kDoublingBcast);
+}
+
+// MPICH combines masks of the numbers that are free.
+Round agree_on_mask(const CollectiveCall &c, std::uint32_t round) {
+    CollectiveCall mask{c};
+    mask.bytes = kMaskBytes;
+    return recursive_doubling_allreduce(mask, round);
+}
+
 // Halves of what is left to partners, the widest apart first; blocks are assumed to be of one size.
 Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     const Folded f(c.size, c.rank);
@@ -423,6 +441,10 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return recursive_doubling(c, round, false, true);
     case Algorithm::kNeighbors:
         return neighbors(c, round);
+    case Algorithm::kAgreeOnMask:
+        return agree_on_mask(c, round);
+    case Algorithm::kAgreeThrice:
+        return agree_thrice(c, round);
     case Algorithm::kNothing:
         return {.last = true};
     }

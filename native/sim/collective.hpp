@@ -45,6 +45,8 @@ enum class Algorithm : std::uint8_t {
     kLinearScan,
     kRecursiveDoublingScan,
     kNeighbors,
+    kAgreeOnMask,
+    kAgreeThrice,
     kNothing, // there are no data, and the library knows it
 };
 

@@ -171,6 +171,8 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
     }
     case Collective::kAlltoall:
         return vector ? apply_rules(kAlltoallvRules, size, bytes) : apply_rules(kAlltoallRules, size, bytes);
+    case Collective::kNewCommunicator:
+        return Algorithm::kAgreeThrice;
     case Collective::kAlltoallInPlace: // two ranks at each distance in turn; before 5.0 as MPICH
         return Algorithm::kPairwiseAlltoall;
     case Collective::kReduceScatter:
@@ -231,6 +233,8 @@ Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t 
         if (!vector && bytes <= 256 && size >= 8)
             return Algorithm::kBruckAlltoall;
         return vector || bytes <= 32768 ? Algorithm::kLinearAlltoall : Algorithm::kPairwiseAlltoall;
+    case Collective::kNewCommunicator:
+        return Algorithm::kAgreeOnMask;
     case Collective::kAlltoallInPlace: // of an alltoallv those on the same node first, which is not modelled
         return Algorithm::kOrderedAlltoall;
     case Collective::kReduceScatter:
@@ -247,7 +251,7 @@ Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t 
 // allreduce and exchanges with neighbours.
 // Of a vector variant the counts of one rank do not say what the others send: see collective_round.
 bool sends_nothing(CollectiveChoice choice, Collective collective, std::uint64_t bytes, bool vector) {
-    if (bytes > 0 || vector || collective == Collective::kBarrier)
+    if (bytes > 0 || vector || collective == Collective::kBarrier || collective == Collective::kNewCommunicator)
         return false;
     return choice == CollectiveChoice::kOpenMpi ||
            (collective != Collective::kAllreduce && collective != Collective::kNeighborAllgather &&

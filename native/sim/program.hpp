@@ -38,6 +38,7 @@ enum class Collective : std::uint8_t {
     kScan,
     kExscan,
     kAlltoallInPlace,
+    kNewCommunicator,
     kNeighborAllgather,
     kNeighborAlltoall,
 };

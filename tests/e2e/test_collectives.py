@@ -68,5 +68,5 @@ def test_collectives_are_replayed_as_the_messages_that_open_mpi_counts(
         real = {to: pair for to, pair in enumerate(pairs) if pair[0] and to != int(rank)}
         if real != played(name, ranks, int(rank), int(bytes_), nonblocking=nonblocking == "1"):
             differ[ranks, name, nonblocking == "1"].add(int(bytes_))
-    assert len(lines) == 10 * 2 * 4 * ranks
+    assert len(lines) == 11 * 2 * 4 * ranks
     assert differ == {key: sizes for key, sizes in NOT_MODELLED.items() if key[0] == ranks}

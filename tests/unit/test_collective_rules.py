@@ -15,7 +15,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
-from nearmetal.predict.trace import Call, CallFlag, CallKind, DoCall, DoGap, Step, Trace
+from nearmetal.predict.trace import Call, CallFlag, CallKind, CommKind, Communicator, DoCall, DoGap, Step, Trace
 from tests.trace_writer import made_rank
 
 from .simulated import MACHINE, US, computing, path, ping, run_ns
@@ -138,6 +138,26 @@ def test_an_alltoall_in_place_exchanges_with_one_rank_after_the_other() -> None:
     call = Call(CallKind.ALLTOALL, CallFlag.IN_PLACE, message_bytes=600)
     found = schedule_from_trace(Trace((made_rank(0, 2, (call,)), made_rank(1, 2, (call,)))))
     assert [program.ops[0].collective for program in found.programs] == [of, of]
+
+
+@pytest.mark.parametrize(("mpi", "messages", "size"), [("openmpi", 3 * 2 * 7, 4), ("mpich", 3 * 8, 260)])
+def test_a_new_communicator_takes_the_agreements_of_its_mpi(mpi: str, messages: int, size: int) -> None:
+    """It was one exchange of 8 B among all, and a program that makes thousands seemed fast."""
+    of = int(Collective.NEW_COMMUNICATOR)
+    sent = [
+        size
+        for rank in range(8)
+        for to, size, _, _ in _sim.expand_collective(MPIS.index(mpi), of, 8, rank, 0, 0)
+        if to >= 0
+    ]
+    assert sent == [size] * messages
+    halves = (Communicator(9, CommKind.SPLIT, 0, (0, 1), rank) for rank in range(2))
+    split, dup = (Call(kind, request=2) for kind in (CallKind.COMM_SPLIT, CallKind.COMM_DUP))
+    ranks = (made_rank(rank, 2, (split, dup), half) for rank, half in enumerate(halves))
+    (one, _) = schedule_from_trace(Trace(tuple(ranks))).programs
+    told = [(op.collective, op.message_bytes) for op in one.ops]
+    assert told == [(Collective.ALLGATHER, 8), (Collective.NEW_COMMUNICATOR, 0), (Collective.NEW_COMMUNICATOR, 0)]
+    assert one.steps == tuple(map(DoCall, range(3)))
 
 
 @pytest.mark.parametrize("mpi", MPIS)

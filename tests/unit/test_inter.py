@@ -43,7 +43,7 @@ def test_messages_between_groups_are_replayed() -> None:
     found = schedule_from_trace(trace)
     assert [op.comm for op in found.programs[1].ops] == [3, 3, 3]  # both groups agree on it, as on their merging
     silent = schedule_from_trace(read(*map(of_two_groups, range(3))))
-    assert run_ns(found) == run_ns(silent) + 2300
+    assert 2000 < run_ns(found) - run_ns(silent) <= 2300  # rank 2 leaves the agreement before rank 1
 
 
 def test_an_inter_communicator_of_one_group_is_refused() -> None:

@@ -34,7 +34,7 @@ ELEMENT_BYTES = 8
 """A contribution of one element cannot be divided among more ranks."""
 _ANY_RANKS = {
     *(Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE),
-    *(Collective.SCAN, Collective.EXSCAN),
+    *(Collective.SCAN, Collective.EXSCAN, Collective.NEW_COMMUNICATOR),
 }
 _GATHERS = {Collective.GATHER, Collective.ALLGATHER}
 _SENDS_OR_RECEIVES = {OpKind.SEND, OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}

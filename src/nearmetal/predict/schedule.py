@@ -58,8 +58,9 @@ class Collective(IntEnum):
     SCAN = 9
     EXSCAN = 10
     ALLTOALL_IN_PLACE = 11
-    NEIGHBOR_ALLGATHER = 12
-    NEIGHBOR_ALLTOALL = 13
+    NEW_COMMUNICATOR = 12
+    NEIGHBOR_ALLGATHER = 13
+    NEIGHBOR_ALLTOALL = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from nearmetal.predict.trace import (
     call_count,
 )
 
-NEW_COMMUNICATOR_BYTES = 8
-"""What each rank contributes to the agreement on a new communicator (a context number)."""
+SPLIT_BYTES = 8
+"""What each rank tells all others before a communicator is split: a colour and a key."""
 FEW_VISITS = 256
 """A gap is replayed in the order in which it was recorded when all of its visits were kept, or at least so many."""
 
@@ -95,7 +95,7 @@ class _RankReader:
     ) -> None:
         self.trace, self.contexts, self.gaps, self.least = trace, contexts, gaps, least
         self.slot_sets: dict[tuple[int, ...], int] = {}
-        self.kept: dict[int, int] = {}
+        self.kept: dict[int, range] = {}
         self.ops: list[Op] = []
         # Requests are numbered anew, densely: a file may give them any number of 32 bits.
         self.slots: dict[int, int] = {
@@ -109,8 +109,9 @@ class _RankReader:
         trace = self.trace
         for index, call in enumerate(trace.calls):
             if call.kind not in _SILENT:
-                self.kept[index] = len(self.ops)
-                self.ops.append(self._op(call))
+                before = len(self.ops)
+                self.ops += self._ops(call)
+                self.kept[index] = range(before, len(self.ops))
         gaps = tuple(map(self._gap, trace.gaps))
         return Program(
             steps=self._steps(trace.program),
@@ -132,7 +133,7 @@ class _RankReader:
             elif isinstance(step, DoGap):
                 kept.append(step)
             elif step.index in self.kept:
-                kept.append(DoCall(self.kept[step.index]))
+                kept += map(DoCall, self.kept[step.index])
         return tuple(kept)
 
     def _comm(self, comm: Communicator) -> Comm:
@@ -148,10 +149,17 @@ class _RankReader:
         table = Distribution(self.trace.gap_probabilities, tuple(ns * PS_PER_NS for ns in gap.quantiles_ns))
         return self.gaps.setdefault(table, len(self.gaps))
 
-    def _op(self, call: Call) -> Op:
-        if call.kind.creates and self._is_inter(call.request) and not self._is_inter(call.comm):
-            call = replace(call, comm=call.request)  # MPI_Intercomm_create: both groups agree
-        return self._collective(call) if call.kind.is_collective else self._point_to_point(call)
+    def _ops(self, call: Call) -> list[Op]:
+        if call.kind.creates:
+            return self._creation(call)
+        return [self._collective(call) if call.kind.is_collective else self._point_to_point(call)]
+
+    def _creation(self, call: Call) -> list[Op]:
+        to_both = self._is_inter(call.request) and not self._is_inter(call.comm)  # MPI_Intercomm_create
+        comm = call.request if to_both else call.comm
+        agree = Op(OpKind.COLLECTIVE, comm=comm, collective=Collective.NEW_COMMUNICATOR)
+        tell = replace(agree, message_bytes=SPLIT_BYTES, collective=Collective.ALLGATHER)
+        return [tell, agree] if call.kind is CallKind.COMM_SPLIT else [agree]
 
     def _is_inter(self, comm: int) -> bool:
         return comm != NONE and self.trace.communicators[comm].kind is CommKind.INTER
@@ -204,7 +212,7 @@ class _RankReader:
             nonblocking=bool(call.flags & CallFlag.NONBLOCKING),
             comm=call.comm,
             peer=call.peer,
-            message_bytes=NEW_COMMUNICATOR_BYTES if call.kind.creates else each,
+            message_bytes=each,
             slot=self.slots[call.request] if call.flags & CallFlag.NONBLOCKING else 0,
             collective=_collective_of(call),
             vector=vector,
@@ -228,8 +236,6 @@ class _RankReader:
 
 
 def _collective_of(call: Call) -> Collective:
-    if call.kind.creates:
-        return Collective.ALLGATHER
     in_place = call.kind is CallKind.ALLTOALL and call.flags & CallFlag.IN_PLACE
     return Collective.ALLTOALL_IN_PLACE if in_place else Collective[call.kind.name]
 
