@@ -39,7 +39,7 @@ def command(run: Path, form: str) -> None:
     if not any(one.valid for one in records):
         raise nothing_to_show(opened, records)
     several = len(study.setting) > 1
-    contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()
+    contrasts = build_view(opened, allow_mixed=True, distributions=False).gains if several else ()
     found = advise(study, records, contrasts)
     lacks = unfinished(opened, records)
     if form == "json":

@@ -128,11 +128,12 @@ def _with_setting(seen: PathEvidence, name: str, knobs: str) -> str:
 def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
     """Find a further setting of this study that is shown to be faster than the first and slower nowhere."""
     for setting in seen.study.setting[1:]:
-        found = [one.comparison.headline for one in seen.contrasts if one.setting == setting.name]
-        costs = [one.comparison.cost(HEADLINE) for one in seen.contrasts if one.setting == setting.name]
-        better = sum(one.finding is Finding.FASTER for one in found)
-        if not better or any(one.finding is Finding.SLOWER for one in found):
+        found = [one.comparison for one in seen.contrasts if one.setting == setting.name]
+        better = sum(one.headline.finding is Finding.FASTER for one in found)
+        if not better or any(one.headline.finding is Finding.SLOWER for one in found):
             continue
+        # The estimate of an undecided cell may be anything.
+        costs = [one.cost(HEADLINE) for one in found if one.headline.finding is not Finding.UNDECIDED]
         first = seen.study.setting[0].name
         yield Advice(
             seen.path.name,
@@ -140,7 +141,7 @@ def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
             f"faster than `{first}` in {better} of {len(found)} cells of this run",
             _with_profile(setting.name, setting.knobs),
             float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
-            "this run, geometric mean over its cells",
+            "this run, geometric mean over its decided cells",
         )
 
 
@@ -256,7 +257,7 @@ RULES: tuple[Callable[[PathEvidence], Iterator[Advice]], ...] = (
 def advise(study: Study, records: Sequence[TrialRecord], contrasts: Sequence[SettingContrast] = ()) -> list[Advice]:
     """Return what is worth trying on every path but the baseline, or on it alone; the largest known gain first.
 
-    `contrasts` are the view's comparisons of settings.
+    `contrasts` are what the view's settings gain.
     """
     subjects = [path for path in study.path if path.name != study.baseline] or study.path
     valid = [one for one in records if one.valid]

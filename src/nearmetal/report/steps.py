@@ -8,7 +8,7 @@ from scipy import special
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, decimals, percent
 from nearmetal.results.causes import launch_modes
-from nearmetal.results.records import Cell, GroupId, PathCell, View, wholes_and_parts
+from nearmetal.results.records import Cell, PathCell, View, wholes_and_parts
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Evidence, Finding, Verdict
 from nearmetal.stats.order import support
@@ -162,16 +162,8 @@ def open_cells(view: View) -> Table:
 
 
 def gains(view: View) -> list[str]:
-    """Return what each further setting gains on each path, as sentences, by the mean and against the first setting.
-
-    Of a program this is what its whole gains: a user does not wait for its parts alone.
-    """
-    wholes = {(cell.group, cell.message_bytes) for cell in view.wholes}
-    grouped = by_key(
-        ((one.setting, one.path, one.workload, one.reference), one.comparison)
-        for one in view.settings
-        if (GroupId(one.workload, one.operation, one.setting), one.message_bytes) in wholes
-    )
+    """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
+    grouped = by_key(((one.setting, one.path, one.workload, one.reference), one.comparison) for one in view.gains)
     return [_gain(*key, found) for key, found in grouped.items()]
 
 

@@ -292,6 +292,16 @@ class View:
         """Return the cells that are not a part of a program whose whole is another cell."""
         return wholes_and_parts(self.cells)[0]
 
+    @property
+    def gains(self) -> tuple[SettingContrast, ...]:
+        """Return the comparisons of settings but of parts of programs: a user does not wait for its parts alone."""
+        wholes = {(cell.group, cell.message_bytes) for cell in self.wholes}
+        return tuple(
+            one
+            for one in self.settings
+            if (GroupId(one.workload, one.operation, one.setting), one.message_bytes) in wholes
+        )
+
 
 def wholes_and_parts(cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """Return the cells, apart from those that are a part of a program, or of streams, whose whole is another cell."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.advice import advise
 from nearmetal.results.paths import build_view
+from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -220,6 +222,35 @@ def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> No
     assert slower.comparison
     worse = [replace(contrasts[0], comparison=slower.comparison), *contrasts[1:]]
     assert advise(study, opened.trials(), worse) == []
+
+
+def test_undecided_cells_and_parts_of_programs_are_in_no_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An undecided estimate of 100 times, or a program's communication, made a setting look so much better."""
+    unarchive(OLDER_RUN, tmp_path / "example")
+    view = build_view(RunDir.open(tmp_path / "example"), distributions=False)
+
+    undecided = replace(view.settings[0].comparison.headline.judgement, finding=Finding.UNDECIDED)
+
+    def told(*operations: str, **changes: Any) -> str:
+        """Advise on a run of these operations; estimates of all but the first are changed."""
+        cells, settings = [], []
+        for name in operations:
+            cells += [replace(one, group=replace(one.group, operation=name)) for one in view.cells]
+            for one in view.settings:
+                mean = replace(one.comparison.headline, **(changes if name != operations[0] else {}))
+                found = replace(one.comparison, estimates={HEADLINE: mean})
+                settings.append(replace(one, operation=name, comparison=found))
+        made = replace(view, cells=tuple(cells), settings=tuple(settings))
+        monkeypatch.setattr("nearmetal.cli.advise.build_view", lambda *_, **__: made)
+        assert nearmetal(["advise", str(tmp_path / "example")]) == 0
+        return capsys.readouterr().out
+
+    alone = told("latency.total")
+    assert "faster than `default` in 4 of 4 cells of this run" in alone
+    assert told("latency.total", "latency.communication", ratio=0.01) == alone
+    assert told("latency.total", "other", ratio=0.01, judgement=undecided) == alone.replace("4 of 4", "4 of 8")
 
 
 def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:
