@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import FitQuality, Machine, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.scale import scale
-from nearmetal.predict.schedule import Comm, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import (
     BY_NODE,
@@ -99,6 +99,32 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
     schedule = schedule_from_trace(Trace(tuple(map(of_rank, range(4)))))
     found = find_doubts([schedule], NAMED, Placement.of_hosts(np.array(nodes, np.uint32)))
     assert [one.share for one in found if "MPI_Comm_split_type" in one.said] == [1.0] * doubted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mpi", "op", "doubted"),
+    [
+        ((0, 0, 1, 1), "openmpi 5.0.11", {}, True),
+        ((0, 1, 2, 1), "openmpi 5.0.11", {}, True),
+        ((0, 1, 2, 3), "openmpi 5.0.11", {}, False),  # one rank a node
+        ((0, 0, 0, 0), "openmpi 5.0.11", {}, False),
+        ((0, 0, 1, 1), "openmpi 4.1.4", {}, False),  # it has the component, but prefers others
+        ((0, 0, 1, 1), "mpich 5.0.2", {}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11", {"nonblocking": True}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLTOALL}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11", {"comm": 1}, False),  # of two ranks of a node
+    ],
+)
+def test_collectives_that_go_by_nodes_are_doubted(
+    nodes: tuple[int, ...], mpi: str, op: dict[str, Any], doubted: bool
+) -> None:
+    """Between two nodes of two ranks each Open MPI 5 sends 2 messages for an allreduce; 4 are replayed."""
+    call = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
+    comms = [(Comm(0, size=4), Comm(1 + rank // 2, (rank // 2 * 2, rank // 2 * 2 + 1), rank % 2)) for rank in range(4)]
+    own = [Program((DoCall(0), DoCall(1)), (replace(call, **op), Op(OpKind.MARK)), comms[rank]) for rank in range(4)]
+    placement = Placement.of_hosts(np.array(nodes, np.uint32))
+    found = find_doubts([Schedule(4, tuple(own))], replace(NAMED, mpi=mpi), placement)
+    assert [one.share for one in found if "divides by nodes" in one.said] == [0.5] * doubted
 
 
 def test_communicators_of_a_node_are_doubted_on_more_ranks() -> None:

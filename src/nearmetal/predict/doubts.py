@@ -9,10 +9,10 @@ from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_compute
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
 from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine
-from nearmetal.predict.native import Placement
+from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.trace import named_calls
-from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_by_nodes, share_of_any_source
 from nearmetal.units import as_percent, by_key, counted
 
 PROCESSOR, SETTING = "on a processor", "under the setting"
@@ -25,6 +25,8 @@ ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
 """The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
+BY_NODES = 5
+"""The version since which Open MPI divides collectives by nodes, unless it is told not to (its component `han`)."""
 NEGLIGIBLE = 0.0005
 """Calls that are a smaller share of all, and of the time, are not worth a word."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -50,6 +52,7 @@ def find_doubts(
         *worst(_of_crowd(one) for one in schedules),
         *worst(_of_mpi(one, named) for one in schedules),
         *worst(_of_older_rules(one, named) for one in schedules),
+        *worst(_of_collectives_by_nodes(one, named, placement) for one in schedules),
         *worst(_of_opaque_calls(one) for one in schedules),
         *worst(_of_pauses(one) for one in schedules),
         *worst(_of_work_until_found(one) for one in schedules),
@@ -90,6 +93,22 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
     text += "replayed"
     hint = "measure the program's collectives on as many ranks in the same run, or all of it with Open MPI 4.1 or later"
     yield Doubt(text, hint, 0.5)
+
+
+def _of_collectives_by_nodes(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
+    """Say that the run's MPI sends other messages for collectives where nodes have several ranks."""
+    version = re.match(r"openmpi (\d+)\.", named.mpi)
+    if version is None or int(version[1]) < BY_NODES:
+        return
+    share = share_by_nodes(schedule, placement.domain_of, collectives_of(named.machine, placement))
+    if share >= FEW:
+        text = f"{as_percent(share)} of MPI calls are collectives that {named.mpi} divides by nodes, where nodes have "
+        text += "several ranks (its component han): they are replayed undivided, with more messages between nodes"
+        hint = (
+            "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run, or run the "
+        )
+        hint += "program with OMPI_MCA_coll=^han"
+        yield Doubt(text, hint, share)
 
 
 def _of_computing(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:

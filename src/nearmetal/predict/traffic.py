@@ -10,7 +10,7 @@ from scipy import sparse
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
 from nearmetal.predict.models import MPIS, Machine, MeasuredCollective
-from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import NONE, DoCall, walk
 
 Ranks = NDArray[np.int64]
@@ -193,6 +193,33 @@ def share_of_any_source(schedule: Schedule) -> float:
     several = [(probed, times) for probed, times, at, tag in wild if len(_of_tag(senders.get(at, {}), tag)) > 1]
     most = max(sum(times for probed, times in several if probed is kind) for kind in (False, True))
     return min(1.0, most / max(1, total))
+
+
+_BY_NODES = {
+    *(Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE),
+    *(Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER),
+}
+
+
+def share_by_nodes(schedule: Schedule, node_of: NDArray[np.uint32], measured: Sequence[MeasuredCollective]) -> float:
+    """Return the share of calls that are collectives which an MPI may divide: first in each node, then between them.
+
+    Those are blocking ones among several nodes of which one has several of the ranks, and not replayed as `measured`.
+    """
+    total = divided = 0
+    for rank, program in enumerate(schedule.programs):
+        divisible = [_is_divisible(node_of[_members(np.array([rank]), comm)[0]]) for comm in program.comms]
+        for step, times in walk(program.steps):
+            if isinstance(step, DoCall):
+                op = program.ops[step.index]
+                total += times
+                if op.kind is OpKind.COLLECTIVE and op.collective in _BY_NODES and not (op.nonblocking or op.vector):
+                    divided += times * (divisible[op.comm] and not _as_measured(program, op, schedule, measured))
+    return divided / max(1, total)
+
+
+def _is_divisible(nodes: NDArray[np.uint32]) -> bool:
+    return 1 < np.unique(nodes).size < nodes.size
 
 
 _TAKES = {OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}
