@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,8 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert "no percentiles" in captured.err
     assert "10 valid trials in 5 blocks, one occasion" in captured.out, "nothing was planned"
+    assert cli(["show", str(root)]) == 0
+    assert re.search(r"as-found +- +valid\n", capsys.readouterr().out), "how long it took is not known: not 0 ns"
     view = build_view(RunDir.open(root))
     assert (view.baseline, view.blocks, view.host_kind) == ("native", 5, "import")
     (verdict,) = view.verdicts
