@@ -224,6 +224,17 @@ def test_a_fact_that_changed_in_a_run_without_the_cell_changed_before_the_next()
     assert "kernel.release: 6.1 -&gt; 6.8" in str(as_html.chart(history, series))
 
 
+def test_the_p99_of_a_rate_is_called_that_of_the_durations() -> None:
+    """It read as the rate of the fastest hundredth."""
+    history = FourteenRuns().history(Metric.P99)
+    shown = [dataclasses.replace(one.shown, better=Better.LARGER) for one in history.series]
+    series = [dataclasses.replace(one, shown=rate) for one, rate in zip(history.series, shown, strict=True)]
+    rates = dataclasses.replace(history, series=tuple(series))
+    told = "The p99 of a rate is that of the durations"
+    assert (told in words.found(rates), told in words.found(history)) == (True, False)
+    assert told not in words.found(dataclasses.replace(rates, metric=Metric.MEAN))
+
+
 class CalmRuns(FourteenRuns):
     """Only the first run's level, in each run."""
 

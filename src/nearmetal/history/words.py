@@ -13,6 +13,7 @@ from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.changes import least_runs
+from nearmetal.stats.summary import Metric
 from nearmetal.units import by_key, counted
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ def found(history: History) -> str:
     few = f"{few}{' of one series alone' * (len(history.series) > 1)}." if least < needed else ""
     share = words.percent(history.alpha)
     false = f"; of those marked, at most {share} are expected to be false" if history.marked else ""
-    return f"{text} Found by ranks and permutations{false}.{few}"
+    rates = history.metric is Metric.P99 and any(one.shown.rate for one in history.series)
+    durations = " The p99 of a rate is that of the durations: the rate of the slowest hundredth." if rates else ""
+    return f"{text} Found by ranks and permutations{false}.{few}{durations}"
 
 
 # ---- A history on a terminal, in 80 columns
