@@ -281,11 +281,14 @@ Round agree_thrice(const CollectiveCall &c, std::uint32_t round) {
     return reduce_first(one, round % each, one.bytes, Algorithm::kDoublingBcast);
 }
 
-// MPICH combines masks of the numbers that are free.
+// MPICH combines masks of the numbers that are free, and then agrees on one more word.
 Round agree_on_mask(const CollectiveCall &c, std::uint32_t round) {
-    CollectiveCall mask{c};
-    mask.bytes = kMaskBytes;
-    return recursive_doubling_allreduce(mask, round);
+    const std::uint32_t each = Folded(c.size, c.rank).log2 + 2;
+    if (round >= 2 * each)
+        return {.last = true};
+    CollectiveCall one{c};
+    one.bytes = round < each ? kMaskBytes : kContextBytes;
+    return recursive_doubling_allreduce(one, round % each);
 }
 
 // Halves of what is left to partners, the widest apart first; blocks are assumed to be of one size.

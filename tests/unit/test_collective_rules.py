@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from itertools import product
 
@@ -140,17 +140,12 @@ def test_an_alltoall_in_place_exchanges_with_one_rank_after_the_other() -> None:
     assert [program.ops[0].collective for program in found.programs] == [of, of]
 
 
-@pytest.mark.parametrize(("mpi", "messages", "size"), [("openmpi", 3 * 2 * 7, 4), ("mpich", 3 * 8, 260)])
-def test_a_new_communicator_takes_the_agreements_of_its_mpi(mpi: str, messages: int, size: int) -> None:
+@pytest.mark.parametrize(("mpi", "messages"), [("openmpi", {4: 3 * 2 * 7}), ("mpich", {260: 3 * 8, 4: 3 * 8})])
+def test_a_new_communicator_takes_the_agreements_of_its_mpi(mpi: str, messages: dict[int, int]) -> None:
     """It was one exchange of 8 B among all, and a program that makes thousands seemed fast."""
     of = int(Collective.NEW_COMMUNICATOR)
-    sent = [
-        size
-        for rank in range(8)
-        for to, size, _, _ in _sim.expand_collective(MPIS.index(mpi), of, 8, rank, 0, 0)
-        if to >= 0
-    ]
-    assert sent == [size] * messages
+    rounds = [one for rank in range(8) for one in _sim.expand_collective(MPIS.index(mpi), of, 8, rank, 0, 0)]
+    assert Counter(size for to, size, _, _ in rounds if to >= 0) == messages
     halves = (Communicator(9, CommKind.SPLIT, 0, (0, 1), rank) for rank in range(2))
     split, dup = (Call(kind, request=2) for kind in (CallKind.COMM_SPLIT, CallKind.COMM_DUP))
     ranks = (made_rank(rank, 2, (split, dup), half) for rank, half in enumerate(halves))

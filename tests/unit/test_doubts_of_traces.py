@@ -109,7 +109,9 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
         ((0, 1, 2, 3), "openmpi 5.0.11", {}, False),  # one rank a node
         ((0, 0, 0, 0), "openmpi 5.0.11", {}, False),
         ((0, 0, 1, 1), "openmpi 4.1.4", {}, False),  # it has the component, but prefers others
-        ((0, 0, 1, 1), "mpich 5.0.2", {}, False),
+        ((0, 0, 1, 1), "mpich 5.0.2", {}, True),
+        ((0, 0, 1, 1), "mpich 5.0.2", {"collective": Collective.ALLGATHER}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, True),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"nonblocking": True}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLTOALL}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"comm": 1}, False),  # of two ranks of a node

@@ -25,8 +25,8 @@ ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
 """The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
-BY_NODES = 5
-"""The version since which Open MPI divides collectives by nodes, unless it is told not to (its component `han`)."""
+BY_NODES = {"openmpi": 5, "mpich": 4}
+"""The version since which an MPI divides collectives by nodes; Open MPI unless it is told not to use `han`."""
 NEGLIGIBLE = 0.0005
 """Calls that are a smaller share of all, and of the time, are not worth a word."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -97,17 +97,15 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
 
 def _of_collectives_by_nodes(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
     """Say that the run's MPI sends other messages for collectives where nodes have several ranks."""
-    version = re.match(r"openmpi (\d+)\.", named.mpi)
-    if version is None or int(version[1]) < BY_NODES:
+    version = re.match(r"(openmpi|mpich) (\d+)\.", named.mpi)
+    if version is None or int(version[2]) < BY_NODES[version[1]]:
         return
-    share = share_by_nodes(schedule, placement.domain_of, collectives_of(named.machine, placement))
+    share = share_by_nodes(version[1], schedule, placement.domain_of, collectives_of(named.machine, placement))
     if share >= FEW:
         text = f"{as_percent(share)} of MPI calls are collectives that {named.mpi} divides by nodes, where nodes have "
-        text += "several ranks (its component han): they are replayed undivided, with more messages between nodes"
-        hint = (
-            "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run, or run the "
-        )
-        hint += "program with OMPI_MCA_coll=^han"
+        text += "several ranks: they are replayed undivided, with more messages between nodes"
+        hint = "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run"
+        hint += ", or run the program with OMPI_MCA_coll=^han" if version[1] == "openmpi" else ""
         yield Doubt(text, hint, share)
 
 

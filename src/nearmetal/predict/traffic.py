@@ -195,14 +195,14 @@ def share_of_any_source(schedule: Schedule) -> float:
     return min(1.0, most / max(1, total))
 
 
-_BY_NODES = {
-    *(Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE),
-    *(Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER),
-}
+_OF_MPICH = {Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE}
+_BY_NODES = {"mpich": _OF_MPICH, "openmpi": {*_OF_MPICH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER}}
 
 
-def share_by_nodes(schedule: Schedule, node_of: NDArray[np.uint32], measured: Sequence[MeasuredCollective]) -> float:
-    """Return the share of calls that are collectives which an MPI may divide: first in each node, then between them.
+def share_by_nodes(
+    mpi: str, schedule: Schedule, node_of: NDArray[np.uint32], measured: Sequence[MeasuredCollective]
+) -> float:
+    """Return the share of calls that are collectives which an MPI divides: first in each node, then between them.
 
     Those are blocking ones among several nodes of which one has several of the ranks, and not replayed as `measured`.
     """
@@ -213,7 +213,11 @@ def share_by_nodes(schedule: Schedule, node_of: NDArray[np.uint32], measured: Se
             if isinstance(step, DoCall):
                 op = program.ops[step.index]
                 total += times
-                if op.kind is OpKind.COLLECTIVE and op.collective in _BY_NODES and not (op.nonblocking or op.vector):
+                if (
+                    op.kind is OpKind.COLLECTIVE
+                    and op.collective in _BY_NODES[mpi]
+                    and not (op.nonblocking or op.vector)
+                ):
                     divided += times * (divisible[op.comm] and not _as_measured(program, op, schedule, measured))
     return divided / max(1, total)
 
