@@ -270,6 +270,9 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
         (4194304, 11022.80),
     ]
     assert [row.figure for row in tables["allreduce"].rows] == [2.11, 2.12]
+    assert cli(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    durations = set(re.findall("duration of ([^<]+), us", (tmp_path / "page.html").read_text()))
+    assert durations == {"6,400,000 messages"}, "not of an iteration"
 
 
 def test_means_of_launches_are_no_iterations_in_the_columns_of_omb(tmp_path: Path) -> None:

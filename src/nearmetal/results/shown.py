@@ -5,7 +5,7 @@ are one factor times, or divided by, the duration, so that a percentile of durat
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.interval import Interval
@@ -76,6 +76,10 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
     window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
     name = "message rate" if operation == "message_rate" else _NAMES[row.kind]
-    if workload.kind in (*SUITES, IMPORTED) and row.kind == "collective":
-        name = "time, mean over ranks"  # what OMB and IMB print, where nearmetal's engine takes the slowest rank
-    return DisplayScale(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, row.factor(shape))
+    better = Better.LARGER if row.larger_is_better else Better.SMALLER
+    found = DisplayScale(name, row.unit, better, row.factor(shape))
+    if workload.kind not in (*SUITES, IMPORTED):
+        return found
+    if row.kind == "collective":  # what OMB and IMB print, where nearmetal's engine takes the slowest rank
+        found = replace(found, name="time, mean over ranks")
+    return replace(found, amount=f"{window:,} messages")  # their means are no iteration's
