@@ -84,19 +84,21 @@ MPI4_ROW(Isendrecv_replace, isendrecv_replace, NOTHING, REQUESTED(NEITHER), REPL
 /* ---------------------------------------------------------------- requests */
 
 #define ALL 0, NULL, FIRST_INDEX
+/* Even when they fail, as of a message that is too long, these end the requests. */
+#define ENDED(count, requests) (SNAPSHOT(count, requests), (void)(mark.ends = true))
 
-PLAIN(Wait, wait, SNAPSHOT(1, request), nmt_note_completed(&mark, 0, ALL), (REQUESTS, request), (STATUS, status))
-PLAIN(Waitall, waitall, SNAPSHOT(count, requests), nmt_note_completed(&mark, 0, ALL), (INT, count),
-      (REQUESTS, requests), (STATUS, statuses))
+PLAIN(Wait, wait, ENDED(1, request), nmt_note_completed(&mark, 0, ALL), (REQUESTS, request), (STATUS, status))
+PLAIN(Waitall, waitall, ENDED(count, requests), nmt_note_completed(&mark, 0, ALL), (INT, count), (REQUESTS, requests),
+      (STATUS, statuses))
 PLAIN(Waitany, waitany, SNAPSHOT(count, requests),
       nmt_note_completed(&mark, 0, OUT_INT(index) != MPI_UNDEFINED, INT_LIST(index), FIRST_INDEX), (INT, count),
       (REQUESTS, requests), (INT_OUT, index), (STATUS, status))
 PLAIN(Waitsome, waitsome, SNAPSHOT(count, requests),
       nmt_note_completed(&mark, 0, OUT_INT(done) == MPI_UNDEFINED ? 0 : OUT_INT(done), INT_LIST(indices), FIRST_INDEX),
       (INT, count), (REQUESTS, requests), (INT_OUT, done), (INT_OUT, indices), (STATUS, statuses))
-PLAIN(Test, test, SNAPSHOT(1, request), nmt_note_tested(&mark, OUT_INT(flag) != 0, ALL), (REQUESTS, request),
+PLAIN(Test, test, ENDED(1, request), nmt_note_tested(&mark, OUT_INT(flag) != 0, ALL), (REQUESTS, request),
       (INT_OUT, flag), (STATUS, status))
-PLAIN(Testall, testall, SNAPSHOT(count, requests), nmt_note_tested(&mark, OUT_INT(flag) != 0, ALL), (INT, count),
+PLAIN(Testall, testall, ENDED(count, requests), nmt_note_tested(&mark, OUT_INT(flag) != 0, ALL), (INT, count),
       (REQUESTS, requests), (INT_OUT, flag), (STATUS, statuses))
 PLAIN(Testany, testany, SNAPSHOT(count, requests),
       nmt_note_tested(&mark, OUT_INT(flag) != 0, OUT_INT(index) != MPI_UNDEFINED, INT_LIST(index), FIRST_INDEX),

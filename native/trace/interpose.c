@@ -73,7 +73,7 @@ bool nmt_enter(struct nmt_mark *mark, const char *name, const void *code) {
         return false;
     depth = 1;
     mark->handle_count = 0;
-    mark->noted = false;
+    mark->noted = mark->ends = false;
     mark->name = name;
     mark->code = (uint64_t)(uintptr_t)code;
     mark->enter_ns = nmt_now_ns();
@@ -391,6 +391,12 @@ void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *in
         if (mark->handles[i] != NMT_HANDLE(MPI_REQUEST_NULL))
             sort_request(mark, i, nmt_requests_find(&state.requests, mark->handles[i], &call), &sorted);
     note_nothing(mark, sorted);
+}
+
+void nmt_note_failed(struct nmt_mark *mark) {
+    nmt_note_unsupported(mark);
+    for (int i = 0; mark->ends && i < mark->handle_count; ++i)
+        nmt_requests_complete(&state.requests, mark->handles[i]);
 }
 
 void nmt_note_cancelled(struct nmt_mark *mark) {

@@ -31,6 +31,7 @@ struct nmt_mark {
     int handle_count;
     uint32_t entry; /* Comm_free: the entry that is going away */
     bool noted;
+    bool ends; /* the requests, though it may fail */
 };
 
 /* Return whether to record this call, and stamp its start. */
@@ -85,6 +86,9 @@ void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm create
 void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created);
 void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm);
 void nmt_note_comm_freed(struct nmt_mark *mark);
+
+/* A call that returned an error. */
+void nmt_note_failed(struct nmt_mark *mark);
 
 /* Calls that the format has no kind for, and calls local to this rank (datatypes, topologies). */
 void nmt_note_unsupported(struct nmt_mark *mark);

@@ -64,7 +64,7 @@
         if (status_of_call == MPI_SUCCESS)                                                                             \
             after;                                                                                                     \
         else                                                                                                           \
-            nmt_note_unsupported(&mark);                                                                               \
+            nmt_note_failed(&mark);                                                                                    \
         nmt_done(&mark);                                                                                               \
         return status_of_call;                                                                                         \
     }

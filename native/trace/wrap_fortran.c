@@ -120,7 +120,7 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         if (!ierror || *ierror == MPI_SUCCESS)                                                                         \
             after;                                                                                                     \
         else                                                                                                           \
-            nmt_note_unsupported(&mark);                                                                               \
+            nmt_note_failed(&mark);                                                                                    \
         nmt_done(&mark);                                                                                               \
     }
 

@@ -421,6 +421,18 @@ def test_waits_for_recorded_and_unrecorded_requests_at_once_are_timed(flavour: s
     assert schedule_from_trace(trace).first_come_share == trace.first_come_share
 
 
+def test_a_wait_that_fails_ends_its_request(tmp_path: Path) -> None:
+    """The next waits ended earlier requests of the same handle, so a replay waited for none of the later messages."""
+    mpi = installed_mpi("mpich")  # Open MPI's layer for UCX says nothing of a message that is too long
+    trace, status = run_traced(launch_line(mpi, 1, build(mpi, "trace_errors", tmp_path)), tmp_path / "trace")
+    assert status == 0
+    assert trace.opaque_names == ("Wait",)
+    (rank,) = trace.ranks
+    calls = list(executed(rank))
+    assert [call.request for call in calls if call.kind is CallKind.RECV] == [0] * 4
+    assert [rank.lists[call.request] for call in calls if call.kind is CallKind.WAIT] == [(0,)] * 2
+
+
 @every_mpi
 def test_a_test_of_hundreds_of_requests_costs_the_profiler_no_more_than_of_one(
     flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
