@@ -67,6 +67,7 @@ NodeName=n1 NodeAddr=10.77.0.2 CPUs={cpus} RealMemory=500 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=YES PriorityTier=1
+PartitionName=whole Nodes=ALL MaxTime=60 State=UP OverSubscribe=EXCLUSIVE PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
 """
 

@@ -137,13 +137,18 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
     def die(shell: Shell, order: Order) -> Outcome:
         """Die in the middle of a setting; the watchdog goes with the job."""
         outcome = look(shell, order)
+        assert shell.way("n0")["options"]["partition"] == "whole"  # which may be the only one that has the node
         intended = plan(shell, {"nic.mtu": 1400}, [Target("n0", "eth0")], allow_management=True)
         begun = session.begin(shell, intended, journal_folder())
         begun.apply()
         begun.journal.close()
         return outcome
 
-    order = dataclasses.replace(DECLARED, block=104, mpi="mpich")
+    # Jobs get whole nodes, as at most sites: a second one would wait for the first.
+    host.close()
+    order = dataclasses.replace(
+        DECLARED, block=104, mpi="mpich", path=PathOrder("p", "declared", {"partition": "whole"})
+    )
     assert host.carry_out(order, die).status is TrialStatus.VALID
     refused = host.carry_out(order, carry_out)
     assert refused.status is TrialStatus.FAILED
@@ -156,6 +161,7 @@ def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
     host.close()
     assert run(["rollback", "n0"]) == 0
     assert host.carry_out(order, carry_out).status is TrialStatus.VALID
+    host.close()  # other tests want the nodes, too
 
 
 def test_an_allocation_that_ends_while_a_setting_is_held_costs_no_trial(

@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NoReturn
 
 from nearmetal.errors import UnavailableError, named, refuse_unknown
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
-from nearmetal.hosts.batch.slurm import Slurm
+from nearmetal.hosts.batch.slurm import NodeShells, Slurm
 from nearmetal.hosts.far.host import PATH_OPTIONS, FarHost
-from nearmetal.hosts.far.stream import open_program
 from nearmetal.hosts.host import Host, whole_number
 from nearmetal.hosts.kind import HostKind, Pace
 from nearmetal.hosts.lab import lab
@@ -32,7 +30,7 @@ def _slurm_machine(spec: HostSpec) -> FarHost:
     choices = {name: value for name, value in spec.options.items() if name != "job"}
     refuse_unknown(choices, dict.fromkeys(batch.REACHING, ""), "the way to a node of Slurm")
     job = str(spec.options.get("job", ""))
-    shells = [partial(open_program, Slurm().node_argv(job, node.name, choices)) for node in spec.node]
+    shells = [NodeShells(Slurm(), job, node.name, choices) for node in spec.node]
     return FarHost(spec.node, shells, {}, label="nodes of Slurm")
 
 

@@ -59,6 +59,7 @@ class _Allocation:
     job: str
     batch: int
     state: JobState
+    request: Request
     machines: dict[str, FarMachine] = field(default_factory=dict)
     restarts: int = 0
     marks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -96,8 +97,7 @@ class BatchHost:
         lost: tuple[str, str] = ("", "")
         for _ in range(_ATTEMPTS):
             try:
-                request = self._request(order)
-                allocation = self._take(request, order)
+                allocation = self._take(self._request(order), order)
             except NearmetalError as error:
                 return Outcome.of_error(error)
             try:
@@ -109,11 +109,11 @@ class BatchHost:
                 raise
             else:
                 if outcome.status is TrialStatus.VALID or self._goes_on(allocation.job):
-                    self._put_back(request, allocation)
+                    self._put_back(allocation)
                     return outcome
                 lost = self._after_loss(allocation, LostError(outcome.reason))
             if allocation.state.phase in {"waiting", "stuck"}:  # back in the queue: it comes, or is given up
-                self._put_back(request, allocation)
+                self._put_back(allocation)
         return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
 
     def _outcome_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
@@ -196,7 +196,7 @@ class BatchHost:
                 self._jobs.update(waiting)
                 own.update(waiting)
             job = waiting.pop(0)
-            return _Allocation(job, batch, JobState(job, "waiting", ""))
+            return _Allocation(job, batch, JobState(job, "waiting", ""), request)
 
     def _unusable(self, state: JobState, order: Order) -> UnavailableError:
         """Return the error for allocations that all end, or have too little time, before a trial can start."""
@@ -237,13 +237,13 @@ class BatchHost:
             allocation.marks.enter_context(self._measuring(state.nodes))
             argv = self._scheduler.shell_argv
             allocation.machines = {
-                node: FarMachine(node, partial(open_program, argv(state.job, node)), self._way(state.job, node))
+                node: FarMachine(node, partial(open_program, argv(state.job, node)), self._way(allocation, node))
                 for node in state.nodes
             }
 
-    def _way(self, job: str, node: str) -> Way:
-        options = {name: str(self._options[name]) for name in REACHING if name in self._options}
-        return {"kind": self.kind, "node": {"name": node}, "options": {"job": job, **options}}
+    def _way(self, allocation: _Allocation, node: str) -> Way:
+        options = {name: value for name, value in allocation.request.choices if name in REACHING}
+        return {"kind": self.kind, "node": {"name": node}, "options": {"job": allocation.state.job, **options}}
 
     def _after_loss(self, allocation: _Allocation, error: LostError) -> tuple[str, str]:
         """Return why an allocation was lost, in the batch system's words where it has some."""
@@ -268,9 +268,9 @@ class BatchHost:
             time.sleep(_POLL_S[0])
         return state
 
-    def _put_back(self, request: Request, allocation: _Allocation) -> None:
+    def _put_back(self, allocation: _Allocation) -> None:
         with self._lock:
-            self._idle.setdefault(request, []).append(allocation)
+            self._idle.setdefault(allocation.request, []).append(allocation)
 
     def _release(self, allocation: _Allocation) -> None:
         self._disconnect(allocation)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
+from nearmetal.hosts.far.stream import Stream, open_program
 from nearmetal.process import Finished
 from nearmetal.study.order import Scalar
 
@@ -21,10 +21,9 @@ _HOLD = b"#!/bin/sh\n# Holds the nodes of a nearmetal run; its steps do the work
 _CLEAN_SHELL = """for name in $(env | sed -n 's/^\\(S[LR]U[RN][A-Z]*_[A-Z0-9_]*\\)=.*/\\1/p')
 do [ "$name" = SLURM_CONF ] || unset "$name"; done
 exec /bin/sh"""
-_IN_JOB_OR_ALONE = """case $(scontrol --oneliner show job "$1" 2> /dev/null) in
-*JobState=RUNNING*) eval "exec $2" ;;
-*) eval "exec $3" ;;
-esac"""
+_SHARED = ("--overlap", "--cpu-bind=none", "--quiet")
+_JOB_IS = "nearmetal-job="
+_SAYING_ITS_JOB = 'echo "nearmetal-job=$SLURM_JOB_ID"\n' + _CLEAN_SHELL
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 _PHASES: dict[str, Phase] = {
@@ -106,14 +105,6 @@ class Slurm:
         """Return an overlapping step of one task, without MPI and unbuffered."""
         return [*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
 
-    def node_argv(self, job: str, node: str, choices: Mapping[str, Scalar]) -> list[str]:
-        """Return the command that starts a shell on a node: in its job as long as that runs, then if it is free."""
-        alone = ["srun", "--job-name=nearmetal", f"--immediate={_IMMEDIATE_S}", "--cpu-bind=none", "--quiet"]
-        alone += [f"--{name}={value}" for name, value in choices.items()]
-        alone += [*_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
-        inside = self.shell_argv(job, node)
-        return ["sh", "-c", _IN_JOB_OR_ALONE, "node", job, shlex.join(inside), shlex.join(alone)]
-
     def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
         return SrunStarter(state.job, state.nodes, self.mpi)
@@ -130,6 +121,40 @@ class Slurm:
             state.word, (f"ended as {state.word} ({state.reason})", f"scontrol show job {state.job}")
         )
         return f"Slurm job {state.job} {what}", hint
+
+
+class NodeShells:
+    """Starts shells on a node that a trial was on: in its job as long as that runs, else in one job for all of them.
+
+    That job ends with its first shell. With a job for each shell, the second would wait for the first wherever jobs
+    get whole nodes. `choices` are options of srun without which the node may not be given.
+    """
+
+    def __init__(self, slurm: Slurm, job: str, node: str, choices: Mapping[str, Scalar]) -> None:
+        self._slurm = slurm
+        self._node = node
+        self._choices = choices
+        self._jobs = [job] if job else []
+
+    def __call__(self) -> Stream:
+        """Start a shell; raise LostError where the node is not given within 20 s, UnavailableError without Slurm."""
+        for job in self._jobs:
+            if self._node in self._slurm.look(job).nodes:
+                return open_program(self._slurm.shell_argv(job, self._node))
+        stream = open_program(self._argv())
+        try:
+            while not (line := stream.inbox.take_line(_IMMEDIATE_S + _TIMEOUT_S)).startswith(_JOB_IS):
+                pass  # of a prolog
+        except BaseException:
+            stream.close()
+            raise
+        self._jobs = [line.removeprefix(_JOB_IS)]
+        return stream
+
+    def _argv(self) -> list[str]:
+        argv = ["srun", "--job-name=nearmetal", f"--immediate={_IMMEDIATE_S}", *_SHARED]
+        argv += [f"--{name}={value}" for name, value in self._choices.items()]
+        return [*argv, *_alone(self._node), "/bin/sh", "-c", _SAYING_ITS_JOB]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +243,7 @@ def parse_time_s(text: str) -> int:
 
 
 def _step(job: str) -> list[str]:
-    return ["srun", f"--jobid={job}", "--overlap", "--cpu-bind=none", "--quiet"]
+    return ["srun", f"--jobid={job}", *_SHARED]
 
 
 def _alone(node: str) -> list[str]:

@@ -53,12 +53,22 @@ class Inbox:
         with self._changed:
             while not all(self._line_end(stream, mark) for stream in (1, 2)):
                 if self._ended is not None:
-                    raise LostError(f"the far shell ended: {self._ended[1] or f'status {self._ended[0]}'}")
+                    raise LostError(self._why_lost(self._ended))
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     return None
             out, status = self._take(1, mark)
             err, _ = self._take(2, mark)
             return out + b"\n" + status, err
+
+    def take_line(self, timeout_s: float) -> str:
+        """Take the first line of stdout; raise LostError when the program ended or was silent instead."""
+        with self._changed:
+            self._changed.wait_for(lambda: b"\n" in self._output[1] or self._ended is not None, timeout_s)
+            line, newline, rest = self._output[1].partition(b"\n")
+            if not newline:
+                raise LostError(self._why_lost(self._ended) if self._ended else f"no answer within {timeout_s:.0f} s")
+            self._output[1] = rest
+            return line.decode(errors="replace")
 
     def first_lines(self, count: int, timeout_s: float) -> list[str]:
         """Wait for the first `count` lines of stdout, left where they are; fewer after the end or the timeout."""
@@ -75,6 +85,10 @@ class Inbox:
         """Return all of stdout and stderr so far."""
         with self._changed:
             return bytes(self._output[1]), bytes(self._output[2])
+
+    @staticmethod
+    def _why_lost(ended: tuple[int | None, str]) -> str:
+        return f"the far shell ended: {ended[1] or f'status {ended[0]}'}"
 
     def _line_end(self, stream: int, mark: bytes) -> bool:
         received = self._output[stream]
