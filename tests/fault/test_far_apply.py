@@ -162,6 +162,21 @@ def abandon(far: Machine, profile: str, *words: str, there: bool = False) -> Non
                     os.kill(int(place.parent.name), signal.SIGKILL)
 
 
+def test_a_machine_on_which_no_lock_can_be_made_is_restored_but_not_changed(far: Machine, profile: str) -> None:
+    abandon(far, profile, "--host", "far")
+    state = far.sshd.folder / "home/.local/state/nearmetal"
+    state.rename(state.with_name("hidden"))
+    state.write_text("")  # as of a home that is full or cannot be written
+    rolled = far.verb("rollback", "far")
+    assert rolled.ok, rolled.complaint()
+    assert far.mtu() == "1500"
+    assert "warning: not locked, the knobs of far cannot be locked" in rolled.stderr.decode()
+    refused = far.verb("apply", profile, "--host", "far", "--confirm", "1")
+    assert refused.exit_status == 1
+    assert "the knobs of far cannot be locked" in refused.stderr.decode()
+    assert "another session" not in refused.stderr.decode()
+
+
 def test_a_session_from_elsewhere_is_named_on_its_machine_and_from_other_homes(
     far: Machine, profile: str, tmp_path: Path
 ) -> None:

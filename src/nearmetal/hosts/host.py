@@ -86,6 +86,9 @@ class FarShell(Shell, Protocol):
     def site(self) -> Site:
         """Where things are on the far side."""
 
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> FarHelper:
+        """Start a program that stays; what it says can be read."""
+
     def machine_name(self, node: str) -> str:
         """Return the name by which this side knows the machine that holds a node."""
 
@@ -213,6 +216,13 @@ class Helper(Protocol):
 
     def stop(self) -> None:
         """End it and its children; calling twice does nothing more."""
+
+
+class FarHelper(Helper, Protocol):
+    """A program on a far machine that was started to stay."""
+
+    def first_lines(self, count: int, timeout_s: float) -> list[str]:
+        """Wait for so many lines of what it says; return fewer when it ended or the time was up before."""
 
 
 @runtime_checkable

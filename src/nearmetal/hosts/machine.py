@@ -15,7 +15,7 @@ from nearmetal.process import Finished
 _ADMINISTRATORS = ("/usr/sbin", "/sbin")
 
 
-class MachineShell(CommandShell):
+class MachineShell(CommandShell[LocalHelper]):
     """Commands on this machine, for knobs that are meant to be turned on it; a context manager."""
 
     def __init__(self) -> None:

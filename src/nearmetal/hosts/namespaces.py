@@ -25,7 +25,7 @@ from nearmetal.errors import NearmetalError, TrialError, UnavailableError, os_er
 from nearmetal.hosts import plain_files
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.inside import NamespaceThread
-from nearmetal.hosts.shell import CommandShell, LocalHelper
+from nearmetal.hosts.shell import CommandShell, H, LocalHelper
 from nearmetal.process import Finished
 
 _ANCHOR_TIMEOUT_S = 10.0
@@ -104,7 +104,7 @@ class _Anchor:
                 stream.close()
 
 
-class CradleShell(CommandShell):
+class CradleShell(CommandShell[H]):
     """Nodes are namespaces below one cradle; where it hangs, on this machine or on a far one, is the subclass's."""
 
     def __init__(self, scratch: str) -> None:
@@ -165,7 +165,7 @@ class CradleShell(CommandShell):
         """Write a file on the machine; the agent's is to be a program."""
 
 
-class NamespaceShell(CradleShell):
+class NamespaceShell(CradleShell[LocalHelper]):
     """Commands in namespaces of this machine.
 
     With `own_network` (the default) the hypervisor side has its own network namespace, so that bridges

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkstemp
+from typing import Generic, TypeVar
 
 from nearmetal import process
 from nearmetal.closing import Closing
@@ -57,13 +58,16 @@ def read_each(read: Callable[[str], bytes], paths: Sequence[str]) -> dict[str, b
 # ---- shell
 
 
-class CommandShell(Closing, ABC):
-    """A `Shell` whose every deed is a program on a node; a context manager."""
+H = TypeVar("H", bound=Helper)
+
+
+class CommandShell(Closing, ABC, Generic[H]):
+    """A `Shell` whose every deed is a program on a node; a context manager. `H` is what its programs are that stay."""
 
     def __init__(self, scratch: str) -> None:
         self.scratch = scratch
         """A private directory of this shell, of the same name on every node."""
-        self._helpers: list[Helper] = []
+        self._helpers: list[H] = []
 
     @property
     def agent(self) -> str:
@@ -86,7 +90,7 @@ class CommandShell(Closing, ABC):
             raise TrialError(finished.complaint())
         return finished
 
-    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> H:
         """Start a program that stays until `stop`, until this shell is closed, or until the machine is lost."""
         helper = self._started(argv, node)
         self._helpers.append(helper)
@@ -125,7 +129,7 @@ class CommandShell(Closing, ABC):
         """Run a program on a node to its end or to the timeout."""
 
     @abstractmethod
-    def _started(self, argv: Sequence[str], node: str) -> Helper:
+    def _started(self, argv: Sequence[str], node: str) -> H:
         """Start a program on a node that stays."""
 
 

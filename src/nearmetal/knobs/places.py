@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,18 +18,27 @@ from nearmetal.knobs.nic import listing
 from nearmetal.knobs.presence import measuring_here, refuse_measured_here
 from nearmetal.knobs.rollback import OVER, UnfinishedError, changed_by_journals, journals_of, refuse_unfinished
 from nearmetal.knobs.trust import UntrustedError
+from nearmetal.process import Finished
 
 LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0
-_LOCK_PAUSE_S = 0.05
-# Holds the lock at $1 and, as root, that of the machine's own sessions.
+_HELD_BY_ANOTHER = 1
+"""How flock(1) ends where a lock is taken."""
+# Holds the lock at $1 and, as root, that of the machine's own sessions. Prints `held`, or why the one at $1 is not.
 _HOLD_SCRIPT = r"""
-set -- flock --nonblock "$1" sh -c 'echo "$0" > "$1"; exec sleep 86400' "$0" "$1.holder"
-machine=${NEARMETAL_MACHINE_STATE:-/run/nearmetal}
+machine=${NEARMETAL_MACHINE_STATE:-/run/nearmetal} root=
 if [ "$(id -u)" = 0 ] && (umask 022; mkdir -p -- "$machine") && (: >> "$machine/lock"); then
-    set -- flock --nonblock "$machine/lock" "$@"
+    exec 8>> "$machine/lock"
+    root=yes
 fi 2> /dev/null
-exec "$@"
+[ -z "$root" ] || flock --nonblock 8 || exit $?
+said=$({ mkdir -p -m 700 -- "${1%/*}" && : >> "$1"; } 2>&1) && {
+    exec 9>> "$1"
+    flock --nonblock 9 || exit $?
+    said=$({ echo "$0" > "$1.holder"; } 2>&1) && said=held
+}
+printf '%s\n' "$said"
+exec sleep 86400
 """
 
 
@@ -41,11 +49,11 @@ def host_locks(
     """Hold the locks of a host's knobs, here and on a far machine itself; raise TrialError when another holds one.
 
     Give the folders of journals that are locked: two for a machine that shares this one's home. `unlocked` hears of a
-    lock that cannot be made here, which is passed over then: without it, StoreError is raised.
+    lock that cannot be made, which is passed over then: without it, StoreError is raised.
     """
     with (
         _locks([*lock_of_the_machine(shell), folder], unlocked),
-        _far_lock(shell, host) if is_far(shell) else nullcontext("") as token,
+        _far_lock(shell, host, unlocked) if is_far(shell) else nullcontext("") as token,
     ):
         shared = token and _holder(folder_of(LOCAL)) == token
         yield [folder, folder_of(LOCAL)] if shared else [folder]
@@ -79,23 +87,37 @@ def _holder(folder: Path) -> str:
 
 
 @contextmanager
-def _far_lock(shell: FarShell, host: str) -> Iterator[str]:
+def _far_lock(shell: FarShell, host: str, unlocked: Callable[[str], object] | None) -> Iterator[str]:
+    """Hold the lock on a far machine; give what its holder has written there, '' where it cannot be made."""
     place = f"{shell.site.state}/journal/lock"
     token = secrets.token_hex(8)
-    shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"])
     # The lock goes with its process, and the process with the connection.
     holder = shell.start(["sh", "-c", _HOLD_SCRIPT, token, place])
     try:
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while shell.run(["cat", "--", f"{place}.holder"], check=False).text.strip() != token:
-            if holder.ended() or time.monotonic() > deadline:
-                raise TrialError(
-                    f"another session holds the knobs of {host} ({place} there)", hint="wait until that ends"
-                )
-            time.sleep(_LOCK_PAUSE_S)
+        said = "".join(holder.first_lines(1, _LOCK_PATIENCE_S))
+        if not said:
+            raise _not_taken(holder.ended(), host, place)
+        if said != "held":
+            why = f"the knobs of {host} cannot be locked ({place} there): {said}"
+            if unlocked is None:
+                raise StoreError(why, hint="free some space there, or make that place writable")
+            unlocked(why)
+            token = ""
         yield token
     finally:
         holder.stop()
+
+
+def _not_taken(ended: Finished | None, host: str, place: str) -> TrialError:
+    """Return the error for a lock whose holder has said nothing."""
+    if ended is None:
+        return TrialError(
+            f"{host} did not lock its knobs within {_LOCK_PATIENCE_S:.0f} s ({place} there)",
+            hint="see what keeps it from starting a program, then try again",
+        )
+    if ended.exit_status == _HELD_BY_ANOTHER:
+        return TrialError(f"another session holds the knobs of {host} ({place} there)", hint="wait until that ends")
+    return TrialError(f"the knobs of {host} cannot be locked ({place} there): {ended.complaint()}")
 
 
 def folder_of(host: str) -> Path:

@@ -21,7 +21,7 @@ _START_S = 15.0
 _CRADLE_PID = 'echo $$; exec "$@"'
 
 
-class FarNamespaceShell(CradleShell):
+class FarNamespaceShell(CradleShell[KeptProgram]):
     """Commands in namespaces of a far machine."""
 
     def __init__(self, machine: FarMachine, site: Site, memory: Memory, *, own_network: bool = True) -> None:

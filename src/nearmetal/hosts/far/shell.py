@@ -37,7 +37,7 @@ class Memory:
         return self._known[key]  # type: ignore[return-value]  # the caller's key stands for one type
 
 
-class NodesShell(CommandShell):
+class NodesShell(CommandShell[KeptProgram]):
     """Nodes are machines, in the order in which they were given; the first stands for the hypervisor as well.
 
     A context manager, made for one trial; the connections are the host's and stay. `names[i]` is how the machines
