@@ -206,7 +206,7 @@ def test_the_token_is_printed_once_and_written_nowhere(served: Served) -> None:
     assert served.process.returncode == 0
     assert out == ""
     assert served.token not in err
-    assert err.splitlines()[-1] == "stopped"
+    assert err.splitlines()[-1] == "stopped", err
     assert "serving 3 runs" in err
 
 
