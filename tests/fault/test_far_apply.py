@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +17,13 @@ import pytest
 
 import nearmetal
 from nearmetal import process
-from nearmetal.errors import NearmetalError
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.far.stream import open_program
+from nearmetal.hosts.host import Site
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.knobs import places
 from nearmetal.tune.profile import Profile
 from sshd import Sshd, why_not
 
@@ -148,6 +155,53 @@ def test_a_far_machine_has_one_lock_for_all_users(far: Machine, profile: str, tm
         assert "another session holds the knobs of far" in refused.stderr.decode()
         out, _ = applying.communicate("yes\n", timeout=PATIENCE_S)
     assert "CONFIRMED" in out
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], MachinesShell]]:
+    """Give far shells on one machine, each with a home of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
+    monkeypatch.setenv("NEARMETAL_MACHINE_STATE", str(tmp_path / "machine"))
+    with contextlib.ExitStack() as stack:
+
+        def shell(home: str) -> MachinesShell:
+            far = stack.enter_context(contextlib.closing(FarMachine("m", partial(open_program, ("sh",)))))
+            site = Site(str(tmp_path / "cache"), str(tmp_path / home))
+            return stack.enter_context(MachinesShell([far], ["m"], site, Memory()))
+
+        yield shell
+
+
+def lock(shell: MachinesShell, folder: Path) -> contextlib.AbstractContextManager[object]:
+    """Lock a machine's knobs from a home of this side's own."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return places.host_locks(shell, "m", folder)
+
+
+@pytest.mark.parametrize("as_root", [True, False])
+def test_the_lock_of_a_home_and_that_of_the_machine_each_exclude(
+    machine: Callable[[str], MachinesShell], tmp_path: Path, *, as_root: bool
+) -> None:
+    if as_root and os.geteuid() != 0:
+        pytest.skip("only root's sessions take the machine's lock")
+    if not as_root:
+        (tmp_path / "machine").write_text("")  # so that there is no lock of the machine's
+    taken = pytest.raises(TrialError, match="another session holds the knobs of m")
+    with lock(machine("one"), tmp_path / "a"), taken, lock(machine("two" if as_root else "one"), tmp_path / "b"):
+        pass
+    with lock(machine("one"), tmp_path / "b"):
+        assert (tmp_path / "one/journal/lock.holder").exists()
+
+
+def test_a_lock_without_flock_is_called_so(
+    machine: Callable[[str], MachinesShell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sh", "id", "mkdir", "cat", "setsid", "rm", "kill", "sleep"):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(TrialError, match=r"(?s)cannot be locked.*flock"), lock(machine("one"), tmp_path / "a"):
+        pass
 
 
 def abandon(far: Machine, profile: str, *words: str, there: bool = False) -> None:
