@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.paths.path import Endpoint
+from nearmetal.process import Finished
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import program_group, program_group_run
 from nearmetal.workloads.figures import UNITS, jain
-from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.pairs import Pair, check_clients
 from nearmetal.workloads.samples import decode_tools
 from nearmetal.workloads.streams import OutputName, PairWorkload, StreamOptions
 from nearmetal.workloads.table import find_workload
@@ -193,6 +195,15 @@ def test_overlap_of_programs() -> None:
 
     assert program_group.overlap([ran(0, 100), ran(10, 110)]) == pytest.approx(90 / 110)
     assert program_group.overlap([ran(0, 10), ran(20, 30)]) == 0
+
+
+@pytest.mark.parametrize(("later_ns", "said"), [(17, ""), (18, "overlapped for only 69 % of the time; at least 70 %")])
+def test_pairs_that_hardly_ran_together_are_refused(later_ns: int, said: str) -> None:
+    runs = ({"stdout": "", "step": 0, "began_ns": at, "ended_ns": at + 100, "exit_status": 0} for at in (0, later_ns))
+    files = {program_group.LOG: json.dumps(list(runs)).encode()}
+    refused = pytest.raises(TrialError, match=said) if said else contextlib.nullcontext()
+    with refused:
+        check_clients(WorkloadOrder("l", "nuttcp", {}), Finished(("group",), 0, b"", b"", 1), files)
 
 
 def test_jain_index() -> None:
