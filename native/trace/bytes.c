@@ -72,15 +72,21 @@ uint32_t nmt_crc32(uint32_t crc, const void *data, size_t size) {
     return ~crc;
 }
 
+/* Both halves of a product of 128 bits: every bit of either factor reaches it. */
+static uint64_t fold(uint64_t a, uint64_t b) {
+    __extension__ unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 uint64_t nmt_hash(const void *data, size_t size) {
     const uint8_t *byte = data;
     uint64_t hash = nmt_mix(size + 1);
-    for (; size >= 8; size -= 8, byte += 8) {
-        uint64_t word;
-        memcpy(&word, byte, sizeof word);
-        hash = (hash ^ nmt_mix(word)) * UINT64_C(0x9e3779b97f4a7c15);
+    for (; size >= 16; size -= 16, byte += 16) {
+        uint64_t words[2];
+        memcpy(words, byte, sizeof words);
+        hash = fold(words[0] ^ UINT64_C(0x9e3779b97f4a7c15), words[1] ^ hash);
     }
-    uint64_t rest = 0;
-    memcpy(&rest, byte, size);
-    return nmt_mix(hash ^ nmt_mix(rest));
+    uint64_t rest[2] = {0};
+    memcpy(rest, byte, size);
+    return fold(rest[0] ^ UINT64_C(0xd1342543de82ef95), rest[1] ^ hash);
 }

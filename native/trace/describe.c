@@ -14,9 +14,14 @@ static uint64_t size_of(MPI_Datatype type) {
     return size > 0 ? (uint64_t)size : 0;
 }
 
-static uint32_t element_bytes(MPI_Datatype type) {
+static uint32_t clamp(uint64_t bytes) { return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX; }
+
+static uint32_t element_bytes(MPI_Datatype type) { return clamp(size_of(type)); }
+
+static void set_size(struct nmt_call *call, long long count, MPI_Datatype type) {
     uint64_t bytes = size_of(type);
-    return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+    call->bytes = (uint64_t)count * bytes;
+    call->type_bytes = clamp(bytes);
 }
 
 struct nmt_call nmt_p2p(int kind, int flags, long long count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {
@@ -35,10 +40,8 @@ struct nmt_call nmt_p2p(int kind, int flags, long long count, MPI_Datatype type,
         call.flags |= NMT_ANY_TAG;
     else
         call.tag = tag;
-    if (type != MPI_DATATYPE_NULL && call.kind != NMT_SKIP) {
-        call.bytes = (uint64_t)count * size_of(type);
-        call.type_bytes = element_bytes(type);
-    }
+    if (type != MPI_DATATYPE_NULL && call.kind != NMT_SKIP)
+        set_size(&call, count, type);
     return call;
 }
 
@@ -77,8 +80,7 @@ struct nmt_call nmt_whole(int kind, long long count, MPI_Datatype type, int root
     struct nmt_call call = collective(kind, root, comm, &info);
     if (call.kind == NMT_UNSUPPORTED)
         return call;
-    call.bytes = (uint64_t)count * size_of(type);
-    call.type_bytes = element_bytes(type);
+    set_size(&call, count, type);
     call.flags |= buffer == MPI_IN_PLACE ? NMT_IN_PLACE : 0;
     return call;
 }
@@ -161,8 +163,7 @@ struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector
         if (among_neighbours(kind)) /* what comes from neighbours says nothing of what this rank gives them */
             call.list_a = intern_peers(NULL, &one, peers, &call.bytes);
     } else {
-        call.bytes = (uint64_t)one.count * size_of(one.type);
-        call.type_bytes = element_bytes(one.type);
+        set_size(&call, one.count, one.type);
     }
     return call;
 }
