@@ -11,7 +11,7 @@ namespace nearmetal {
 
 namespace {
 
-constexpr std::uint64_t kChainSegment = 128 * 1024;
+constexpr std::uint64_t kReduceSegment = 8 * 1024, kAskedFor = 32 * 1024;
 constexpr std::uint64_t kContextBytes = 4, kMaskBytes = 260; // what ranks agree on for a new communicator
 
 std::uint32_t rounds_log2(std::uint32_t size) {
@@ -81,6 +81,37 @@ Round rabenseifner_allreduce(const CollectiveCall &c, std::uint32_t round) {
     return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = scatter ? bytes : 0};
 }
 
+// Halves to partners, the nearest first, and what has been reduced back to the root. Before, of ranks beyond the
+// largest power of two each even one shares the work with its neighbour, and gets the neighbour's half.
+Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t power = std::bit_floor(c.size), rest = c.size - power, log2 = rounds_log2(power);
+    const std::uint32_t before = rest > 0 ? 2 : 0;
+    const bool paired = c.rank < 2 * rest, gives = paired && c.rank % 2 == 1;
+    if (round >= before + 2 * log2)
+        return {.last = true};
+    if (round < before) {
+        const std::uint64_t half = block_of(c.bytes, 2);
+        const std::int32_t neighbour = as_rank(c.rank ^ 1u);
+        if (!paired)
+            return {};
+        if (round == 0)
+            return {.send_to = neighbour, .recv_from = neighbour, .send_bytes = half, .reduce_bytes = half};
+        return gives ? Round{.send_to = neighbour, .send_bytes = half} : Round{.recv_from = neighbour};
+    }
+    const auto folded = [&](std::uint32_t rank) { return rank < 2 * rest ? rank / 2 : rank - rest; };
+    const std::uint32_t at = round - before, me = folded(c.rank), root = folded(c.root);
+    const bool scatter = at < log2;
+    const std::uint32_t step = scatter ? at : 2 * log2 - 1 - at, other = me ^ (1u << step);
+    const std::uint64_t bytes = block_of(c.bytes, 2u << step);
+    const std::int32_t partner = as_rank(other < rest ? 2 * other : other + rest);
+    if (gives || (!scatter && (me ^ root) >> (step + 1) != 0)) // it has given its part away
+        return {};
+    if (scatter)
+        return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = bytes};
+    return ((me ^ root) >> step & 1) == 0 ? Round{.recv_from = partner}
+                                          : Round{.send_to = partner, .send_bytes = bytes};
+}
+
 Round ring(const CollectiveCall &c, std::uint32_t round, std::uint32_t rounds, std::uint64_t bytes, bool reduce) {
     if (round >= rounds)
         return {.last = true};
@@ -125,6 +156,18 @@ Round doubling_bcast(const CollectiveCall &c, std::uint32_t round) {
     return {};
 }
 
+// To the root from two ranks, to each of them from two more, and so on.
+Round binary_reduce(const CollectiveCall &c, std::uint32_t round) {
+    if (round > 2)
+        return {.last = true};
+    const std::uint64_t me = (c.rank + c.size - c.root) % c.size;
+    const auto real = [&](std::uint64_t relative) { return as_rank((relative + c.root) % c.size); };
+    if (round == 2)
+        return me == 0 ? Round{} : Round{.send_to = real((me - 1) / 2), .send_bytes = c.bytes};
+    const std::uint64_t child = 2 * me + 1 + round;
+    return child < c.size ? Round{.recv_from = real(child), .reduce_bytes = c.bytes} : Round{};
+}
+
 Round scatter_allgather(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t scatter = rounds_log2(c.size);
     const std::uint64_t block = block_of(c.bytes, c.size);
@@ -133,17 +176,21 @@ Round scatter_allgather(const CollectiveCall &c, std::uint32_t round) {
     return ring(c, round - scatter, c.size - 1, block, false);
 }
 
-Round chain(const CollectiveCall &c, std::uint32_t round) {
-    const auto segments = static_cast<std::uint32_t>((c.bytes + kChainSegment - 1) / kChainSegment);
-    const std::uint32_t me = (c.rank + c.size - c.root) % c.size;
+// From the root on, or to it, segment by segment.
+Round chain(const CollectiveCall &c, std::uint32_t round, std::uint64_t segment, bool reduce) {
+    const auto segments = static_cast<std::uint32_t>((c.bytes + segment - 1) / segment);
+    const std::uint32_t me = (c.rank + c.size - c.root) % c.size, behind = reduce ? c.size - 1 - me : me;
+    const std::uint32_t onward = reduce ? c.size - 1 : 1;
     if (round > segments)
         return {.last = true};
     Round r;
-    if (me > 0 && round < segments)
-        r.recv_from = as_rank((c.rank + c.size - 1) % c.size);
-    if (me + 1 < c.size && round > 0) {
-        r.send_to = as_rank((c.rank + 1) % c.size);
-        r.send_bytes = std::min(kChainSegment, c.bytes - (round - 1) * kChainSegment);
+    if (behind > 0 && round < segments) {
+        r.recv_from = as_rank((c.rank + c.size - onward) % c.size);
+        r.reduce_bytes = reduce ? std::min(segment, c.bytes - round * segment) : 0;
+    }
+    if (behind + 1 < c.size && round > 0) {
+        r.send_to = as_rank((c.rank + onward) % c.size);
+        r.send_bytes = std::min(segment, c.bytes - (round - 1) * segment);
     }
     return r;
 }
@@ -226,6 +273,20 @@ Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {
     return {.send_to = is_empty(c.sizes, peer) ? kAny : as_rank(peer),
             .send_bytes = c.sizes.empty() ? c.bytes : c.sizes[peer],
             .open = true};
+}
+
+// The root asks each rank for the rest once it has the first of it: all at once here.
+Round asked_gather(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t others = c.size - 1, asked = round % others;
+    if (round >= 3 * (c.rank == c.root ? others : 1))
+        return {.last = true};
+    if (c.rank == c.root) {
+        const std::int32_t peer = as_rank(asked < c.root ? asked : asked + 1);
+        return round < others ? Round{.send_to = peer, .open = true} : Round{.recv_from = peer, .open = true};
+    }
+    if (round == 0)
+        return {.recv_from = as_rank(c.root)};
+    return {.send_to = as_rank(c.root), .send_bytes = round == 1 ? kAskedFor : c.bytes - kAskedFor, .open = round == 1};
 }
 
 // Rank 0 receives from all, then sends to all.
@@ -394,9 +455,17 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kScatterAllgatherBcast:
         return scatter_allgather(c, round);
     case Algorithm::kChainBcast:
-        return chain(c, round);
+        return chain(c, round, std::max<std::uint64_t>(c.bytes, 1), false);
     case Algorithm::kBinomialReduce:
         return binomial(c, round, false, 0, true);
+    case Algorithm::kBinaryReduce:
+        return binary_reduce(c, round);
+    case Algorithm::kLineReduce:
+        return chain(c, round, std::max<std::uint64_t>(c.bytes, 1), true);
+    case Algorithm::kChainReduce:
+        return chain(c, round, kReduceSegment, true);
+    case Algorithm::kRabenseifnerReduce:
+        return rabenseifner_reduce(c, round);
     case Algorithm::kRecursiveDoublingAllreduce:
         return recursive_doubling_allreduce(c, round);
     case Algorithm::kReduceBcast:
@@ -430,6 +499,8 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return binomial(c, round, true, std::max<std::uint64_t>(c.bytes, 1), false);
     case Algorithm::kLinearGather:
         return linear_rooted(c, round, true);
+    case Algorithm::kAskedGather:
+        return asked_gather(c, round);
     case Algorithm::kLinearScatter:
         return linear_rooted(c, round, false);
     case Algorithm::kGatherBcast:

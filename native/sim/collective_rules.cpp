@@ -152,7 +152,7 @@ Algorithm apply_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint6
 Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
     switch (collective) {
     case Collective::kBarrier:
-        return size >= 4 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
+        return size >= 3 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
     case Collective::kBcast:
         return apply_rules(kBcastRules, size, bytes);
     case Collective::kReduce:
@@ -187,14 +187,19 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
     return Algorithm::kDissemination;
 }
 
-// Open MPI's libnbc, which has all non-blocking and persistent ones. A reduction of more than a few elements, which
-// scatters and gathers them, is modelled as a tree, and an allreduce in place as others.
+// Open MPI's libnbc, which has all non-blocking and persistent ones. An allreduce in place is modelled as others, and a
+// reduction whose root's neighbour would work for it as that to the neighbour.
+constexpr std::uint64_t kElement = 8; // bytes, assumed: a trace does not tell
 Algorithm choose_libnbc(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
     switch (collective) {
     case Collective::kBarrier:
         return Algorithm::kDissemination;
     case Collective::kBcast:
         return size <= 4 ? Algorithm::kLinearBcast : Algorithm::kDoublingBcast;
+    case Collective::kReduce:
+        if (size > 2 && bytes >= kElement * std::bit_floor(size))
+            return Algorithm::kRabenseifnerReduce;
+        return size == 2 && bytes >= 64 * kKi ? Algorithm::kChainReduce : Algorithm::kBinomialReduce;
     case Collective::kAllreduce:
         return size < 4 || bytes < 64 * kKi ? Algorithm::kReduceBcast : Algorithm::kRabenseifnerAllreduce;
     case Collective::kGather:

@@ -422,8 +422,10 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
         c.op = op_index;
         c.seq = seq;
         c.slot = own;
-        c.algorithm =
-            choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.flags & kVector, !blocking);
+        c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes,
+                                       op.flags & kVector, !blocking);
+        if (machine_->by_nodes && blocking && c.algorithm != Algorithm::kNothing)
+            c.nodes = nodes_for(rank, op, comm);
         detach(rank, own);
         slot(r, own) = {.time = index, .state = SlotState::kCollective};
     }

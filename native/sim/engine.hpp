@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "divided.hpp"
 #include "events.hpp"
 #include "model.hpp"
 #include "pool.hpp"
@@ -155,11 +156,14 @@ class Engine {
         Ps refill_at = kNever, last_ready = 0;
     };
     struct Context { // a collective in progress on one rank
-        std::uint32_t next = kNone, rank = 0, op = 0, round = 0, outstanding = 0, seq = 0, slot = 0;
+        std::uint32_t next = kNone, rank = 0, op = 0, outstanding = 0, seq = 0, slot = 0;
+        Progress at;                   // the next round
+        const Nodes *nodes = nullptr;  // of a collective that is divided by them
         std::uint64_t reduce_bytes = 0;
         Ps late_time = 0, late_cost = 0; // receives that the process has not seen yet
         Ps sent = 0;                     // when the last of this round's messages has left
         Algorithm algorithm = Algorithm::kDissemination;
+        bool open = false; // the round before is
         bool closing = false;
         bool posting = false; // this round's messages are being posted
         bool granted = false; // the process has paid for the next round, whatever it does now
@@ -278,6 +282,7 @@ class Engine {
 
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
+    [[nodiscard]] const Nodes *nodes_for(std::uint32_t rank, const Op &op, const Comm &comm);
     void advance(std::uint32_t context);
     void handle_received(Context &c);
     void end_round(Context &c);
@@ -389,6 +394,7 @@ class Engine {
     Pool<Message> messages_;
     FixedPool<Receive> receives_; // a slot has its own; those of collectives come from the pool
     Pool<Context> contexts_;
+    std::unordered_map<std::uint64_t, Nodes> nodes_; // by communicator and its first rank
     std::vector<std::uint32_t> runnable_;
     std::vector<InterruptStage::Visible> visible_;
     std::uint32_t finished_ = 0;

@@ -378,6 +378,20 @@ CollectiveCall Engine::call_of(const Context &c) const {
             &comm};
 }
 
+// The nodes of a communicator's ranks if the collective is divided by them.
+const Nodes *Engine::nodes_for(std::uint32_t rank, const Op &op, const Comm &comm) {
+    const std::uint64_t key = static_cast<std::uint64_t>(comm.context) << 32 | world_rank(comm, rank, 0);
+    auto found = nodes_.find(key);
+    if (found == nodes_.end()) {
+        std::vector<std::uint32_t> node_of(comm_size(comm));
+        for (std::uint32_t member = 0; member < node_of.size(); ++member)
+            node_of[member] = places_[world_rank(comm, rank, member)].domain;
+        found = nodes_.emplace(key, Nodes(node_of)).first;
+    }
+    const bool vector = (op.flags & kVector) != 0;
+    return !vector && is_divided(machine_->collectives, op.collective, found->second) ? &found->second : nullptr;
+}
+
 // Go through rounds until one has to wait for a message or for the clock.
 void Engine::advance(std::uint32_t index) {
     Context &c = contexts_[index];
@@ -395,7 +409,8 @@ void Engine::advance(std::uint32_t index) {
     const Comm &comm = *call.comm;
     bool due = r.state == State::kInCall; // the call's own turn: its next message leaves as that of a send does
     for (;;) {
-        const Round round = collective_round(call, c.round);
+        Progress next = c.at;
+        const Round round = next_round(machine_->collectives, program(r).ops[c.op].collective, call, c.nodes, next);
         if (round.last) {
             c.closing = true;
             if (c.outstanding == 0) {
@@ -413,7 +428,8 @@ void Engine::advance(std::uint32_t index) {
             plan_context(index, r.clock);
             return;
         }
-        ++c.round;
+        c.at = next;
+        c.open = round.open;
         c.reduce_bytes = round.reduce_bytes;
         const auto tag = static_cast<std::int32_t>(c.seq);
         c.posting = true; // completions in here do not start the next round
@@ -466,8 +482,7 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
         c.late_time = std::max(c.late_time, time);
         c.late_cost += cost;
     }
-    const bool open = !c.closing && collective_round(call_of(c), c.round == 0 ? 0 : c.round - 1).open;
-    if (c.outstanding > 0 || open || c.posting)
+    if (c.outstanding > 0 || (c.open && !c.closing) || c.posting)
         return;
     if (progresses(r, time)) {
         end_round(c);

@@ -99,6 +99,7 @@ struct Machine {
     bool async_progress = false;   // the library progresses rendezvous and collectives while the process computes
     std::uint64_t reduce_fs_per_byte = 0;
     CollectiveChoice collectives = CollectiveChoice::kOpenMpi;
+    bool by_nodes = false; // collectives are divided where domains have several ranks
     std::vector<CollectivePoint> measured[kCollectives]; // by Collective; rising sizes; none: simulated as its messages
     double compute_scale = 1.0;
     // Cores of a computer, 0 where every rank has its own; a rank that waits yields to one that shares its core.

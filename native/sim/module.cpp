@@ -183,20 +183,25 @@ using Sizes = std::vector<std::uint64_t>;
 std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint32_t rank,
                                std::uint32_t root, std::uint64_t bytes, bool vector, const Sizes &sizes,
                                const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
-                               const std::vector<std::uint32_t> &periods, bool nonblocking) {
+                               const std::vector<std::uint32_t> &periods, bool nonblocking,
+                               const std::vector<std::uint32_t> &nodes) {
     const bool neighbors = collective >= Collective::kNeighborAllgather;
     const std::size_t peers = neighbors ? 2 * dims.size() : size;
     const auto fits = [&](const Sizes &list) { return list.empty() || list.size() == peers; };
-    require(rank < size && root < size && dims.size() == periods.size() && fits(sizes) && fits(recv_sizes),
+    require(rank < size && root < size && dims.size() == periods.size() && fits(sizes) && fits(recv_sizes) &&
+                (nodes.empty() || nodes.size() == size),
             "expand: outside the world");
     Comm comm;
     comm.dims = dims;
     comm.periods = periods;
     const Algorithm chosen = choose_algorithm(choice, collective, size, bytes, vector, nonblocking);
     const CollectiveCall call{chosen, size, rank, root, bytes, sizes, recv_sizes, &comm};
+    const bool divisible = !nodes.empty() && !vector && !nonblocking && chosen != Algorithm::kNothing;
+    const Nodes by_node(divisible ? nodes : std::vector<std::uint32_t>{0});
+    const Nodes *divided = is_divided(choice, collective, by_node) ? &by_node : nullptr;
     std::vector<RoundTuple> rounds;
-    for (std::uint32_t i = 0;; ++i) {
-        const Round round = collective_round(call, i);
+    for (Progress at;;) {
+        const Round round = next_round(choice, collective, call, divided, at);
         if (round.last)
             return rounds;
         rounds.emplace_back(round.send_to, round.send_bytes, round.recv_from, round.open);
@@ -280,6 +285,7 @@ void bind_machine(nb::module_ &m) {
                 require(choice == 0 || choice == 1, "machine: no such collectives");
                 s.collectives = static_cast<CollectiveChoice>(choice);
             })
+        .def_rw("by_nodes", &Machine::by_nodes)
         .def(
             "add_segment",
             [](Machine &s, int pair, std::uint64_t up_to_bytes, Ps latency, Ps send, Ps receive, Ps gap,
@@ -446,13 +452,13 @@ NB_MODULE(_sim, m) {
         "expand_collective",
         [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root, std::uint64_t bytes,
            bool vector, const Sizes &sizes, const Sizes &recv_sizes, const std::vector<std::uint32_t> &dims,
-           const std::vector<std::uint32_t> &periods, bool nonblocking) {
+           const std::vector<std::uint32_t> &periods, bool nonblocking, const std::vector<std::uint32_t> &nodes) {
             return expand(static_cast<CollectiveChoice>(choice), static_cast<Collective>(collective), size, rank, root,
-                          bytes, vector, sizes, recv_sizes, dims, periods, nonblocking);
+                          bytes, vector, sizes, recv_sizes, dims, periods, nonblocking, nodes);
         },
         nb::arg("choice"), nb::arg("collective"), nb::arg("size"), nb::arg("rank"), nb::arg("root"), nb::arg("bytes"),
         nb::arg("vector") = false, nb::arg("sizes") = Sizes{}, nb::arg("recv_sizes") = Sizes{},
         nb::arg("dims") = std::vector<std::uint32_t>{}, nb::arg("periods") = std::vector<std::uint32_t>{},
-        nb::arg("nonblocking") = false);
+        nb::arg("nonblocking") = false, nb::arg("nodes") = std::vector<std::uint32_t>{});
     m.def("philox", &philox, nb::arg("counter"), nb::arg("key"));
 }

@@ -1,17 +1,27 @@
-"""Collectives of the real Open MPI: their messages, as it counts them itself, are those of a replay."""
+"""Collectives of the real Open MPI: their messages, as it counts them itself, are those of a replay.
+
+Undivided among the ranks of a node, and divided where several nodes have several ranks.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from nearmetal import process
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.paths.table import PATHS
 from nearmetal.predict import _sim
 from nearmetal.predict.models import MPIS
 from nearmetal.predict.schedule import Collective
-from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT
+from nearmetal.process import Finished
+from nearmetal.study.order import PathOrder
+from nearmetal.workloads.mpi.mpi import Job, Mpi, MpiLaunch
+from nearmetal.workloads.mpi.table import launch
+from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, job_here
 from tests.mpi_bench import mpi_of as installed_mpi
 
 pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
@@ -19,8 +29,14 @@ pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
 NO_COUNTERS = 77
 Sent = dict[int, tuple[int, int]]
 """Messages and their bytes, by destination."""
+SIZES, SIZES_BY_NODES = (8, 128, 2048, 32768), (8, 4096, 65536, 1048576)
+COLLECTIVES = 12
+DIVIDED_BY_LEADERS = {"barrier", "allreduce"}
+DIVIDED = {*DIVIDED_BY_LEADERS, "bcast", "reduce", "gather", "scatter", "allgather"}
 NOT_MODELLED = {
     # Trees of other widths, and butterflies (native/sim/collective_rules.cpp).
+    (4, "reduce", False): {8, 128, 2048, 32768},
+    (6, "reduce", False): {8, 128, 2048, 32768},
     (6, "bcast", False): {8, 128},
     (6, "allreduce", False): {32768},
     (6, "reduce_scatter", False): {8, 128, 2048, 32768},
@@ -28,45 +44,114 @@ NOT_MODELLED = {
 }
 
 
-def played(name: str, ranks: int, rank: int, size: int, *, nonblocking: bool) -> Sent:
-    of = int(Collective[name.upper()])
-    sent: defaultdict[int, list[int]] = defaultdict(list)
-    size = 0 if name == "barrier" else size
-    for to, volume, _, _ in _sim.expand_collective(
-        MPIS.index("openmpi"), of, ranks, rank, 0, size, nonblocking=nonblocking
-    ):
-        if to >= 0:
-            sent[to].append(volume)
-    return {to: (len(volumes), sum(volumes)) for to, volumes in sent.items()}
+Played = Callable[[str, int, int, bool], Sent]
+"""What a replay sends: by name, rank, bytes, and whether it is non-blocking."""
 
 
-@pytest.mark.parametrize("ranks", [4, 6])
-def test_collectives_are_replayed_as_the_messages_that_open_mpi_counts(
-    ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Halves of an allreduce went to the farthest rank, which is on another node, and non-blocking ones as blocking."""
-    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        monkeypatch.setenv(name, "1")
+def played_on(nodes: tuple[int, ...], root: int = 0) -> Played:
+    """Return what replays send among ranks on these nodes."""
+
+    def played(name: str, rank: int, size: int, nonblocking: bool) -> Sent:
+        of, size = int(Collective[name.upper()]), 0 if name == "barrier" else size
+        sent: defaultdict[int, list[int]] = defaultdict(list)
+        for to, volume, _, _ in _sim.expand_collective(
+            MPIS.index("openmpi"), of, len(nodes), rank, root, size, nonblocking=nonblocking, nodes=nodes
+        ):
+            if to >= 0:
+                sent[to].append(volume)
+        return {to: (len(volumes), sum(volumes)) for to, volumes in sent.items()}
+
+    return played
+
+
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
+    """Return Open MPI and the program that counts."""
     mpi = installed_mpi("openmpi")
     if mpi.major < 5:
         pytest.skip(f"{mpi.label} chooses by older rules")
-    program = tmp_path / "count_collectives"
+    program = tmp_path_factory.mktemp("counter") / "count_collectives"
     source = REPOSITORY / "tests" / "native" / "count_collectives.c"
     process.run([mpi.mpicc, *STRICT, str(source), "-o", str(program)], timeout_s=LAUNCH_TIMEOUT_S, check=True)
-    # Of the components that several nodes would use, those for point-to-point messages and collectives.
-    chosen = {"pml_monitoring_enable": "1", "pml": "ob1,monitoring", "coll": "^sm,han,adapt"}
-    counting = [word for name, value in chosen.items() for word in ("--mca", name, value)]
-    argv = [mpi.mpirun, "--oversubscribe", "-n", str(ranks), *counting, str(program)]
-    finished = process.run(argv, timeout_s=LAUNCH_TIMEOUT_S)
+    return mpi, str(program)
+
+
+@pytest.fixture
+def shell() -> Iterator[NamespaceShell]:
+    try:
+        made = NamespaceShell()
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    with made:
+        yield made
+
+
+def counting(command: MpiLaunch, **also: str) -> list[str]:
+    """Return the words that launch a program whose MPI counts."""
+    chosen = {"pml_monitoring_enable": "1", **also}
+    words = [word for name, value in chosen.items() for word in ("--mca", name, value)]
+    own = ["ob1,monitoring" if word == "ob1" else word for word in command.argv]
+    return ["env", *(f"{name}={value}" for name, value in command.env.items()), own[0], *words, *own[1:]]
+
+
+def differences(finished: Finished, played: Played) -> tuple[int, dict[tuple[str, bool], set[int]]]:
+    """Return how many lines the program printed, and the sizes at which a collective sends other messages."""
     if finished.exit_status == NO_COUNTERS:
-        pytest.skip(f"{mpi.label} does not count messages")
+        pytest.skip("this Open MPI does not count messages")
     assert finished.ok, finished.complaint()
-    differ: defaultdict[tuple[int, str, bool], set[int]] = defaultdict(set)
+    differ: defaultdict[tuple[str, bool], set[int]] = defaultdict(set)
     lines = [line.split() for line in finished.text.splitlines()]
     for name, nonblocking, bytes_, rank, *counts in lines:
         pairs = (tuple(map(int, one.split(":"))) for one in counts)
         real = {to: pair for to, pair in enumerate(pairs) if pair[0] and to != int(rank)}
-        if real != played(name, ranks, int(rank), int(bytes_), nonblocking=nonblocking == "1"):
-            differ[ranks, name, nonblocking == "1"].add(int(bytes_))
-    assert len(lines) == 11 * 2 * 4 * ranks
-    assert differ == {key: sizes for key, sizes in NOT_MODELLED.items() if key[0] == ranks}
+        if real != played(name, int(rank), int(bytes_), nonblocking == "1"):
+            differ[name, nonblocking == "1"].add(int(bytes_))
+    return len(lines), differ
+
+
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_collectives_are_replayed_as_the_messages_that_open_mpi_counts(ranks: int, counter: tuple[Mpi, str]) -> None:
+    """Halves of an allreduce went to the farthest rank, which is on another node, and non-blocking ones as blocking."""
+    mpi, program = counter
+    command = launch(mpi, job_here(mpi, (program, "0", *map(str, SIZES)), ranks=ranks))
+    # Of the components that several nodes would use, those for point-to-point messages and collectives.
+    finished = process.run(counting(command, coll="^sm,han,adapt"), timeout_s=LAUNCH_TIMEOUT_S)
+    lines, differ = differences(finished, played_on((0,) * ranks))
+    assert lines == COLLECTIVES * 2 * len(SIZES) * ranks
+    assert differ == {key[1:]: sizes for key, sizes in NOT_MODELLED.items() if key[0] == ranks}
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("nodes", "root", "proved"),
+    [
+        ((0, 0, 1, 1), 0, DIVIDED),
+        ((0, 0, 1, 1), 3, DIVIDED),
+        ((0, 1, 0, 1), 2, DIVIDED),
+        ((0, 0, 0, 0, 1, 1, 1, 1), 6, DIVIDED),
+        ((0, 0, 1, 1, 2, 2, 3, 3), 0, DIVIDED),
+        ((0, 0, 1), 0, DIVIDED_BY_LEADERS),
+    ],
+)
+def test_collectives_are_divided_by_nodes_as_open_mpi_divides_them(
+    nodes: tuple[int, ...], root: int, proved: set[str], counter: tuple[Mpi, str], shell: NamespaceShell
+) -> None:
+    """They were replayed as among the ranks of one node: an allreduce of two nodes with twice the messages between."""
+    mpi, program = counter
+    names = [f"n{node}" for node in sorted(set(nodes))]
+    for name in names:
+        shell.add_node(name)
+    ends = PATHS["bridge"].up(shell, PathOrder("bridge", "bridge"), names)
+    job = Job(
+        nodes=tuple(f"n{node}" for node in nodes),
+        program=(program, str(root), *map(str, SIZES_BY_NODES)),
+        remote_shell=shell.agent,
+        interface=ends.ends[0].interface,
+        subnet=ends.subnet,
+        oversubscribed=True,
+        progress="blocking",
+    )
+    finished = shell.run(counting(launch(mpi, job)), node="n0", timeout_s=LAUNCH_TIMEOUT_S, check=False)
+    lines, differ = differences(finished, played_on(nodes, root))
+    assert lines == COLLECTIVES * 2 * len(SIZES_BY_NODES) * len(nodes)
+    assert not {name for name, nonblocking in differ if not nonblocking} & proved

@@ -1,14 +1,15 @@
-/* count_collectives.c - prints what each rank sends to each other in collectives, as Open MPI's monitoring counts it:
- * lines `NAME NONBLOCKING BYTES RANK`, then `MESSAGES:BYTES` for each rank. Status 77 where the MPI has no such
- * counters. */
+/* count_collectives.c ROOT SIZES - prints what each rank sends to each other in collectives, as Open MPI's monitoring
+ * counts it: lines `NAME NONBLOCKING BYTES RANK`, then `MESSAGES:BYTES` for each rank. Status 77 where the MPI has no
+ * such counters. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 65536, RANKS = 64, NO_COUNTERS = 77 };
+enum { MOST = 1048576, RANKS = 64, NO_COUNTERS = 77 };
 
 static char *out, *in;
+static int root;
 
 #define BLOCKS out, bytes, MPI_CHAR, in, bytes, MPI_CHAR
 #define BOTH(Call, call, ...) (request ? MPI_I##call(__VA_ARGS__, comm, request) : MPI_##Call(__VA_ARGS__, comm))
@@ -20,15 +21,21 @@ static int barrier(int bytes, MPI_Comm comm, MPI_Request *request) {
     return request ? MPI_Ibarrier(comm, request) : MPI_Barrier(comm);
 }
 
-static int bcast(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Bcast, bcast, out, bytes, MPI_CHAR, 0); }
+static int bcast(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Bcast, bcast, out, bytes, MPI_CHAR, root);
+}
+
+static int reduce(int bytes, MPI_Comm comm, MPI_Request *request) {
+    return BOTH(Reduce, reduce, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM, root);
+}
 
 static int allreduce(int bytes, MPI_Comm comm, MPI_Request *request) {
     return BOTH(Allreduce, allreduce, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM);
 }
 
-static int gather(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Gather, gather, BLOCKS, 0); }
+static int gather(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Gather, gather, BLOCKS, root); }
 
-static int scatter(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Scatter, scatter, BLOCKS, 0); }
+static int scatter(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Scatter, scatter, BLOCKS, root); }
 
 static int allgather(int bytes, MPI_Comm comm, MPI_Request *request) { return BOTH(Allgather, allgather, BLOCKS); }
 
@@ -58,6 +65,7 @@ static const struct {
     collective *run;
 } all[] = {{"barrier", barrier},
            {"bcast", bcast},
+           {"reduce", reduce},
            {"allreduce", allreduce},
            {"gather", gather},
            {"scatter", scatter},
@@ -103,6 +111,7 @@ static void run(collective *one, int bytes, int nonblocking) {
 
 static void show(size_t i, int bytes, int nonblocking, int rank, int ranks) {
     size_t before[COUNTERS][RANKS], after[COUNTERS][RANKS];
+    run(all[i].run, bytes, nonblocking); /* the first makes communicators of its own */
     MPI_Barrier(MPI_COMM_WORLD);
     read_counters(before);
     run(all[i].run, bytes, nonblocking);
@@ -124,13 +133,14 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    root = argc > 1 ? atoi(argv[1]) : 0;
     out = calloc((size_t)ranks, MOST);
     in = calloc((size_t)ranks, MOST);
     const int counted = ranks <= RANKS && start_counters();
     for (int nonblocking = 0; counted && nonblocking < 2; ++nonblocking)
         for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
-            for (int bytes = 8; bytes <= MOST; bytes *= 16)
-                show(i, bytes, nonblocking, rank, ranks);
+            for (int at = 2; at < argc; ++at)
+                show(i, atoi(argv[at]), nonblocking, rank, ranks);
     MPI_Finalize();
     free(out);
     free(in);

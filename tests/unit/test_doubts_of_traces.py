@@ -104,14 +104,17 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
 @pytest.mark.parametrize(
     ("nodes", "mpi", "op", "doubted"),
     [
-        ((0, 0, 1, 1), "openmpi 5.0.11", {}, True),
-        ((0, 1, 2, 1), "openmpi 5.0.11", {}, True),
+        ((0, 0, 0, 1), "openmpi 5.0.11", {"collective": Collective.BCAST}, True),
+        ((0, 0, 0, 1), "openmpi 5.0.11", {}, False),  # replayed by the leaders of the nodes
+        ((0, 0, 1, 1), "openmpi 5.0.11", {}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11 of an older model", {}, True),
         ((0, 1, 2, 3), "openmpi 5.0.11", {}, False),  # one rank a node
         ((0, 0, 0, 0), "openmpi 5.0.11", {}, False),
         ((0, 0, 1, 1), "openmpi 4.1.4", {}, False),  # it has the component, but prefers others
         ((0, 0, 1, 1), "mpich 5.0.2", {}, True),
         ((0, 0, 1, 1), "mpich 5.0.2", {"collective": Collective.ALLGATHER}, False),
-        ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, True),
+        ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, False),
+        ((0, 1, 2, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, True),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"nonblocking": True}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLTOALL}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"comm": 1}, False),  # of two ranks of a node
@@ -120,13 +123,17 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
 def test_collectives_that_go_by_nodes_are_doubted(
     nodes: tuple[int, ...], mpi: str, op: dict[str, Any], doubted: bool
 ) -> None:
-    """Between two nodes of two ranks each Open MPI 5 sends 2 messages for an allreduce; 4 are replayed."""
+    """Those are named that are not replayed as the MPI divides them."""
     call = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
     comms = [(Comm(0, size=4), Comm(1 + rank // 2, (rank // 2 * 2, rank // 2 * 2 + 1), rank % 2)) for rank in range(4)]
     own = [Program((DoCall(0), DoCall(1)), (replace(call, **op), Op(OpKind.MARK)), comms[rank]) for rank in range(4)]
     placement = Placement.of_hosts(np.array(nodes, np.uint32))
-    found = find_doubts([Schedule(4, tuple(own))], replace(NAMED, mpi=mpi), placement)
-    assert [one.share for one in found if "divides by nodes" in one.said] == [0.5] * doubted
+    flavour, version, *older = mpi.split(" ")
+    machine = replace(MACHINE, collectives=flavour, by_nodes=flavour == "openmpi" and version[0] == "5" and not older)
+    named = replace(NAMED, machine=machine, mpi=f"{flavour} {version}")
+    found = [one for one in find_doubts([Schedule(4, tuple(own))], named, placement) if "divides by nodes" in one.said]
+    assert [one.share for one in found] == [0.5] * doubted
+    assert all(f"({own[0].ops[0].collective.name.lower()})" in one.said for one in found)
 
 
 def test_communicators_of_a_node_are_doubted_on_more_ranks() -> None:

@@ -360,6 +360,18 @@ def test_a_given_eager_limit_applies_between_nodes(measured: RunDir, mpi: str, i
     assert (machine.inter.eager_up_to_bytes, machine.intra.eager_up_to_bytes) == (512, inside)
 
 
+@pytest.mark.parametrize(
+    ("mpi", "version", "divided"), [("openmpi", "5.0.11", True), ("openmpi", "4.1.4", False), ("mpich", "5.0.2", False)]
+)
+def test_open_mpi_5_divides_collectives_by_nodes(measured: RunDir, mpi: str, version: str, divided: bool) -> None:
+    records = []
+    for one in measured.trials():
+        outcome = replace(one.outcome, facts={**one.outcome.facts, "mpi.version": version})
+        records.append(replace(one, order=replace(one.order, mpi=mpi), outcome=outcome))
+    named = of_veth(fit_records(measured, records))
+    assert {one.by_nodes for one in (named.machine, *named.launches)} == {divided}
+
+
 def test_a_path_with_too_few_sizes_is_named(measured: RunDir) -> None:
     """In a run with many paths, the error named none."""
     ping = next(one for one in measured.trials() if one.order.workload.label == "latency")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from nearmetal.predict import _sim
 from nearmetal.predict.models import MPIS, Distribution, Machine, MpiName
+from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Schedule
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Step
 
 from .simulated import MACHINE, NS, US, path, program, recv, run_ns, send
@@ -37,6 +40,7 @@ def by_hand(
     root: int = 0,
     computes_ns: int = 0,
     nonblocking: bool = False,
+    nodes: Sequence[int] = (),
 ) -> Schedule:
     """Return the same messages as MPI_Irecv, MPI_Isend and MPI_Waitall; computing goes before the first wait."""
     programs = []
@@ -44,7 +48,9 @@ def by_hand(
         ops: list[Op] = []
         sets: list[tuple[int, ...]] = []
         pending: list[int] = []
-        rounds = _sim.expand_collective(MPIS.index(mpi), int(of), ranks, rank, root, size, nonblocking=nonblocking)
+        rounds = _sim.expand_collective(
+            MPIS.index(mpi), int(of), ranks, rank, root, size, nonblocking=nonblocking, nodes=nodes
+        )
         slots = 0
         for number, (to, send_bytes, source, is_open) in enumerate(rounds):
             posted = [recv(source, 0, nonblocking=True, slot=slots)] if source >= 0 else []
@@ -112,6 +118,40 @@ def test_a_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, 
             assert run_ns(collective(of, ranks, size, root=root), machine) == same
             same = run_ns(by_hand(mpi, of, ranks, size, root=root, nonblocking=True), machine)
             assert run_ns(collective(of, ranks, size, root=root, computes_ns=0), machine) == same
+
+
+DIVIDED = (
+    *(Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE),
+    *(Collective.GATHER, Collective.SCATTER, Collective.ALLGATHER),
+)
+
+
+@pytest.mark.parametrize(("ranks", "of_node"), [(4, 2), (8, 4), (10, 2), (6, 2), (5, 2), (7, 3)])
+@pytest.mark.parametrize("of", DIVIDED)
+def test_a_divided_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, of_node: int) -> None:
+    nodes = [rank // of_node for rank in range(ranks)]
+    eager = replace(NEAR, by_nodes=True)
+    waiting = replace(eager, inter=replace(eager.inter, eager_up_to_bytes=4096))
+    for size in (*SIZES, 200_000):
+        for root in (0, ranks - 1):
+            by_messages = by_hand("openmpi", of, ranks, size, root=root, nodes=nodes)
+            assert run_ns(collective(of, ranks, size, root=root), eager, of_node) == run_ns(by_messages, eager, of_node)
+            assert run_ns(collective(of, ranks, size, root=root), waiting, of_node) > 0  # it ends
+
+
+@pytest.mark.parametrize(("by_nodes", "between_nodes"), [(False, 4), (True, 2)])
+def test_an_allreduce_that_is_divided_crosses_once_in_each_direction(by_nodes: bool, between_nodes: int) -> None:
+    schedule, placement = collective(Collective.ALLREDUCE, 4, 8), Placement.block(4, 2)
+    found = simulate_launches([schedule], [replace(NEAR, by_nodes=by_nodes)], placement)
+    assert found.inter_messages == between_nodes
+
+
+def test_only_what_is_among_several_nodes_and_several_ranks_of_one_is_divided() -> None:
+    for nodes in ([0, 0, 0, 0], [0, 1, 2, 3]):
+        for of in DIVIDED:
+            for rank in range(4):
+                sent = _sim.expand_collective(0, int(of), 4, rank, 0, 5000, nodes=nodes)
+                assert sent == _sim.expand_collective(0, int(of), 4, rank, 0, 5000)
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 7, 13])

@@ -63,6 +63,7 @@ class Machine:
     switch_ps: int
     lead_ps: int
     collectives: int
+    by_nodes: bool
     def add_segment(
         self,
         pair: int,
@@ -184,5 +185,6 @@ def expand_collective(
     dims: Sequence[int] = (),
     periods: Sequence[int] = (),
     nonblocking: bool = False,
+    nodes: Sequence[int] = (),
 ) -> list[tuple[int, int, int, bool]]: ...
 def philox(counter: list[int], key: int) -> list[int]: ...

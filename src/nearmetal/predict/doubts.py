@@ -8,11 +8,11 @@ import numpy as np
 from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
-from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine
+from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine, divides_by_nodes
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.trace import named_calls
-from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_by_nodes, share_of_any_source
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of, share_of_any_source, shares_by_nodes
 from nearmetal.units import as_percent, by_key, counted
 
 PROCESSOR, SETTING = "on a processor", "under the setting"
@@ -25,8 +25,6 @@ ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 RULES_OF_OPENMPI = (4, 1)
 """The version since which Open MPI chooses as collectives are replayed (`native/sim/collective_rules.cpp`)."""
-BY_NODES = {"openmpi": 5, "mpich": 4}
-"""The version since which an MPI divides collectives by nodes; Open MPI unless it is told not to use `han`."""
 NEGLIGIBLE = 0.0005
 """Calls that are a smaller share of all, and of the time, are not worth a word."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -96,16 +94,19 @@ def _of_older_rules(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:
 
 
 def _of_collectives_by_nodes(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
-    """Say that the run's MPI sends other messages for collectives where nodes have several ranks."""
-    version = re.match(r"(openmpi|mpich) (\d+)\.", named.mpi)
-    if version is None or int(version[2]) < BY_NODES[version[1]]:
+    """Say which collectives the run's MPI divides by nodes in a way that is not replayed."""
+    if not divides_by_nodes(named.mpi):
         return
-    share = share_by_nodes(version[1], schedule, placement.domain_of, collectives_of(named.machine, placement))
-    if share >= FEW:
-        text = f"{as_percent(share)} of MPI calls are collectives that {named.mpi} divides by nodes, where nodes have "
-        text += "several ranks: they are replayed undivided, with more messages between nodes"
+    shares = shares_by_nodes(schedule, named.machine, placement.domain_of, collectives_of(named.machine, placement))
+    if (share := sum(shares.values())) >= FEW:
+        text = (
+            f"{as_percent(share)} of MPI calls are collectives ({', '.join(sorted(shares))}) that {named.mpi} divides "
+        )
+        text += "by nodes, where nodes have "
+        text += "different numbers of ranks" if named.machine.by_nodes else "several ranks"
+        text += ": they are replayed undivided, with other messages between nodes"
         hint = "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run"
-        hint += ", or run the program with OMPI_MCA_coll=^han" if version[1] == "openmpi" else ""
+        hint += ", or run the program with OMPI_MCA_coll=^han" if named.mpi.startswith("openmpi") else ""
         yield Doubt(text, hint, share)
 
 

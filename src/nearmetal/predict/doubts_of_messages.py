@@ -30,7 +30,8 @@ INSIDE = "inside a node"
 
 def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Placement) -> Iterator[Doubt]:
     """Say what is doubtful about the messages of one launch: between whom they are, and of which sizes."""
-    sent = messages_of(schedule, named.machine, MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
+    measured = collectives_of(named.machine, placement)
+    sent = messages_of(schedule, named.machine, MAX_SAMPLED_RANKS, measured, placement.domain_of)
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
     beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same

@@ -27,6 +27,7 @@ from nearmetal.predict.models import (
     MpiName,
     NamedMachine,
     PathModel,
+    divides_by_nodes,
 )
 from nearmetal.predict.residual import times_of
 from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
@@ -288,12 +289,14 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
     collectives: MpiName = "mpich" if samples.mpi == "mpich" else "openmpi"
-    measured = _measured(samples)
+    divided = collectives == "openmpi" and divides_by_nodes(samples.mpi_label)
+    base = Machine(
+        intra, path, collectives=collectives, by_nodes=divided, cores=samples.cores, measured=_measured(samples)
+    )
     if samples.kind == INTRA_KIND:
-        return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives, measured=measured)
+        return replace(base, intra=path)
     streamed = any(w.message_bytes for w in samples.windows) and not samples.one_processor
-    port = fit_port(samples.windows) if streamed else 0
-    return Machine(intra, path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives, measured=measured)
+    return replace(base, port_fs_per_byte=fit_port(samples.windows)) if streamed else base
 
 
 def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:

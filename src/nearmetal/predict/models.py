@@ -5,7 +5,8 @@ distribution: what a message takes longer (or shorter) than the parameters say. 
 gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact number.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -234,6 +235,8 @@ class Cores:
 MpiName = Literal["openmpi", "mpich"]
 MPIS: tuple[MpiName, ...] = get_args(MpiName)
 """MPIs whose rules for collectives are known; positions are the numbers of the C++ `CollectiveChoice`."""
+BY_NODES: Mapping[str, int] = {"openmpi": 5, "mpich": 4}
+"""The version since which an MPI divides collectives by nodes; Open MPI unless it is told not to use `han`."""
 MeasuredName = Literal["barrier", "allreduce", "allgather", "alltoall"]
 
 
@@ -265,7 +268,8 @@ class Machine:
     two guests of one host (None: like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node
     share. `cores` is None when every rank has a core of its own. `stage` describes interrupts that are not
     in the path models; None when those were measured with theirs. `measured` holds where ranks are placed as they were
-    for it; other collectives are played as their messages.
+    for it; other collectives are played as their messages. Those are of the MPI `collectives`, which divides them
+    where nodes have several ranks if `by_nodes`.
     """
 
     intra: PathModel | None
@@ -281,9 +285,16 @@ class Machine:
     progress: Progress = field(default_factory=Progress)
     reduce_fs_per_byte: int = 0
     collectives: MpiName = "openmpi"
+    by_nodes: bool = False
     compute_scale: float = 1.0
     cores: Cores | None = None
     measured: tuple[MeasuredCollective, ...] = ()
+
+
+def divides_by_nodes(mpi: str) -> bool:
+    """Return whether an MPI, as its flavour and version, divides collectives: in each node, and between nodes."""
+    version = re.match(r"(openmpi|mpich) (\d+)\.", mpi)
+    return version is not None and int(version[2]) >= BY_NODES[version[1]]
 
 
 MachineKey = tuple[str, str, str]

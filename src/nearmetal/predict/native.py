@@ -192,7 +192,7 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
         if machine.cores.lead_ps is not None:
             native.lead_ps = machine.cores.lead_ps
-    native.collectives = MPIS.index(machine.collectives)
+    native.collectives, native.by_nodes = MPIS.index(machine.collectives), machine.by_nodes
     return native
 
 

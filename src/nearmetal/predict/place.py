@@ -259,7 +259,8 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
             own[method] = host_of
 
     def candidate(method: str, host_of: Hosts) -> Candidate:
-        return Candidate(method, host_of, inter_share(sent, host_of), judge.makespan_ns(host_of))
+        there = messages_of(schedule, judge.machines[0], node_of=host_of) if judge.machines[0].by_nodes else sent
+        return Candidate(method, host_of, inter_share(there, host_of), judge.makespan_ns(host_of))
 
     judged = sorted((candidate(*one) for one in own.items()), key=lambda one: one.median_ns)
     improved = _improve(judge, graph, judged[0].host_of, tries)

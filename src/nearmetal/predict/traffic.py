@@ -1,5 +1,6 @@
 """Who sends how much to whom: the graph that placement cuts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,12 +37,25 @@ class Messages:
     count: Ranks
 
 
+@dataclass(frozen=True, slots=True)
+class _Collectives:
+    """The MPI whose messages they are, and the node of each rank where it divides them."""
+
+    mpi: int
+    node_of: NDArray[np.uint32] | None
+
+
 def messages_of(
-    schedule: Schedule, machine: Machine, max_ranks: int | None = None, measured: Sequence[MeasuredCollective] = ()
+    schedule: Schedule,
+    machine: Machine,
+    max_ranks: int | None = None,
+    measured: Sequence[MeasuredCollective] = (),
+    node_of: NDArray[np.uint32] | None = None,
 ) -> Messages:
     """Return the messages that ranks send, of all, or of about `max_ranks`.
 
     Rounds of collectives are among them, as the machine's MPI chooses; those that take the time `measured` send none.
+    Without the node of each rank none is divided by nodes.
     """
     senders = np.arange(0, schedule.ranks, 1 if max_ranks is None else max(1, schedule.ranks // max_ranks))
     groups = (
@@ -50,11 +64,11 @@ def messages_of(
         else [(senders[at : at + 1], schedule.program(int(rank))) for at, rank in enumerate(senders)]
     )
     rows: list[_Rows] = []
+    how = _Collectives(MPIS.index(machine.collectives), node_of if machine.by_nodes else None)
     for ranks, program in groups:
         for step, times in walk(program.steps):
             if isinstance(step, DoCall) and not _as_measured(program, program.ops[step.index], schedule, measured):
-                op, mpi = program.ops[step.index], MPIS.index(machine.collectives)
-                rows += _of_op(ranks, program, op, times, mpi, sampled=max_ranks is not None)
+                rows += _of_op(ranks, program, program.ops[step.index], times, how, sampled=max_ranks is not None)
     joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
     return Messages(*joined)
 
@@ -82,7 +96,7 @@ def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequenc
     )
 
 
-def _of_op(ranks: Ranks, program: Program, op: Op, times: int, mpi: int, *, sampled: bool) -> list[_Rows]:
+def _of_op(ranks: Ranks, program: Program, op: Op, times: int, how: _Collectives, *, sampled: bool) -> list[_Rows]:
     comm = program.comms[op.comm]
     if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
         peers = peers_of(ranks, program, comm, op.rule, op.peer)
@@ -93,19 +107,19 @@ def _of_op(ranks: Ranks, program: Program, op: Op, times: int, mpi: int, *, samp
         return []
     size = len(comm.members) or comm.size
     if size <= MAX_EXPANDED_RANKS:
-        return _of_collective(ranks, program, op, times, mpi)
+        return _of_collective(ranks, program, op, times, how)
     told = sampled and size <= MAX_TOLD_RANKS
-    return _of_collective(ranks[:1], program, op, times * ranks.size, mpi) if told else []
+    return _of_collective(ranks[:1], program, op, times * ranks.size, how) if told else []
 
 
-def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, mpi: int) -> list[_Rows]:
+def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, how: _Collectives) -> list[_Rows]:
     comm = program.comms[op.comm]
     size = len(comm.members) or comm.size
     out, back = (program.size_lists[one] if one != NONE else () for one in (op.sizes, op.recv_sizes))
     rows: list[_Rows] = []
     for rank, mine, row in zip(ranks, _comm_ranks(ranks, comm), _members(ranks, comm), strict=True):
         rounds = _sim.expand_collective(
-            mpi,
+            how.mpi,
             int(op.collective),
             size,
             int(mine),
@@ -117,6 +131,7 @@ def _of_collective(ranks: Ranks, program: Program, op: Op, times: int, mpi: int)
             comm.dims,
             comm.periods,
             op.nonblocking,
+            () if how.node_of is None else how.node_of[row].tolist(),
         )
         sends = [(to, size_bytes) for to, size_bytes, _, _ in rounds if to >= 0]
         if sends:
@@ -195,35 +210,37 @@ def share_of_any_source(schedule: Schedule) -> float:
     return min(1.0, most / max(1, total))
 
 
-_OF_MPICH = {Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE}
+_OF_LEADERS = {Collective.BARRIER, Collective.ALLREDUCE}
+"""What Open MPI divides however many ranks each node has; all others it tries to, in vain where those differ."""
+_OF_MPICH = {*_OF_LEADERS, Collective.BCAST, Collective.REDUCE}
 _BY_NODES = {"mpich": _OF_MPICH, "openmpi": {*_OF_MPICH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER}}
 
 
-def share_by_nodes(
-    mpi: str, schedule: Schedule, node_of: NDArray[np.uint32], measured: Sequence[MeasuredCollective]
-) -> float:
-    """Return the share of calls that are collectives which an MPI divides: first in each node, then between them.
+def shares_by_nodes(
+    schedule: Schedule, machine: Machine, node_of: NDArray[np.uint32], measured: Sequence[MeasuredCollective]
+) -> dict[str, float]:
+    """Return the shares of calls, by name, that an MPI which divides collectives by nodes divides, but no replay does.
 
     Those are blocking ones among several nodes of which one has several of the ranks, and not replayed as `measured`.
     """
-    total = divided = 0
+    total, divided = 0, Counter[str]()
     for rank, program in enumerate(schedule.programs):
-        divisible = [_is_divisible(node_of[_members(np.array([rank]), comm)[0]]) for comm in program.comms]
+        nodes = (node_of[_members(np.array([rank]), comm)[0]] for comm in program.comms)
+        counts = [np.unique(of_comm, return_counts=True)[1] for of_comm in nodes]
         for step, times in walk(program.steps):
             if isinstance(step, DoCall):
                 op = program.ops[step.index]
                 total += times
-                if (
-                    op.kind is OpKind.COLLECTIVE
-                    and op.collective in _BY_NODES[mpi]
-                    and not (op.nonblocking or op.vector)
-                ):
-                    divided += times * (divisible[op.comm] and not _as_measured(program, op, schedule, measured))
-    return divided / max(1, total)
+                if _lacks_division(op, counts[op.comm], machine) and not _as_measured(program, op, schedule, measured):
+                    divided[op.collective.name.lower()] += times
+    return {name: times / max(1, total) for name, times in divided.items()}
 
 
-def _is_divisible(nodes: NDArray[np.uint32]) -> bool:
-    return 1 < np.unique(nodes).size < nodes.size
+def _lacks_division(op: Op, ranks_of: NDArray[np.intp], machine: Machine) -> bool:
+    if op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector or ranks_of.size == 1 or ranks_of.max() == 1:
+        return False
+    replayed = machine.by_nodes and (op.collective in _OF_LEADERS or ranks_of.min() == ranks_of.max())
+    return op.collective in _BY_NODES[machine.collectives] and not replayed
 
 
 _TAKES = {OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}

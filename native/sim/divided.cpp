@@ -1,0 +1,217 @@
+// How Open MPI's ompi/mca/coll/han divides collectives (modules and segment sizes by default). Ranks of one node stand
+// below, the one of each node that has the root's place above.
+#include "divided.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace nearmetal {
+
+namespace {
+
+constexpr std::uint64_t kKi = 1024, kSegment = 64 * kKi;
+
+// A flat collective that a divided one consists of.
+struct Part {
+    Collective collective;
+    bool up;             // among nodes, otherwise in each
+    std::uint64_t bytes; // as of CollectiveCall
+    bool nonblocking = false;
+    bool behind = false; // the part after it starts meanwhile
+};
+
+struct Segments {
+    std::uint64_t bytes;
+    [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>((bytes + kSegment - 1) / kSegment); }
+    [[nodiscard]] bool has(std::int64_t at) const { return at >= 0 && at < count(); }
+    // That of one segment, or none.
+    [[nodiscard]] Part part(Collective collective, bool up, std::int64_t at, bool nonblocking = false,
+                            bool behind = false) const {
+        const std::uint64_t from = static_cast<std::uint64_t>(at) * kSegment;
+        return {collective, up, has(at) ? std::min(kSegment, bytes - from) : 0, nonblocking, behind};
+    }
+};
+
+using MaybePart = std::optional<Part>;
+
+MaybePart one_of(std::initializer_list<Part> parts, std::uint32_t stage) {
+    return stage < parts.size() ? MaybePart(parts.begin()[stage]) : std::nullopt;
+}
+
+// While a node hands on a segment the next one comes.
+MaybePart bcast_part(const Segments &segments, std::uint32_t stage) {
+    if (stage == 0)
+        return segments.part(Collective::kBcast, true, 0);
+    const std::int64_t at = (stage - 1) / 2;
+    if (!segments.has(at))
+        return std::nullopt;
+    return stage % 2 ? segments.part(Collective::kBcast, true, at + 1, true, true)
+                     : segments.part(Collective::kBcast, false, at);
+}
+
+MaybePart reduce_part(const Segments &segments, std::uint32_t stage) {
+    if (stage == 0)
+        return segments.part(Collective::kReduce, false, 0);
+    const std::int64_t at = (stage - 1) / 2;
+    if (!segments.has(at))
+        return std::nullopt;
+    return stage % 2 ? segments.part(Collective::kReduce, true, at, true, segments.has(at + 1))
+                     : segments.part(Collective::kReduce, false, at + 1);
+}
+
+// A segment is reduced in each node, then between them, and comes back on the same way, one step in each turn.
+MaybePart allreduce_part(const Segments &segments, std::uint32_t stage) {
+    const std::int64_t turn = stage / 4;
+    if (!segments.has(turn - 3) && turn >= 3)
+        return std::nullopt;
+    const bool behind = segments.has(turn) || turn >= 3;
+    switch (stage % 4) {
+    case 0:
+        return segments.part(Collective::kBcast, true, turn - 2, true, behind);
+    case 1:
+        return segments.part(Collective::kReduce, true, turn - 1, true, behind);
+    case 2:
+        return segments.part(Collective::kReduce, false, turn);
+    default:
+        return segments.part(Collective::kBcast, false, turn - 3);
+    }
+}
+
+MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
+    const std::uint64_t of_node = c.bytes * nodes.members[nodes.at[c.rank].node].size();
+    switch (collective) {
+    case Collective::kBarrier:
+        return one_of({{collective, false, 0}, {collective, true, 0}, {collective, false, 0}}, stage);
+    case Collective::kBcast:
+        return bcast_part({c.bytes}, stage);
+    case Collective::kReduce:
+        return reduce_part({c.bytes}, stage);
+    case Collective::kAllreduce:
+        return allreduce_part({c.bytes}, stage);
+    case Collective::kGather:
+        return one_of({{collective, false, c.bytes}, {collective, true, of_node}}, stage);
+    case Collective::kScatter:
+        return one_of({{collective, true, of_node}, {collective, false, c.bytes}}, stage);
+    case Collective::kAllgather:
+        return one_of({{Collective::kGather, false, c.bytes},
+                       {collective, true, of_node},
+                       {Collective::kBcast, false, c.bytes * c.size}},
+                      stage);
+    default:
+        return std::nullopt;
+    }
+}
+
+// Where a part takes place, and who this rank is there.
+struct Group {
+    const std::vector<std::uint32_t> &ranks;
+    std::uint32_t rank, root;
+};
+
+std::optional<Group> group_of(const CollectiveCall &c, const Nodes &nodes, bool rooted, bool up) {
+    const Nodes::At &me = nodes.at[c.rank], &root = nodes.at[rooted ? c.root : 0];
+    if (!up)
+        return Group{nodes.members[me.node], me.place, root.place};
+    if (me.place != root.place)
+        return std::nullopt;
+    return Group{nodes.peers[root.place], me.up, root.up};
+}
+
+std::int32_t rank_in(const Group &group, std::int32_t peer) {
+    return peer == kAny ? kAny : static_cast<std::int32_t>(group.ranks[static_cast<std::size_t>(peer)]);
+}
+
+// Among few ranks Open MPI's own choice is replayed more closely than collective_rules.cpp has it for undivided ones.
+Algorithm choose_part(CollectiveChoice choice, const Part &part, std::uint32_t size) {
+    const Algorithm chosen = choose_algorithm(choice, part.collective, size, part.bytes, false, part.nonblocking);
+    if (choice != CollectiveChoice::kOpenMpi || chosen == Algorithm::kNothing || part.nonblocking || size > 8)
+        return chosen;
+    if (part.collective == Collective::kReduce && size >= 4) {
+        if (part.bytes < (size < 8 ? 4 : 8) * kKi)
+            return Algorithm::kBinaryReduce;
+        return size < 8 && part.bytes < kSegment ? Algorithm::kLineReduce : chosen;
+    }
+    const bool asks = part.bytes >= (size < 4 ? 128 : 256) * kKi;
+    return chosen == Algorithm::kLinearGather && asks ? Algorithm::kAskedGather : chosen;
+}
+
+// A round of a part. Its last one ends before the next part begins, unless that starts meanwhile: then nothing but what
+// is needed for a later round, or combined, is waited for.
+Round part_round(CollectiveChoice choice, const CollectiveCall &whole, const Part &part, const Group &group,
+                 std::uint32_t at) {
+    CollectiveCall c{whole};
+    c.size = static_cast<std::uint32_t>(group.ranks.size());
+    c.rank = group.rank;
+    c.root = group.root;
+    c.bytes = part.bytes;
+    c.algorithm = choose_part(choice, part, c.size);
+    Round round = collective_round(c, at);
+    if (round.last)
+        return round;
+    const bool ends = collective_round(c, at + 1).last;
+    const bool waits = round.recv_from != kAny && (round.reduce_bytes > 0 || !ends);
+    if (part.behind)
+        round.open = !waits;
+    else if (ends)
+        round.open = false;
+    round.send_to = rank_in(group, round.send_to);
+    round.recv_from = rank_in(group, round.recv_from);
+    return round;
+}
+
+} // namespace
+
+Nodes::Nodes(std::span<const std::uint32_t> node_of) {
+    std::map<std::uint32_t, std::uint32_t> number; // of each node
+    for (std::uint32_t rank = 0; rank < node_of.size(); ++rank) {
+        const auto [found, first] = number.try_emplace(node_of[rank], static_cast<std::uint32_t>(members.size()));
+        if (first)
+            members.emplace_back();
+        std::vector<std::uint32_t> &here = members[found->second];
+        const auto place = static_cast<std::uint32_t>(here.size());
+        here.push_back(rank);
+        if (place == peers.size())
+            peers.emplace_back();
+        at.push_back({found->second, place, static_cast<std::uint32_t>(peers[place].size())});
+        peers[place].push_back(rank);
+    }
+}
+
+bool is_divided(CollectiveChoice choice, Collective collective, const Nodes &nodes) {
+    if (nodes.members.size() < 2 || nodes.peers.size() < 2 || choice != CollectiveChoice::kOpenMpi)
+        return false;
+    switch (collective) {
+    case Collective::kBarrier:
+    case Collective::kAllreduce:
+        return true;
+    case Collective::kBcast:
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllgather:
+        return nodes.even();
+    default:
+        return false;
+    }
+}
+
+Round next_round(CollectiveChoice choice, Collective collective, const CollectiveCall &call, const Nodes *nodes,
+                 Progress &at) {
+    if (nodes == nullptr)
+        return collective_round(call, at.round++);
+    const bool rooted = collective == Collective::kBcast || collective == Collective::kReduce ||
+                        collective == Collective::kGather || collective == Collective::kScatter;
+    while (const MaybePart part = openmpi_part(collective, call, *nodes, at.stage)) {
+        if (const auto group = group_of(call, *nodes, rooted, part->up)) {
+            const Round round = part_round(choice, call, *part, *group, at.round);
+            ++at.round;
+            if (!round.last)
+                return round;
+        }
+        at = {at.stage + 1, 0};
+    }
+    return {.last = true};
+}
+
+} // namespace nearmetal
