@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
 
-ENGINE = {"operation": "latency", "sizes": [64], "iterations": 100, "warmup": 10}
+ENGINE = {"operation": "latency", "sizes": [64], "warmup": 10}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,15 @@ def known(lab: LabHost) -> labs.CachedLab:
 
 
 def order(
-    path: str, *, seed: int = 1, rx_usecs: int = 0, timeout_s: float = 30.0, progress: Progress = "polling"
+    path: str,
+    *,
+    seed: int = 1,
+    rx_usecs: int = 0,
+    timeout_s: float = 30.0,
+    iterations: int = 100,
+    progress: Progress = "polling",
 ) -> Order:
-    workload = WorkloadOrder("latency", "engine", dict(ENGINE), progress=progress)
+    workload = WorkloadOrder("latency", "engine", {**ENGINE, "iterations": iterations}, progress=progress)
     return Order(
         0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": rx_usecs}, seed=seed, timeout_s=timeout_s
     )
@@ -96,11 +102,13 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
 
 @labs.LONG
 def test_blocking_ranks_sleep_until_their_message_arrives(known: labs.CachedLab) -> None:
-    polling, blocking = known.outcomes(order("native"), order("native", progress="blocking"))
+    ways: tuple[Progress, ...] = ("polling", "blocking")
+    polling, blocking = known.outcomes(*(order("native", iterations=1000, progress=way) for way in ways))
     assert polling.status is blocking.status is TrialStatus.VALID, polling.reason or blocking.reason
     assert blocking.facts["mpi.progress"] == "blocking"
-    # Ranks that poll take turns on the processor until a message is there; others wait in epoll.
-    assert polling.counters["sched.context_switches"] > 2 * blocking.counters["sched.context_switches"]
+    # Ranks that poll take turns on the processor until a message is there, six of them in a round trip; others wait in
+    # epoll, and take three. Starting MPI takes over a thousand either way.
+    assert polling.counters["sched.context_switches"] > 1.5 * blocking.counters["sched.context_switches"]
 
 
 def test_virtual_time_has_a_limit(lab: LabHost) -> None:
