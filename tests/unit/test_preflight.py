@@ -14,7 +14,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.host import Site
 from nearmetal.process import Finished
 from nearmetal.run.check import check_study
-from nearmetal.run.preflight import _has_ranks, _Reasons, limits, preflight, same_paths
+from nearmetal.run.preflight import _has_ranks, _Reasons, limits, preflight
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import parse_study
@@ -160,12 +160,11 @@ def test_a_study_too_small_for_its_statistics_gets_a_warning() -> None:
     assert list(limits(parse_study(STUDY + "[trials]\nmax_blocks = 20\n", "s"))) == []
 
 
-def test_paths_that_differ_in_name_alone_get_a_warning() -> None:
+def test_a_run_warns_of_what_it_measures_twice() -> None:
     said: list[str] = []
     text = STUDY.replace('{ name = "vf" }', '{ name = "far", kind = "declared" }, { name = "near", kind = "declared" }')
     preflight(parse_study(text, "s"), RefusingHost(()), said.append)
     assert "paths far, near are one path under 2 names: kind, options and machines are the same" in said
-    assert not any("one path" in one for one in same_paths(parse_study(STUDY, "s")))
 
 
 def test_a_value_of_the_wrong_type_is_refused_without_a_host() -> None:

@@ -1,12 +1,16 @@
 """No option without effect: what a study asks for and nothing would carry out is refused before anything starts."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
+from nearmetal.cli.plan import command as plan
 from nearmetal.errors import BadInputError
 from nearmetal.run.check import check_study
+from nearmetal.run.unused import measured_twice
 from nearmetal.study.plan import block
+from nearmetal.study.shipped import read_study, shipped
 from nearmetal.study.spec import parse_study
 
 HEAD = 'name = "t"\nbaseline = "bridge"\n'
@@ -218,3 +222,37 @@ def test_pods_take_no_log_ins(wrong: str) -> None:
 def test_a_size_is_no_truth_value() -> None:
     with pytest.raises(BadInputError, match="true is no number"):
         study('name = "latency"\nsizes = [true]')
+
+
+TWICE = """
+name = "t"
+baseline = "veth"
+path = [{ name = "veth" }, { name = "far", kind = "veth" }, { name = "memory", kind = "shm" }, { name = "bridge" }]
+[[workload]]
+name = "latency"
+sizes = [8]
+[[setting]]
+name = "as-found"
+[[setting]]
+name = "same"
+[[setting]]
+name = "small"
+knobs = { "nic.tso" = "off", "nic.gro" = "off", "host.tcp_sack" = 0, "mpi.bind" = "core" }
+"""
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_plan_warns_of_what_it_measures_twice(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A knob of interfaces is not set in shared memory: what it gained there was the first setting against itself."""
+    (tmp_path / "s.toml").write_text(TWICE)
+    plan([str(tmp_path / "s.toml"), "--format", form], standalone_mode=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: paths veth, far are one path under 2 names: kind and options are the same",
+        "warning: settings as-found, same are one setting under 2 names: their knobs are the same",
+        "warning: path memory has no interface: nic.tso, nic.gro cannot be set there, whatever the setting's name says",
+    ]
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+def test_no_shipped_study_measures_one_thing_twice(name: str) -> None:
+    assert not [one for one in measured_twice(read_study(Path(name))[0]) if "path shm" not in one]

@@ -8,6 +8,7 @@ from textwrap import fill
 import click
 from rich.table import Table
 
+from nearmetal.cli.progress import warn
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report import words
@@ -16,7 +17,7 @@ from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
-from nearmetal.run.unused import progress_of
+from nearmetal.run.unused import measured_twice, progress_of
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TrialsSpec
@@ -40,6 +41,8 @@ def command(study: Path, *, order: bool, form: str) -> None:
         raise BadInputError(text, hint="leave one of the two out")
     spec, _ = read_study(study)
     check_study(spec)
+    for sentence in measured_twice(spec):
+        warn(sentence)
     spec = as_it_ends(spec)
     if form == "json":
         click.echo(json.dumps(plan_json(spec), indent=1, allow_nan=False))

@@ -6,7 +6,6 @@ start, tracing begins and ends; knobs are read, not written, and nothing is laun
 """
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,11 +26,12 @@ from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import iterations_by, resolution
 from nearmetal.run.trial import machine_itself, path_up
+from nearmetal.run.unused import measured_twice
 from nearmetal.study.facts import OTHERS, scope_of
 from nearmetal.study.order import PROFILE_OPTION, Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
-from nearmetal.units import by_key, counted
+from nearmetal.units import counted
 from nearmetal.workloads.build import mpi_for, refuse_unloadable
 from nearmetal.workloads.processors import cores
 from nearmetal.workloads.table import find_workload
@@ -62,7 +62,7 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
 
     `warn` is called with what would spoil or limit the figures: busy machines, too few iterations or blocks.
     """
-    for sentence in (*limits(study), *same_paths(study)):
+    for sentence in (*limits(study), *measured_twice(study)):
         warn(sentence)
     orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
     hint = "fix them or remove them from the study; `nearmetal run STUDY --anyway` measures the rest"
@@ -108,15 +108,6 @@ def limits(study: Study) -> Iterator[str]:
                 )
     if can.blocks < can.blocks_for_mode:
         yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}; see `nearmetal plan`"
-
-
-def same_paths(study: Study) -> Iterator[str]:
-    """Yield each group of paths that are one path under several names: they are near-metal to each other, always."""
-    paths = by_key(((one.recipe, json.dumps(one.options, sort_keys=True)), one.name) for one in study.path)
-    for (kind, _), names in paths.items():
-        if len(names) > 1:
-            same = "kind, options and machines" if kind == "declared" else "kind and options"
-            yield f"paths {', '.join(names)} are one path under {len(names)} names: {same} are the same"
 
 
 def _parts(order: Order) -> set[tuple[str, ...]]:

@@ -1,14 +1,21 @@
-"""What a study asks for and nothing would carry out: refused, because a figure would be believed to be of it."""
+"""What a study asks for and nothing would carry out: refused, because a figure would be believed to be of it.
 
+What it measures under two names is warned of.
+"""
+
+import json
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from nearmetal.errors import BadInputError, listed, meant
+from nearmetal.knobs import mpi as mpi_knobs
+from nearmetal.knobs.table import find
+from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
 from nearmetal.stats.summary import Metric
 from nearmetal.study.order import PACE, Order, Progress
 from nearmetal.study.spec import HostSpec, Study, TuneClass, TuneSpec, WorkloadSpec
-from nearmetal.units import format_size
+from nearmetal.units import by_key, format_size
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
@@ -106,6 +113,25 @@ def refuse_no_path(study: Study, tune: TuneSpec) -> None:
     if tune.path and tune.path not in names:
         message = f"tune.path: {tune.path!r} is not a path of this study"
         raise BadInputError(message, hint=meant(tune.path, names))
+
+
+def measured_twice(study: Study) -> Iterator[str]:
+    """Yield what is one thing under several names, whose figures are near-metal to each other, always."""
+    paths = by_key(((one.recipe, json.dumps(one.options, sort_keys=True)), one.name) for one in study.path)
+    for (kind, _), names in paths.items():
+        if len(names) > 1:
+            same = "kind, options and machines" if kind == "declared" else "kind and options"
+            yield f"paths {', '.join(names)} are one path under {len(names)} names: {same} are the same"
+    for alike in by_key((json.dumps(one.knobs, sort_keys=True), one.name) for one in study.setting).values():
+        if len(alike) > 1:
+            yield f"settings {', '.join(alike)} are one setting under {len(alike)} names: their knobs are the same"
+    knobs = dict.fromkeys(name for setting in study.setting for name in setting.knobs if _of_interface(name))
+    for path in (one.name for one in study.path if knobs and one.recipe == SHM.kind):
+        yield f"path {path} has no interface: {', '.join(knobs)} cannot be set there, whatever the setting's name says"
+
+
+def _of_interface(knob: str) -> bool:
+    return not knob.startswith(mpi_knobs.PREFIX) and find(knob).scope == "interface"
 
 
 def is_of(pattern: str, workloads: Iterable[str]) -> bool:
