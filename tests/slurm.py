@@ -23,11 +23,13 @@ from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import find_path
-from nearmetal.study.order import PathOrder
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus
 from nearmetal.workloads.mpi.table import find_mpi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Helper, Shell
 
 NODES = ["n0", "n1"]
 _DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -107,7 +109,7 @@ def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
         munged += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/seed"]
         shell.start(["/usr/sbin/" + munged[0], *munged[1:]], node="n0")
         config = f"SLURM_CONF={folder}/slurm.conf"
-        shell.start(["env", config, "/usr/sbin/slurmctld", "-D"], node="n0")
+        start_controller(shell, folder)
         for node in NODES:
             shell.start(["env", config, "/usr/sbin/slurmd", "-D", "-N", node], node=node)
         clients = _wrappers(folder, shell)
@@ -115,22 +117,42 @@ def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
         yield shell, clients
 
 
+def start_controller(shell: NamespaceShell, folder: Path) -> Helper:
+    """Start slurmctld, which finds its former state."""
+    return shell.start(["env", f"SLURM_CONF={folder}/slurm.conf", "/usr/sbin/slurmctld", "-D"], node="n0")
+
+
 @contextlib.contextmanager
 def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator[BatchHost]:
     """Yield a host over a throw-away cluster, its programs first in PATH."""
+    with cluster(folder) as (_, clients), over(clients, mpi, **options) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def over(clients: Path, mpi: str = "openmpi", **options: str | float) -> Iterator[BatchHost]:
+    """Yield a host over a cluster, its programs first in PATH."""
     try:
         prefix = Path(find_mpi(mpi).mpirun).parents[1]
     except UnavailableError as error:
         pytest.skip(error.render())
     given: dict[str, str | int | float | bool] = {"interface": "eth0", "mpi_prefix": str(prefix)}
     given |= {"cache": os.environ["NEARMETAL_FAR_CACHE"], "time_limit_s": 3600, "queue_timeout_s": 600, **options}
-    with cluster(folder) as (_, clients), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
-        made = BatchHost(Slurm(), given)
-        try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(clients), prepend=":")
+        with contextlib.closing(BatchHost(Slurm(), given)) as made:
             yield made
-        finally:
-            made.close()
+
+
+def tool(*argv: str, check: bool = True) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=600, check=check).stdout
+
+
+def look(shell: Shell, order: Order) -> Outcome:
+    """Carry out no launch, but return the job."""
+    del order
+    shell.add_node("n0")
+    return Outcome(TrialStatus.VALID, said=shell.run(["hostname"], node="n0").text.strip())
 
 
 def await_end_of_job(job: str, node: str) -> None:

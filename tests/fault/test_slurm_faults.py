@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from nearmetal.run.guests import open_host
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import parse_study
+from slurm import look, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,17 +58,6 @@ DECLARED = Order(
 def host(tmp_path_factory: pytest.TempPathFactory):
     with slurm.host(tmp_path_factory.mktemp("slurm"), mpi="mpich", allocations=2) as made:
         yield made
-
-
-def tool(*argv: str, check: bool = True) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=600, check=check).stdout
-
-
-def look(shell: Shell, order: Order) -> Outcome:
-    """Carry out no launch, but return the job."""
-    del order
-    shell.add_node("n0")
-    return Outcome(TrialStatus.VALID, said=shell.run(["hostname"], node="n0").text.strip())
 
 
 def test_trials_share_an_allocation_until_its_blocks_are_done(host: BatchHost) -> None:
@@ -207,7 +196,7 @@ def test_a_job_refused_by_slurm_is_reported_with_its_message(host: BatchHost) ->
 
 
 def test_drained_nodes_are_reported(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearmetal.hosts.batch.host._STUCK_S", 0.5)
+    monkeypatch.setattr("nearmetal.hosts.batch.allocations._STUCK_S", 0.5)
     tool("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     try:
         drained = dataclasses.replace(DECLARED, path=PathOrder("q", "declared", {"nodelist": "n0,n1"}))

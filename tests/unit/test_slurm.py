@@ -1,16 +1,18 @@
 """Parsing Slurm's output and writing its input."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.hosts.batch import slurm
+from nearmetal.hosts.batch import allocations, slurm
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
-from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.far.stream import LostError, Stream, open_program
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 
 RUNNING = (
@@ -133,12 +135,16 @@ class Scripted:
     def look(self, job: str) -> JobState:
         return replace(self.states.pop(0) if len(self.states) > 1 else self.states[0], job=job)
 
-    def cancel(self, job: str) -> None:
-        del job
+    def wanted(self, request: Request, state: JobState) -> frozenset[str] | None:
+        del request, state
+        return frozenset()
 
-    def shell_argv(self, job: str, node: str) -> list[str]:
+    def cancel(self, *jobs: str) -> None:
+        del jobs
+
+    def open_shell(self, job: str, node: str) -> Stream:
         del job, node
-        return ["sh"]
+        return open_program(["sh"])
 
     def starter(self, state: JobState) -> SrunStarter:
         return SrunStarter(state.job, state.nodes)
@@ -173,7 +179,7 @@ def test_a_requeued_job_is_awaited_and_no_second_one_is_submitted(meanwhile: Pha
 def test_a_job_past_its_limit_is_awaited_until_slurm_ends_it(monkeypatch: pytest.MonkeyPatch, raises: bool) -> None:
     """Slurm starts nothing in it, but calls it running for up to half a minute more."""
     monkeypatch.setattr("nearmetal.hosts.batch.host._ATTEMPTS", 1)
-    monkeypatch.setattr("nearmetal.hosts.batch.host._POLL_S", (0.0, 0.0))
+    monkeypatch.setattr("nearmetal.hosts.batch.allocations._POLL_S", (0.0, 0.0))
     runs = JobState("", "running", "RUNNING", nodes=("n0", "n1"), left_s=1000)
     scheduler = Scripted([runs, replace(runs, left_s=-1), replace(runs, left_s=-2), JobState("", "ended", "TIMEOUT")])
 
@@ -255,3 +261,110 @@ def test_transient_states_are_not_endings(word: str, phase: Phase) -> None:
 def test_an_option_of_the_wrong_kind_is_refused_before_a_job_is_submitted(name: str, value: Scalar) -> None:
     with pytest.raises(BadInputError, match=f"the host's option '{name}' must be .*, not {value!r}"):
         BatchHost(Slurm(), {name: value})
+
+
+class Shared(Scripted):
+    """Jobs that all want `nodes`, which one of them holds at a time; `wants` says which a waiting one may get."""
+
+    def __init__(self, wants: frozenset[str] | None) -> None:
+        super().__init__([])
+        self.wants = wants
+        self.queue: list[str] = []
+        self.looks = 0
+
+    def submit(self, request: Request) -> list[str]:
+        (job,) = super().submit(request)
+        self.queue.append(job)
+        return [job]
+
+    def look(self, job: str) -> JobState:
+        self.looks += job != self.queue[0]
+        if job == self.queue[0]:
+            return JobState(job, "running", "RUNNING", nodes=("n0", "n1"), left_s=1000)
+        return JobState(job, "waiting", "PENDING", reason="Resources")
+
+    def wanted(self, request: Request, state: JobState) -> frozenset[str] | None:
+        del request, state
+        return self.wants
+
+    def cancel(self, *jobs: str) -> None:
+        self.queue = [job for job in self.queue if job not in jobs]
+
+
+def _of(partition: str) -> Order:
+    path = PathOrder(partition, "declared", {"partition": partition})
+    return Order(0, 0, path, WorkloadOrder("l", "engine", placement=(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("wants", "given_back"),
+    [
+        (frozenset({"n0", "n1"}), True),
+        (frozenset({"n1", "n2", "n3"}), False),
+        (frozenset({"n2", "n3"}), False),
+        (None, True),
+        (frozenset(), False),
+    ],
+)
+def test_what_is_kept_is_given_back_where_a_job_waits_for_it_alone(
+    monkeypatch: pytest.MonkeyPatch, wants: frozenset[str] | None, given_back: bool
+) -> None:
+    """A limit of the user's jobs is `None`; a job that can get other nodes in time is awaited."""
+    monkeypatch.setattr("nearmetal.hosts.batch.allocations._POLL_S", (0.0, 0.0))
+    clock = iter(range(10**6))
+    monkeypatch.setattr(allocations, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    scheduler = Shared(wants)
+    host = BatchHost(scheduler, {"queue_timeout_s": 5})
+    assert host.carry_out(_of("a"), lambda shell, order: Outcome(TrialStatus.VALID)).status is TrialStatus.VALID
+    seen = scheduler.looks
+    outcome = host.carry_out(_of("b"), lambda shell, order: Outcome(TrialStatus.VALID))
+    host.close()
+    if given_back:
+        assert (outcome.status, scheduler.looks - seen) == (TrialStatus.VALID, 1)
+    elif wants and wants & {"n0", "n1"}:
+        assert outcome.status is TrialStatus.VALID, "given back when half of the time was over"
+        assert scheduler.looks - seen > 1
+    else:
+        assert outcome.reason == "job 2 is waiting"
+
+
+def test_waiting_for_trials_of_the_own_run_costs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.hosts.batch.allocations._POLL_S", (0.0, 0.0))
+    scheduler = Shared(frozenset({"n0", "n1"}))
+    host = BatchHost(scheduler, {"queue_timeout_s": 1e-9, "allocations": 2})
+
+    def long(shell: object, order: Order) -> Outcome:
+        del shell, order
+        second.append(pool.submit(host.carry_out, _of("b"), lambda shell, order: Outcome(TrialStatus.VALID)))
+        while scheduler.looks < 5 and not second[0].done():
+            pass
+        return Outcome(TrialStatus.VALID)
+
+    second: list[Future[Outcome]] = []
+    with ThreadPoolExecutor(2) as pool:
+        assert host.carry_out(_of("a"), long).status is TrialStatus.VALID
+        assert second[0].result().status is TrialStatus.VALID, second[0].result()
+    host.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "phase", "wanted"),
+    [
+        ("QOSMaxJobsPerUserLimit", "waiting", None),
+        ("AssocMaxJobsLimit", "waiting", None),
+        ("AssocGrpNodeLimit", "waiting", None),
+        ("QOSMaxNodePerJobLimit", "stuck", frozenset()),
+        ("AssocMaxWallDurationPerJobLimit", "stuck", frozenset()),
+        ("AssocGrpCPUMinutesLimit", "stuck", frozenset()),
+        ("QOSMinCpuNotSatisfied", "stuck", frozenset()),
+        ("BeginTime", "waiting", frozenset()),
+        ("None", "waiting", frozenset()),
+    ],
+)
+def test_limits_on_other_jobs_are_told_from_limits_of_one_job(
+    reason: str, phase: Phase, wanted: frozenset[str] | None
+) -> None:
+    state, _ = parse_job("6", PENDING.format(reason))
+    assert state.phase == phase
+    assert Slurm().wanted(Request(nodes=2, time_limit_s=60), state) == wanted
+    assert ("squeue --me" in Slurm().explain(state)[1]) == (wanted is None)

@@ -7,6 +7,7 @@ from typing import NoReturn
 from nearmetal.errors import UnavailableError, named, refuse_unknown
 from nearmetal.hosts import fake, kubectl, ssh
 from nearmetal.hosts.batch import host as batch
+from nearmetal.hosts.batch.allocations import REACHING
 from nearmetal.hosts.batch.slurm import NodeShells, Slurm
 from nearmetal.hosts.far.host import PATH_OPTIONS, FarHost
 from nearmetal.hosts.host import Host, whole_number
@@ -28,7 +29,7 @@ def _ssh(spec: HostSpec) -> FarHost:
 def _slurm_machine(spec: HostSpec) -> FarHost:
     """Return a node that a trial was on."""
     choices = {name: value for name, value in spec.options.items() if name != "job"}
-    refuse_unknown(choices, dict.fromkeys(batch.REACHING, ""), "the way to a node of Slurm")
+    refuse_unknown(choices, dict.fromkeys(REACHING, ""), "the way to a node of Slurm")
     job = str(spec.options.get("job", ""))
     shells = [NodeShells(Slurm(), job, node.name, choices) for node in spec.node]
     return FarHost(spec.node, shells, {}, label="nodes of Slurm")

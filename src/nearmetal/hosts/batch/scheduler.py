@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.far.stream import Stream
 from nearmetal.hosts.host import Starter
 
 Phase = Literal["waiting", "stuck", "running", "ending", "ended"]
@@ -18,7 +20,8 @@ class JobState:
     """A job as reported by its batch system.
 
     `job` is the number that steps are started with, `word` and `reason` are the system's own. `left_s` is the time to
-    the limit, and `restarts` how often the job was put back into the queue.
+    the limit, `restarts` how often the job was put back into the queue, and `suspended` when it was last halted or
+    went on, in any words.
     """
 
     job: str
@@ -28,6 +31,8 @@ class JobState:
     nodes: tuple[str, ...] = ()
     left_s: int = 0
     restarts: int = 0
+    partition: str = ""
+    suspended: str = ""
 
     @property
     def ending(self) -> bool:
@@ -45,6 +50,14 @@ class Request:
     choices: tuple[tuple[str, str], ...] = ()
     exclusive: bool = True
 
+    def __str__(self) -> str:
+        """Return what tells it from the others of a run."""
+        return ", ".join([f"{self.nodes} nodes", *(f"{name} {value}" for name, value in self.choices)])
+
+
+class LimitError(UnavailableError):
+    """The batch system takes no more jobs of this user for now."""
+
 
 CHOICES = ("partition", "account", "qos", "reservation", "constraint", "nodelist", "exclude")
 """What of a request a study may name, as in the batch system."""
@@ -58,16 +71,25 @@ class Scheduler(Protocol):
         """The word in the study file."""
 
     def submit(self, request: Request) -> list[str]:
-        """Submit a job that only holds nodes; return the ids, one a task. Raise UnavailableError when it is refused."""
+        """Submit a job that only holds nodes; return the ids, one a task.
+
+        Raise LimitError when it would be accepted beside fewer jobs of the user, UnavailableError when it is refused.
+        """
 
     def look(self, job: str) -> JobState:
         """Return a job's state; raise UnavailableError when the batch system does not answer."""
 
-    def cancel(self, job: str) -> None:
-        """End a job; one that has ended is not an error."""
+    def wanted(self, request: Request, state: JobState) -> frozenset[str] | None:
+        """Return the nodes that a waiting job may get, sooner or later; none where it waits for something else.
 
-    def shell_argv(self, job: str, node: str) -> list[str]:
-        """Return the command that starts `sh` on a node of a running job, its standard streams passed through."""
+        None where it waits for other jobs of its user to end, wherever they are.
+        """
+
+    def cancel(self, *jobs: str) -> None:
+        """End jobs; those that have ended are not an error."""
+
+    def open_shell(self, job: str, node: str) -> Stream:
+        """Start `sh` on a node of a running job."""
 
     def starter(self, state: JobState) -> Starter:
         """Return what starts ranks inside a running job."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
+from nearmetal.hosts.batch.scheduler import JobState, LimitError, Phase, Request
 from nearmetal.hosts.far.stream import Stream, open_program
 from nearmetal.process import Finished
 from nearmetal.study.order import Scalar
@@ -34,15 +34,20 @@ _PHASES: dict[str, Phase] = {
 }
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
 _WAITING |= {"RESV_DEL_HOLD", "SPECIAL_EXIT", "STOPPED"}
-_NO_ANSWER = re.compile(
-    rb"[Uu]nable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transm"
-)
+_NOT_ASKED = re.compile(rb"[Uu]nable to contact slurm controller|Connection refused")
+_NO_ANSWER = re.compile(_NOT_ASKED.pattern + rb"|Socket timed out|Zero Bytes were transm")
 _NO_ANSWER_S, _ASK_PAUSE_S = 120.0, 2.0
 """How long a controller that does not answer is asked again: others start it anew, and jobs go on meanwhile."""
+_OF_ONE_JOB = r"(Assoc|QOS)(Grp|Max|Min)\w*(PerJob|PerNode|NotSatisfied|Minutes)"
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
-    r"|InvalidQOS|AssocMax|QOSMax|JobHeld|REQUEUE_HOLD|launch_failed"
+    rf"|InvalidQOS|{_OF_ONE_JOB}|JobHeld|REQUEUE_HOLD|launch_failed"
 )
+_FOR_OWN_JOBS = re.compile(rf"(?!{_OF_ONE_JOB})(Assoc|QOS)(Grp|Max)")
+_FOR_NODES = re.compile(r"Resources|Priority|ReqNodeNotAvail|Nodes_required|Reservation")
+_NEVER_GIVEN = re.compile(r"down|drain|drng|fail|inval|unk|\w+\*")
+"""States of nodes, as `sinfo` abbreviates them; of a node that does not answer, with a star."""
+_TOO_MANY = re.compile(r"SubmitLimit|SubmitJob\w*Limit|job submit limit")
 _ENDS = {
     "TIMEOUT": ("reached its time limit", "raise the host's option `time_limit_s`"),
     "PREEMPTED": (
@@ -66,18 +71,21 @@ class Slurm:
 
     def submit(self, request: Request) -> list[str]:
         """Submit with sbatch; the job may be put back into the queue after a preemption."""
-        finished = _ask(submit_argv(request), stdin=_HOLD)
-        if finished.timed_out:
+        finished = _ask(submit_argv(request), _HOLD)
+        if finished.timed_out or (not finished.ok and _NO_ANSWER.search(finished.stderr)):
             raise UnavailableError(
-                f"sbatch did not answer within {_TIMEOUT_S:.0f} s; the job may be in the queue nevertheless",
+                f"sbatch had no answer within {_TIMEOUT_S:.0f} s; the job may be in the queue nevertheless",
                 hint="`squeue --me --name=nearmetal` lists it, `scancel JOB` removes it",
             )
-        number = finished.text.strip().split(";")[0]
-        if not finished.ok or not number.isdecimal():
-            raise UnavailableError(
+        if not finished.ok:
+            what = LimitError if _TOO_MANY.search(finished.stderr.decode(errors="replace")) else UnavailableError
+            raise what(
                 f"sbatch refused the job: {finished.complaint()}",
                 hint="the host's options `partition`, `account`, `nodes` and `time_limit_s` decide what is asked for",
             )
+        number = finished.text.strip().split(";")[0]
+        if not number.isdecimal():
+            raise UnavailableError(f"sbatch refused the job: {finished.complaint()}")
         return [number] if request.tasks == 1 else [f"{number}_{task}" for task in range(request.tasks)]
 
     def look(self, job: str) -> JobState:
@@ -90,20 +98,43 @@ class Slurm:
         state, nodes = parse_job(job, finished.text)
         if state.phase != "running":
             return state
-        expanded = _ask_again(["scontrol", "show", "hostnames", nodes])
-        if not expanded.ok:
-            raise UnavailableError(f"cannot expand the node list {nodes!r}: {expanded.complaint()}")
-        return replace(state, nodes=tuple(expanded.text.split()))
+        return replace(state, nodes=_expanded(nodes))
 
-    def cancel(self, job: str) -> None:
+    def wanted(self, request: Request, state: JobState) -> frozenset[str] | None:
+        """Return the nodes of its partition that work and that the request allows."""
+        if _FOR_OWN_JOBS.match(state.reason):
+            return None
+        if not _FOR_NODES.match(state.reason):
+            return frozenset()
+        choices = dict(request.choices)
+        feature = choices.get("constraint", "")
+        told = _ask_again(["sinfo", "--noheader", "--Node", f"--partition={state.partition}", "--format=%N %t %b"])
+        if not told.ok:
+            raise UnavailableError(f"cannot ask Slurm about partition {state.partition}: {told.complaint()}")
+        rows = [line.split() for line in told.text.splitlines()]
+        # Of several features and the signs between them, Slurm alone knows what they mean.
+        one_feature = re.fullmatch(r"[\w.-]+", feature)
+        wanted = {
+            name
+            for name, word, features in rows
+            if not _NEVER_GIVEN.match(word) and (feature in features.split(",") or not one_feature)
+        }
+        wanted -= set(_expanded(choices.get("exclude", "")))
+        wanted &= set(_expanded(choices.get("nodelist", ""))) or wanted
+        return frozenset(wanted) if len(wanted) >= request.nodes else frozenset()
+
+    def cancel(self, *jobs: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
-        finished = _ask_again(["scancel", "--quiet", job])
-        if not finished.ok and self.look(job).phase not in {"ending", "ended"}:
-            raise UnavailableError(f"cannot cancel job {job}: {finished.complaint()}", hint=f"scancel {job}")
+        finished = _ask_again(["scancel", "--quiet", *jobs])
+        if finished.ok:
+            return
+        if left := [job for job in jobs if self.look(job).phase not in {"ending", "ended"}]:
+            again = f"scancel {' '.join(left)}"
+            raise UnavailableError(f"cannot cancel job {left[0]}: {finished.complaint()}", hint=again)
 
-    def shell_argv(self, job: str, node: str) -> list[str]:
-        """Return an overlapping step of one task, without MPI and unbuffered."""
-        return [*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL]
+    def open_shell(self, job: str, node: str) -> Stream:
+        """Start an overlapping step of one task, without MPI and unbuffered."""
+        return open_program([*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL])
 
     def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
@@ -113,10 +144,12 @@ class Slurm:
         """Return a sentence for a job that does not start, or did not end as it should."""
         if state.phase in {"waiting", "stuck"}:
             restarted = " after it was put back into the queue" if state.restarts else ""
-            return (
-                f"Slurm job {state.job} does not start{restarted}: {state.reason.replace('_', ' ')}",
-                "`sinfo -R` names drained nodes; name others with `nodelist`, or leave some out with `exclude`",
-            )
+            hint = "`sinfo -R` names drained nodes; name others with `nodelist`, or leave some out with `exclude`"
+            if _FOR_OWN_JOBS.match(state.reason):
+                hint = "`squeue --me` lists the jobs that count; wait for them, or name another `account` or `qos`"
+            elif state.phase == "waiting":
+                hint = "`squeue` shows what is before it; raise the host's option `queue_timeout_s` to wait longer"
+            return f"Slurm job {state.job} does not start{restarted}: {state.reason.replace('_', ' ')}", hint
         what, hint = _ENDS.get(
             state.word, (f"ended as {state.word} ({state.reason})", f"scontrol show job {state.job}")
         )
@@ -140,7 +173,7 @@ class NodeShells:
         """Start a shell; raise LostError where the node is not given within 20 s, UnavailableError without Slurm."""
         for job in self._jobs:
             if self._node in self._slurm.look(job).nodes:
-                return open_program(self._slurm.shell_argv(job, self._node))
+                return self._slurm.open_shell(job, self._node)
         stream = open_program(self._argv())
         try:
             while not (line := stream.inbox.take_line(_IMMEDIATE_S + _TIMEOUT_S)).startswith(_JOB_IS):
@@ -228,7 +261,10 @@ def parse_job(job: str, text: str) -> tuple[JobState, str]:
         raise UnavailableError(f"cannot parse Slurm's answer about job {job}: {text[:200]!r}")
     left_s = parse_time_s(fields.get("TimeLimit", "")) - parse_time_s(fields.get("RunTime", ""))
     number = fields.get("JobId", job) if own else job
-    return JobState(number, phase, word, reason, (), left_s, int(fields.get("Restarts", 0))), fields.get("NodeList", "")
+    suspended = fields.get("SuspendTime", "")
+    state = JobState(number, phase, word, reason, left_s=left_s, restarts=int(fields.get("Restarts", 0)))
+    state = replace(state, partition=fields.get("Partition", ""), suspended="" if suspended == "None" else suspended)
+    return state, fields.get("NodeList", "")
 
 
 def parse_time_s(text: str) -> int:
@@ -250,13 +286,25 @@ def _alone(node: str) -> list[str]:
     return ["--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--unbuffered"]
 
 
-def _ask(argv: Sequence[str], stdin: bytes = b"") -> Finished:
-    return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)
+def _expanded(nodes: str) -> tuple[str, ...]:
+    """Return the names in a list of nodes as Slurm compresses it."""
+    if not nodes:
+        return ()
+    expanded = _ask_again(["scontrol", "show", "hostnames", nodes])
+    if not expanded.ok:
+        raise UnavailableError(f"cannot expand the node list {nodes!r}: {expanded.complaint()}")
+    return tuple(expanded.text.split())
 
 
-def _ask_again(argv: Sequence[str]) -> Finished:
+def _ask_again(argv: Sequence[str], stdin: bytes = b"", until: re.Pattern[bytes] = _NO_ANSWER) -> Finished:
     """Ask what may be asked twice, until the controller answers or `_NO_ANSWER_S` are over."""
     deadline = time.monotonic() + _NO_ANSWER_S
-    while _NO_ANSWER.search((finished := _ask(argv)).stderr) and time.monotonic() < deadline:
+    while True:
+        finished = _ask(argv, stdin)
+        if finished.ok or not until.search(finished.stderr) or time.monotonic() > deadline:
+            return finished
         time.sleep(_ASK_PAUSE_S)
-    return finished
+
+
+def _ask(argv: Sequence[str], stdin: bytes) -> Finished:
+    return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)
