@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,9 @@ _SHARED = ("--overlap", "--cpu-bind=none", "--quiet")
 _JOB_IS = "nearmetal-job="
 _SAYING_ITS_JOB = 'echo "nearmetal-job=$SLURM_JOB_ID"\n' + _CLEAN_SHELL
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
+_MEANT = frozenset({"CONF", "CONF_SERVER", "CLUSTERS", "JWT", "ACCOUNT", "PARTITION", "QOS", "RESERVATION"})
+"""Variables of Slurm that a person sets for all commands; others are those of a job that nearmetal itself runs in."""
+_OF_A_JOB = re.compile(r"(SLURMD?|SRUN|PMIX?)_(\w+)")
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 _PHASES: dict[str, Phase] = {
     "RUNNING": "running",
@@ -71,7 +75,7 @@ class Slurm:
 
     def submit(self, request: Request) -> list[str]:
         """Submit with sbatch; the job may be put back into the queue after a preemption."""
-        finished = _ask(submit_argv(request), _HOLD)
+        finished = _ask_again(submit_argv(request), stdin=_HOLD, until=_NOT_ASKED)
         if finished.timed_out or (not finished.ok and _NO_ANSWER.search(finished.stderr)):
             raise UnavailableError(
                 f"sbatch had no answer within {_TIMEOUT_S:.0f} s; the job may be in the queue nevertheless",
@@ -83,9 +87,14 @@ class Slurm:
                 f"sbatch refused the job: {finished.complaint()}",
                 hint="the host's options `partition`, `account`, `nodes` and `time_limit_s` decide what is asked for",
             )
-        number = finished.text.strip().split(";")[0]
-        if not number.isdecimal():
-            raise UnavailableError(f"sbatch refused the job: {finished.complaint()}")
+        # Sites greet on the same stream, before the number or behind it.
+        numbers = re.findall(r"^(?:Submitted batch job )?(\d+)(?:;\S+)?$", finished.text, re.MULTILINE)
+        if len(numbers) != 1:
+            raise UnavailableError(
+                f"sbatch submitted a job but did not say which: {finished.text.strip()!r}",
+                hint="`squeue --me --name=nearmetal` lists it, `scancel JOB` removes it",
+            )
+        number = numbers[0]
         return [number] if request.tasks == 1 else [f"{number}_{task}" for task in range(request.tasks)]
 
     def look(self, job: str) -> JobState:
@@ -134,7 +143,7 @@ class Slurm:
 
     def open_shell(self, job: str, node: str) -> Stream:
         """Start an overlapping step of one task, without MPI and unbuffered."""
-        return open_program([*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL])
+        return open_program([*_step(job), *_alone(node), "/bin/sh", "-c", _CLEAN_SHELL], _environment())
 
     def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
@@ -167,14 +176,14 @@ class NodeShells:
         self._slurm = slurm
         self._node = node
         self._choices = choices
-        self._jobs = [job] if job else []
+        self._jobs = [one for one in (job, os.environ.get("SLURM_JOB_ID", "")) if one]
 
     def __call__(self) -> Stream:
         """Start a shell; raise LostError where the node is not given within 20 s, UnavailableError without Slurm."""
         for job in self._jobs:
             if self._node in self._slurm.look(job).nodes:
                 return self._slurm.open_shell(job, self._node)
-        stream = open_program(self._argv())
+        stream = open_program(self._argv(), _environment())
         try:
             while not (line := stream.inbox.take_line(_IMMEDIATE_S + _TIMEOUT_S)).startswith(_JOB_IS):
                 pass  # of a prolog
@@ -296,6 +305,12 @@ def _expanded(nodes: str) -> tuple[str, ...]:
     return tuple(expanded.text.split())
 
 
+def _environment() -> dict[str, str]:
+    """Return this process's environment without what a job around it left there: that would be orders to a step."""
+    found = {name: _OF_A_JOB.fullmatch(name) for name in os.environ}
+    return {name: os.environ[name] for name, match in found.items() if not match or match[2] in _MEANT}
+
+
 def _ask_again(argv: Sequence[str], stdin: bytes = b"", until: re.Pattern[bytes] = _NO_ANSWER) -> Finished:
     """Ask what may be asked twice, until the controller answers or `_NO_ANSWER_S` are over."""
     deadline = time.monotonic() + _NO_ANSWER_S
@@ -307,4 +322,4 @@ def _ask_again(argv: Sequence[str], stdin: bytes = b"", until: re.Pattern[bytes]
 
 
 def _ask(argv: Sequence[str], stdin: bytes) -> Finished:
-    return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)
+    return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin, env=_environment())

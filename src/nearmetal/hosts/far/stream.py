@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import IO
@@ -127,9 +127,9 @@ _LAST_WORDS = 500
 _GRACE_S = 2.0
 
 
-def open_program(argv: Sequence[str]) -> Stream:
+def open_program(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Stream:
     """Start the local program that starts `sh` on a far machine; it ends with its input, or with the far side."""
-    child = process.spawn(argv, stdin=-1)
+    child = process.spawn(argv, env=env, stdin=-1)
     inbox = Inbox()
     assert child.stdin is not None
     assert child.stdout is not None
