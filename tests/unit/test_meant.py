@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import nearmetal
 from nearmetal import scratch
+from nearmetal.cli.explain import command as explain
 from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
@@ -77,6 +80,29 @@ def test_a_study_given_for_a_run_is_to_be_run(tmp_path: Path) -> None:
     )
     (packed := tmp_path / "s.tar").touch()
     assert "nearmetal unarchive" in hint_of(lambda: RunDir.open(packed))
+
+
+def test_a_suggested_command_quotes_names_of_files(tmp_path: Path) -> None:
+    (study := tmp_path / "my studies.toml").write_text(STUDY)
+    assert f"`nearmetal run '{study}'`" in hint_of(lambda: RunDir.open(study))
+    untraced = make_run(tmp_path / "my run")
+    assert f"`nearmetal advise '{untraced.root}'`" in hint_of(
+        lambda: explain.main([str(untraced.root)], standalone_mode=False)
+    )
+    (untraced.root / "study.toml").write_text(STUDY)
+    assert f"nearmetal run '{untraced.root}/study.toml';" in hint_of(lambda: RunDir.open(untraced.root).study())
+
+
+def test_no_message_puts_the_name_of_a_file_into_a_command_as_it_is() -> None:
+    """In each literal of the sources, NUL stands for what is put in, such as `nearmetal show {root}`."""
+    bare = re.compile(
+        r"(?:nearmetal [a-z-]+|\0verb|cp -r)(?: --?[a-z-]+)* \0(?:\w+\.)?(?:root|path|run|study|source|file|folder)\b"
+    )
+    for module in Path(nearmetal.__file__).parent.rglob("*.py"):
+        literals = (one for one in ast.walk(ast.parse(module.read_text())) if isinstance(one, ast.JoinedStr))
+        for parts in (one.values for one in literals):
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else f"\0{ast.unparse(p)[1:-1]}" for p in parts)
+            assert not bare.search(text), f"{module.name}: {text!r}"
 
 
 def test_a_run_given_for_a_study_is_to_be_resumed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.values import PATH, format_option, parse_sizes
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.report.waterfall import as_json, as_text
 from nearmetal.results.waterfalls import Waterfall, waterfalls
 from nearmetal.store.rundir import RunDir
@@ -32,8 +32,8 @@ def command(
     if not traced:
         raise BadInputError(
             f"{run} has no traced trial",
-            hint=f"`nearmetal advise {run}` gives reasons from counters; for the parts of a message, give a workload "
-            "`options = { waterfall = true }`, as the study sriov-waterfall does",
+            hint=f"`{command_line('advise', run)}` gives reasons from counters; for the parts of a message, give a "
+            "workload `options = { waterfall = true }`, as the study sriov-waterfall does",
         )
     found = [
         one

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.report import as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
@@ -67,5 +67,5 @@ def _labelled(argument: str) -> tuple[str, Path]:
     path = Path(argument)
     folder = path.resolve().parent.name
     if not folder:
-        raise BadInputError(f"{argument} needs a label", hint=f"nearmetal import native={argument}")
+        raise BadInputError(f"{argument} needs a label", hint=command_line("import", f"native={argument}"))
     return folder, path

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nearmetal.cli.values import PATH, parse_sizes, read_share, write_file
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.hosts.far.host import check_names
 from nearmetal.paths.table import find_path
 from nearmetal.run.between import node_named
@@ -65,7 +65,7 @@ def command(  # noqa: PLR0917 (click passes by name)
     text = draft_text(draft)
     check_study(parse_study(text, str(study)))
     write_file(study, text)
-    click.echo(f"{study}\nnext: nearmetal plan {study}")
+    click.echo(f"{study}\nnext: {command_line('plan', study)}")
 
 
 def _machines(text: str) -> tuple[NodeSpec, ...]:

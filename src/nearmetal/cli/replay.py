@@ -9,7 +9,7 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, FiniteRange
-from nearmetal.errors import BadInputError, meant
+from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.predict.calibration import LEAST_CASES
 from nearmetal.predict.doubt import Doubt, refuse_beyond
 from nearmetal.predict.doubts import find_doubts
@@ -89,7 +89,7 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
             if not paths or key[0] in paths:
                 text = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
                 text += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
-                warn(f"{text}\nhint: `nearmetal show {source}` lists the trials")
+                warn(f"{text}\nhint: `{command_line('show', source)}` lists the trials")
         return model
     if eager is not None:
         message = f"--eager has no effect on {source}, whose paths are fitted"

@@ -9,6 +9,7 @@ import click
 from nearmetal import scratch
 from nearmetal.cli.main import loading
 from nearmetal.cli.serve import LOOPBACK, until_interrupted
+from nearmetal.errors import command_line
 
 _NAME = "example"
 
@@ -35,8 +36,8 @@ def command(*, no_browser: bool) -> None:
         click.echo(address)
         click.echo(
             f"the run is {folder / _NAME} until Ctrl-C; beside the browser, in another terminal:\n"
-            f"  nearmetal compare {folder / _NAME}\n"
-            f"  nearmetal advise {folder / _NAME}\n"
+            f"  {command_line('compare', folder / _NAME)}\n"
+            f"  {command_line('advise', folder / _NAME)}\n"
             "your own: nearmetal run paths, or between two machines: nearmetal between HOST1 HOST2",
             err=True,
         )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from nearmetal.errors import command_line
 from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
 from nearmetal.results.shown import DisplayScale
 from nearmetal.results.stopping import Unfinished
@@ -228,7 +229,7 @@ def _failed(path: str, workload: str, ones: list[Failure], run: str) -> str:
     why = told.reason.partition("\n")[0].rstrip(": ").partition(";")[0]
     others = len({one.kind for one in ones}) - 1
     more = f", and {counted(others, 'other reason')}" if others else ""
-    return f"{count}, {what}: {why}{more} (nearmetal show {run} --trial {told.trial})"
+    return f"{count}, {what}: {why}{more} ({command_line('show', run, '--trial', told.trial)})"
 
 
 def noise_sentence(view: View) -> str:

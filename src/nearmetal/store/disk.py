@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
+from shlex import quote
 
 from nearmetal.errors import StoreError, os_errors_as
 from nearmetal.store.sums import resume_command
@@ -99,7 +100,7 @@ def take_lock(root: Path) -> TextIOWrapper:
     Raise StoreError where another one holds it, or where the directory cannot be written.
     """
     path = root / "lock"
-    hint = f"resume a copy that you may write: cp -r {root} COPY"
+    hint = f"resume a copy that you may write: cp -r {quote(str(root))} COPY"
     with os_errors_as(StoreError, f"cannot write {path}", hint=hint):
         lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
     try:

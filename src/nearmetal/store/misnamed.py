@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 
 from nearmetal.errors import command_line
 from nearmetal.store.searchdir import SearchDir
@@ -18,7 +19,7 @@ def misnamed(root: Path, marker: str, verb: str) -> str:
         return f"it holds a search; `{command_line('show', root)}` lists its trials"
     if root.is_file():
         if root.suffix == ".toml":
-            return f"it looks like a study; `{verb} {root}` makes a directory from it"
+            return f"it looks like a study; `{verb} {quote(str(root))}` makes a directory from it"
         return f"a run directory is needed; of an archive: {command_line('unarchive', root)} DIR"
     if inside := _holding(root, marker):
         more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""

@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -102,7 +103,7 @@ class KeptTexts:
                 lines = changes(self.study, text)
             raise ForeignFileError(
                 f"{path} is no longer the study of this run:\n  " + "\n  ".join(lines),
-                hint=f"to measure the edited study: {verb} {path}; to use this one, put the study "
+                hint=f"to measure the edited study: {verb} {quote(str(path))}; to use this one, put the study "
                 f"back{'' if self.study is None else f' (field `study` of {marker})'}",
             )
         return text

@@ -7,7 +7,7 @@ all of it: which settings were measured when, which were dropped, and the proof.
 import contextlib
 from dataclasses import dataclass
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, command_line
 from nearmetal.reading import timed
 from nearmetal.store.rundir import RunInfo
 from nearmetal.store.searchdir import SearchDir
@@ -99,7 +99,7 @@ def recall(kept: SearchDir) -> RecalledSearch:
         made = narrowed(tune, look_around(spec, tune, launches))
         if len(made.space.points) > MAX_POINTS:
             text = f"{kept.root} searches {len(made.space.points)} settings, but at most {MAX_POINTS} can be shown"
-            raise BadInputError(text, hint=f"nearmetal tune --resume {kept.root} prints what was found")
+            raise BadInputError(text, hint=f"{command_line('tune', '--resume', kept.root)} prints what was found")
         for kind in tune.searches:
             classes.append(_recalled_class(search_of(spec, tune, kind, launches, made.space), kind, tune.max_trials))
             if classes[-1].proof is None:
