@@ -82,10 +82,10 @@ Round rabenseifner_allreduce(const CollectiveCall &c, std::uint32_t round) {
 }
 
 // Halves to partners, the nearest first, and what has been reduced back to the root. Before, of ranks beyond the
-// largest power of two each even one shares the work with its neighbour, and gets the neighbour's half.
-Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round) {
+// largest power of two each even one gets all from its neighbour, or shares the work and gets the neighbour's half.
+Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round, bool shared) {
     const std::uint32_t power = std::bit_floor(c.size), rest = c.size - power, log2 = rounds_log2(power);
-    const std::uint32_t before = rest > 0 ? 2 : 0;
+    const std::uint32_t before = rest == 0 ? 0 : shared ? 2 : 1;
     const bool paired = c.rank < 2 * rest, gives = paired && c.rank % 2 == 1;
     if (round >= before + 2 * log2)
         return {.last = true};
@@ -94,6 +94,9 @@ Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round) {
         const std::int32_t neighbour = as_rank(c.rank ^ 1u);
         if (!paired)
             return {};
+        if (!shared)
+            return gives ? Round{.send_to = neighbour, .send_bytes = c.bytes}
+                         : Round{.recv_from = neighbour, .reduce_bytes = c.bytes};
         if (round == 0)
             return {.send_to = neighbour, .recv_from = neighbour, .send_bytes = half, .reduce_bytes = half};
         return gives ? Round{.send_to = neighbour, .send_bytes = half} : Round{.recv_from = neighbour};
@@ -465,7 +468,9 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kChainReduce:
         return chain(c, round, kReduceSegment, true);
     case Algorithm::kRabenseifnerReduce:
-        return rabenseifner_reduce(c, round);
+        return rabenseifner_reduce(c, round, true);
+    case Algorithm::kFoldedReduce:
+        return rabenseifner_reduce(c, round, false);
     case Algorithm::kRecursiveDoublingAllreduce:
         return recursive_doubling_allreduce(c, round);
     case Algorithm::kReduceBcast:

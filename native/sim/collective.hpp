@@ -26,6 +26,7 @@ enum class Algorithm : std::uint8_t {
     kLineReduce,
     kChainReduce,
     kRabenseifnerReduce,
+    kFoldedReduce,
     kRecursiveDoublingAllreduce,
     kRingAllreduce,
     kRabenseifnerAllreduce,

@@ -1,8 +1,10 @@
-// How Open MPI's ompi/mca/coll/han divides collectives (modules and segment sizes by default). Ranks of one node stand
-// below, the one of each node that has the root's place above.
+// How Open MPI's ompi/mca/coll/han divides collectives (modules and segment sizes by default), and MPICH 5 by the
+// compositions of its ch4. Ranks of one node stand below, one of each node above: its leader. In Open MPI that is the one
+// with the root's place, in MPICH the first.
 #include "divided.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 
@@ -10,15 +12,19 @@ namespace nearmetal {
 
 namespace {
 
-constexpr std::uint64_t kKi = 1024, kSegment = 64 * kKi;
+constexpr std::uint64_t kKi = 1024, kSegment = 64 * kKi, kElement = 8; // bytes, assumed: a trace does not tell
 
-// A flat collective that a divided one consists of.
+enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere }; // of nodes; to or from leaders but for kAtRoot
+
+// A flat collective that a divided one consists of, or a message.
 struct Part {
     Collective collective;
-    bool up;             // among nodes, otherwise in each
+    Where where;
     std::uint64_t bytes; // as of CollectiveCall
     bool nonblocking = false;
-    bool behind = false; // the part after it starts meanwhile
+    bool behind = false;       // the part after it starts meanwhile
+    bool to_first = false;     // the root is the first node, whatever that of the whole is
+    std::int32_t from = kAny, to = kAny; // of a message
 };
 
 struct Segments {
@@ -29,7 +35,8 @@ struct Segments {
     [[nodiscard]] Part part(Collective collective, bool up, std::int64_t at, bool nonblocking = false,
                             bool behind = false) const {
         const std::uint64_t from = static_cast<std::uint64_t>(at) * kSegment;
-        return {collective, up, has(at) ? std::min(kSegment, bytes - from) : 0, nonblocking, behind};
+        const Where where = up ? Where::kAmong : Where::kInEach;
+        return {collective, where, has(at) ? std::min(kSegment, bytes - from) : 0, nonblocking, behind};
     }
 };
 
@@ -82,7 +89,8 @@ MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nod
     const std::uint64_t of_node = c.bytes * nodes.members[nodes.at[c.rank].node].size();
     switch (collective) {
     case Collective::kBarrier:
-        return one_of({{collective, false, 0}, {collective, true, 0}, {collective, false, 0}}, stage);
+        return one_of({{collective, Where::kInEach, 0}, {collective, Where::kAmong, 0}, {collective, Where::kInEach, 0}},
+                      stage);
     case Collective::kBcast:
         return bcast_part({c.bytes}, stage);
     case Collective::kReduce:
@@ -90,14 +98,51 @@ MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nod
     case Collective::kAllreduce:
         return allreduce_part({c.bytes}, stage);
     case Collective::kGather:
-        return one_of({{collective, false, c.bytes}, {collective, true, of_node}}, stage);
+        return one_of({{collective, Where::kInEach, c.bytes}, {collective, Where::kAmong, of_node}}, stage);
     case Collective::kScatter:
-        return one_of({{collective, true, of_node}, {collective, false, c.bytes}}, stage);
+        return one_of({{collective, Where::kAmong, of_node}, {collective, Where::kInEach, c.bytes}}, stage);
     case Collective::kAllgather:
-        return one_of({{Collective::kGather, false, c.bytes},
-                       {collective, true, of_node},
-                       {Collective::kBcast, false, c.bytes * c.size}},
+        return one_of({{Collective::kGather, Where::kInEach, c.bytes},
+                       {collective, Where::kAmong, of_node},
+                       {Collective::kBcast, Where::kInEach, c.bytes * c.size}},
                       stage);
+    default:
+        return std::nullopt;
+    }
+}
+
+// A message between two ranks, or nothing if they are one.
+Part message(std::uint32_t from, std::uint32_t to, std::uint64_t bytes) {
+    Part part{Collective::kBcast, Where::kInEach, bytes};
+    part.from = static_cast<std::int32_t>(from);
+    part.to = static_cast<std::int32_t>(to);
+    return part;
+}
+
+constexpr std::uint64_t kMpichSmallBcast = 12288, kMpichLargeBcast = 512 * kKi, kMpichSmallReduce = 2 * kKi;
+constexpr std::uint32_t kMpichFewRanks = 8;
+
+MaybePart mpich_part(Collective collective, const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
+    const std::uint32_t leader = nodes.members[nodes.at[c.root].node].front();
+    const Part among{collective, Where::kAmong, c.bytes}, down{Collective::kBcast, Where::kInEach, c.bytes};
+    switch (collective) {
+    case Collective::kBarrier:
+        return one_of({{collective, Where::kInEach, 0}, among, {Collective::kBcast, Where::kInEach, 1}}, stage);
+    case Collective::kAllreduce:
+        return one_of({{Collective::kReduce, Where::kInEach, c.bytes}, among, down}, stage);
+    case Collective::kBcast:
+        if (c.bytes < kMpichSmallBcast || c.size < kMpichFewRanks)
+            return one_of({message(c.root, leader, c.bytes), among, down}, stage);
+        if (c.root == leader)
+            return one_of({among, down}, stage);
+        return one_of({{collective, Where::kAtRoot, c.bytes}, among, {collective, Where::kElsewhere, c.bytes}}, stage);
+    case Collective::kReduce: {
+        Part first = among;
+        first.to_first = true;
+        if (c.bytes > kMpichSmallReduce)
+            return one_of({{collective, Where::kInEach, c.bytes}, first, message(0, c.root, c.bytes)}, stage);
+        return one_of({{collective, Where::kElsewhere, c.bytes}, among, {collective, Where::kAtRoot, c.bytes}}, stage);
+    }
     default:
         return std::nullopt;
     }
@@ -109,23 +154,40 @@ struct Group {
     std::uint32_t rank, root;
 };
 
-std::optional<Group> group_of(const CollectiveCall &c, const Nodes &nodes, bool rooted, bool up) {
-    const Nodes::At &me = nodes.at[c.rank], &root = nodes.at[rooted ? c.root : 0];
-    if (!up)
-        return Group{nodes.members[me.node], me.place, root.place};
-    if (me.place != root.place)
-        return std::nullopt;
-    return Group{nodes.peers[root.place], me.up, root.up};
+std::optional<Group> group_of(const CollectiveCall &c, const Nodes &nodes, const Part &part, std::uint32_t lead) {
+    const Nodes::At &me = nodes.at[c.rank], &root = nodes.at[c.root];
+    const bool at_root = me.node == root.node;
+    switch (part.where) {
+    case Where::kAmong: {
+        const std::uint32_t first = part.to_first ? 0 : nodes.at[nodes.members[root.node][lead]].up;
+        return me.place == lead ? std::optional(Group{nodes.peers[lead], me.up, first}) : std::nullopt;
+    }
+    case Where::kInEach:
+        return Group{nodes.members[me.node], me.place, lead};
+    case Where::kAtRoot:
+        return at_root ? std::optional(Group{nodes.members[me.node], me.place, root.place}) : std::nullopt;
+    case Where::kElsewhere:
+        return at_root ? std::nullopt : std::optional(Group{nodes.members[me.node], me.place, lead});
+    }
+    return std::nullopt;
 }
 
 std::int32_t rank_in(const Group &group, std::int32_t peer) {
     return peer == kAny ? kAny : static_cast<std::int32_t>(group.ranks[static_cast<std::size_t>(peer)]);
 }
 
-// Among few ranks Open MPI's own choice is replayed more closely than collective_rules.cpp has it for undivided ones.
+// What the MPI chooses for a part, more closely than collective_rules.cpp has it for undivided ones.
 Algorithm choose_part(CollectiveChoice choice, const Part &part, std::uint32_t size) {
     const Algorithm chosen = choose_algorithm(choice, part.collective, size, part.bytes, false, part.nonblocking);
-    if (choice != CollectiveChoice::kOpenMpi || chosen == Algorithm::kNothing || part.nonblocking || size > 8)
+    if (choice == CollectiveChoice::kMpich) {
+        const bool few = part.bytes < kElement * std::bit_floor(size);
+        if (part.collective == Collective::kReduce)
+            return few || part.bytes <= kMpichSmallReduce ? chosen : Algorithm::kFoldedReduce;
+        if (part.collective == Collective::kAllreduce && part.bytes > kElement && !few)
+            return Algorithm::kRabenseifnerAllreduce;
+        return chosen;
+    }
+    if ( chosen == Algorithm::kNothing || part.nonblocking || size > 8)
         return chosen;
     if (part.collective == Collective::kReduce && size >= 4) {
         if (part.bytes < (size < 8 ? 4 : 8) * kKi)
@@ -178,19 +240,25 @@ Nodes::Nodes(std::span<const std::uint32_t> node_of) {
     }
 }
 
-bool is_divided(CollectiveChoice choice, Collective collective, const Nodes &nodes) {
-    if (nodes.members.size() < 2 || nodes.peers.size() < 2 || choice != CollectiveChoice::kOpenMpi)
+bool is_divided(CollectiveChoice choice, Collective collective, std::uint64_t bytes, const Nodes &nodes) {
+    if (nodes.members.size() < 2 || nodes.peers.size() < 2)
         return false;
+    const auto size = static_cast<std::uint32_t>(nodes.at.size());
+    const bool openmpi = choice == CollectiveChoice::kOpenMpi;
     switch (collective) {
     case Collective::kBarrier:
     case Collective::kAllreduce:
         return true;
     case Collective::kBcast:
+        if (!openmpi && size >= kMpichFewRanks)
+            return bytes < (std::has_single_bit(size) ? kMpichLargeBcast : kMpichSmallBcast);
+        [[fallthrough]];
     case Collective::kReduce:
+        return !openmpi || nodes.even();
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kAllgather:
-        return nodes.even();
+        return openmpi && nodes.even();
     default:
         return false;
     }
@@ -202,9 +270,22 @@ Round next_round(CollectiveChoice choice, Collective collective, const Collectiv
         return collective_round(call, at.round++);
     const bool rooted = collective == Collective::kBcast || collective == Collective::kReduce ||
                         collective == Collective::kGather || collective == Collective::kScatter;
-    while (const MaybePart part = openmpi_part(collective, call, *nodes, at.stage)) {
-        if (const auto group = group_of(call, *nodes, rooted, part->up)) {
-            const Round round = part_round(choice, call, *part, *group, at.round);
+    const bool openmpi = choice == CollectiveChoice::kOpenMpi;
+    CollectiveCall whole{call};
+    whole.root = rooted ? call.root : 0;
+    const std::uint32_t lead = openmpi ? nodes->at[whole.root].place : 0;
+    while (const MaybePart part = (openmpi ? openmpi_part : mpich_part)(collective, whole, *nodes, at.stage)) {
+        if (part->from != kAny) {
+            at = {at.stage + 1, 0};
+            const auto me = static_cast<std::int32_t>(whole.rank);
+            if (part->from != part->to && me == part->from)
+                return {.send_to = part->to, .send_bytes = part->bytes};
+            if (part->from != part->to && me == part->to)
+                return {.recv_from = part->from};
+            continue;
+        }
+        if (const auto group = group_of(whole, *nodes, *part, lead)) {
+            const Round round = part_round(choice, whole, *part, *group, at.round);
             ++at.round;
             if (!round.last)
                 return round;

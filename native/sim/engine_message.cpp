@@ -388,8 +388,9 @@ const Nodes *Engine::nodes_for(std::uint32_t rank, const Op &op, const Comm &com
             node_of[member] = places_[world_rank(comm, rank, member)].domain;
         found = nodes_.emplace(key, Nodes(node_of)).first;
     }
-    const bool vector = (op.flags & kVector) != 0;
-    return !vector && is_divided(machine_->collectives, op.collective, found->second) ? &found->second : nullptr;
+    const bool divided = (op.flags & kVector) == 0 &&
+                         is_divided(machine_->collectives, op.collective, op.bytes, found->second);
+    return divided ? &found->second : nullptr;
 }
 
 // Go through rounds until one has to wait for a message or for the clock.

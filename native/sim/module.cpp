@@ -198,7 +198,7 @@ std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, s
     const CollectiveCall call{chosen, size, rank, root, bytes, sizes, recv_sizes, &comm};
     const bool divisible = !nodes.empty() && !vector && !nonblocking && chosen != Algorithm::kNothing;
     const Nodes by_node(divisible ? nodes : std::vector<std::uint32_t>{0});
-    const Nodes *divided = is_divided(choice, collective, by_node) ? &by_node : nullptr;
+    const Nodes *divided = is_divided(choice, collective, bytes, by_node) ? &by_node : nullptr;
     std::vector<RoundTuple> rounds;
     for (Progress at;;) {
         const Round round = next_round(choice, collective, call, divided, at);

@@ -6,7 +6,9 @@ Undivided among the ranks of a node, and divided where several nodes have severa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.predict import _sim
-from nearmetal.predict.models import MPIS
+from nearmetal.predict.models import MPIS, MpiName
 from nearmetal.predict.schedule import Collective
 from nearmetal.process import Finished
 from nearmetal.study.order import PathOrder
@@ -48,32 +50,42 @@ Played = Callable[[str, int, int, bool], Sent]
 """What a replay sends: by name, rank, bytes, and whether it is non-blocking."""
 
 
-def played_on(nodes: tuple[int, ...], root: int = 0) -> Played:
-    """Return what replays send among ranks on these nodes."""
+def played_on(nodes: tuple[int, ...], root: int = 0, mpi: MpiName = "openmpi") -> Played:
+    """Return what replays send among ranks on these nodes; with MPICH, to other nodes."""
 
     def played(name: str, rank: int, size: int, nonblocking: bool) -> Sent:
         of, size = int(Collective[name.upper()]), 0 if name == "barrier" else size
         sent: defaultdict[int, list[int]] = defaultdict(list)
         for to, volume, _, _ in _sim.expand_collective(
-            MPIS.index("openmpi"), of, len(nodes), rank, root, size, nonblocking=nonblocking, nodes=nodes
+            MPIS.index(mpi), of, len(nodes), rank, root, size, nonblocking=nonblocking, nodes=nodes
         ):
-            if to >= 0:
+            if to >= 0 and (mpi == "openmpi" or nodes[to] != nodes[rank]):
                 sent[to].append(volume)
         return {to: (len(volumes), sum(volumes)) for to, volumes in sent.items()}
 
     return played
 
 
-@pytest.fixture(scope="module")
-def counter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
-    """Return Open MPI and the program that counts."""
-    mpi = installed_mpi("openmpi")
+def built(flavour: str, folder: Path, *options: str) -> tuple[Mpi, str]:
+    """Return an MPI and the program that counts its messages."""
+    mpi = installed_mpi(flavour)
     if mpi.major < 5:
         pytest.skip(f"{mpi.label} chooses by older rules")
-    program = tmp_path_factory.mktemp("counter") / "count_collectives"
+    program = folder / "count_collectives"
     source = REPOSITORY / "tests" / "native" / "count_collectives.c"
-    process.run([mpi.mpicc, *STRICT, str(source), "-o", str(program)], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    argv = [mpi.mpicc, *STRICT, *options, str(source), "-o", str(program), "-ldl"]
+    process.run(argv, timeout_s=LAUNCH_TIMEOUT_S, check=True)
     return mpi, str(program)
+
+
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
+    return built("openmpi", tmp_path_factory.mktemp("openmpi"))
+
+
+@pytest.fixture(scope="module")
+def counter_of_mpich(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
+    return built("mpich", tmp_path_factory.mktemp("mpich"), "-DCOUNT_UCP", "-rdynamic")
 
 
 @pytest.fixture
@@ -86,12 +98,16 @@ def shell() -> Iterator[NamespaceShell]:
         yield made
 
 
+def launching(command: MpiLaunch) -> list[str]:
+    return ["env", *(f"{name}={value}" for name, value in command.env.items()), *command.argv]
+
+
 def counting(command: MpiLaunch, **also: str) -> list[str]:
-    """Return the words that launch a program whose MPI counts."""
+    """Return the words that launch a program whose Open MPI counts."""
     chosen = {"pml_monitoring_enable": "1", **also}
     words = [word for name, value in chosen.items() for word in ("--mca", name, value)]
-    own = ["ob1,monitoring" if word == "ob1" else word for word in command.argv]
-    return ["env", *(f"{name}={value}" for name, value in command.env.items()), own[0], *words, *own[1:]]
+    launcher, *own = ["ob1,monitoring" if word == "ob1" else word for word in command.argv]
+    return launching(replace(command, argv=(launcher, *words, *own)))
 
 
 def differences(finished: Finished, played: Played) -> tuple[int, dict[tuple[str, bool], set[int]]]:
@@ -138,20 +154,55 @@ def test_collectives_are_divided_by_nodes_as_open_mpi_divides_them(
 ) -> None:
     """They were replayed as among the ranks of one node: an allreduce of two nodes with twice the messages between."""
     mpi, program = counter
+    finished = run_on(shell, mpi, nodes, (program, str(root)), counting)
+    lines, differ = differences(finished, played_on(nodes, root))
+    assert lines == COLLECTIVES * 2 * len(SIZES_BY_NODES) * len(nodes)
+    assert not {name for name, nonblocking in differ if not nonblocking} & proved
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("nodes", "root"),
+    [
+        ((0, 0, 1, 1), 0),
+        ((0, 1, 0, 1), 2),
+        ((0, 0, 0, 0, 1, 1, 1, 1), 6),
+        ((0, 0, 1, 1, 2, 2, 3, 3), 7),
+        ((0, 0, 1, 1, 2, 2), 3),
+        ((0, 0, 1), 1),
+    ],
+)
+def test_collectives_are_divided_by_nodes_as_mpich_divides_them(
+    nodes: tuple[int, ...], root: int, counter_of_mpich: tuple[Mpi, str], shell: NamespaceShell
+) -> None:
+    """What goes between nodes is that of MPICH."""
+    mpi, program = counter_of_mpich
+    finished = run_on(shell, mpi, nodes, (program, str(root)), launching)
+    lines, differ = differences(finished, played_on(nodes, root, "mpich"))
+    assert lines == COLLECTIVES * 2 * len(SIZES_BY_NODES) * len(nodes)
+    assert not {name for name, nonblocking in differ if not nonblocking} & {*DIVIDED_BY_LEADERS, "bcast", "reduce"}
+    assert any(" 1:8" in line for line in finished.text.splitlines())  # it counts
+
+
+def run_on(
+    shell: NamespaceShell,
+    mpi: Mpi,
+    nodes: tuple[int, ...],
+    program: tuple[str, ...],
+    words: Callable[[MpiLaunch], Sequence[str]],
+) -> Finished:
+    """Run a program that counts on these nodes of one bridge."""
     names = [f"n{node}" for node in sorted(set(nodes))]
     for name in names:
         shell.add_node(name)
     ends = PATHS["bridge"].up(shell, PathOrder("bridge", "bridge"), names)
     job = Job(
         nodes=tuple(f"n{node}" for node in nodes),
-        program=(program, str(root), *map(str, SIZES_BY_NODES)),
+        program=(*program, *map(str, SIZES_BY_NODES)),
         remote_shell=shell.agent,
         interface=ends.ends[0].interface,
         subnet=ends.subnet,
         oversubscribed=True,
         progress="blocking",
     )
-    finished = shell.run(counting(launch(mpi, job)), node="n0", timeout_s=LAUNCH_TIMEOUT_S, check=False)
-    lines, differ = differences(finished, played_on(nodes, root))
-    assert lines == COLLECTIVES * 2 * len(SIZES_BY_NODES) * len(nodes)
-    assert not {name for name, nonblocking in differ if not nonblocking} & proved
+    return shell.run(words(launch(mpi, job)), node="n0", timeout_s=LAUNCH_TIMEOUT_S, check=False)

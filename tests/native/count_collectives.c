@@ -1,7 +1,10 @@
 /* count_collectives.c ROOT SIZES - prints what each rank sends to each other in collectives, as Open MPI's monitoring
  * counts it: lines `NAME NONBLOCKING BYTES RANK`, then `MESSAGES:BYTES` for each rank. Status 77 where the MPI has no
- * such counters. */
+ * such counters. With COUNT_UCP what MPICH hands to UCX is counted, which goes to other nodes. */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +81,47 @@ static const struct {
 
 enum { MESSAGES, VOLUME, COUNTERS };
 
+#ifdef COUNT_UCP
+/* Which end belongs to which rank a first message to it shows. */
+typedef void *ucp_send(void *end, const void *buffer, size_t count, uint64_t tag, const void *how);
+static void *ends[RANKS];
+static size_t sent[COUNTERS][RANKS];
+static int towards = -1;
+
+void *ucp_tag_send_nbx(void *end, const void *buffer, size_t count, uint64_t tag, const void *how) {
+    static ucp_send *real;
+    if (!real) {
+        void *found = dlsym(RTLD_NEXT, "ucp_tag_send_nbx");
+        memcpy(&real, &found, sizeof found);
+    }
+    if (towards >= 0)
+        ends[towards] = end;
+    for (int rank = 0; rank < RANKS; ++rank)
+        if (ends[rank] == end) {
+            ++sent[MESSAGES][rank];
+            sent[VOLUME][rank] += count;
+        }
+    return real(end, buffer, count, tag, how);
+}
+
+static int start_counters(void) {
+    int rank, ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int from = 0; from < ranks; ++from)
+        for (int to = 0; to < ranks; ++to) {
+            towards = rank == from && to != from ? to : -1;
+            if (towards >= 0)
+                MPI_Send(NULL, 0, MPI_CHAR, to, 0, MPI_COMM_WORLD);
+            else if (rank == to && from != to)
+                MPI_Recv(NULL, 0, MPI_CHAR, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    towards = -1;
+    return dlsym(RTLD_NEXT, "ucp_tag_send_nbx") != NULL;
+}
+
+static void read_counters(size_t counters[COUNTERS][RANKS]) { memcpy(counters, sent, sizeof sent); }
+#else
 static MPI_T_pvar_session session;
 static MPI_T_pvar_handle handles[COUNTERS];
 
@@ -101,6 +145,7 @@ static void read_counters(size_t counters[COUNTERS][RANKS]) {
     for (int i = 0; i < COUNTERS; ++i)
         MPI_T_pvar_read(session, handles[i], counters[i]);
 }
+#endif
 
 static void run(collective *one, int bytes, int nonblocking) {
     MPI_Request request;
@@ -110,21 +155,23 @@ static void run(collective *one, int bytes, int nonblocking) {
 }
 
 static void show(size_t i, int bytes, int nonblocking, int rank, int ranks) {
+    static size_t counted[RANKS][COUNTERS][RANKS];
     size_t before[COUNTERS][RANKS], after[COUNTERS][RANKS];
     run(all[i].run, bytes, nonblocking); /* the first makes communicators of its own */
     MPI_Barrier(MPI_COMM_WORLD);
     read_counters(before);
     run(all[i].run, bytes, nonblocking);
     read_counters(after);
-    for (int turn = 0; turn < ranks; ++turn) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (turn != rank)
-            continue;
-        printf("%s %d %d %d", all[i].name, nonblocking, bytes, rank);
+    for (int to = 0; to < ranks; ++to)
+        for (int one = 0; one < COUNTERS; ++one)
+            counted[0][one][to] = after[one][to] - before[one][to];
+    MPI_Gather(rank ? counted[0] : MPI_IN_PLACE, sizeof counted[0], MPI_CHAR, counted, sizeof counted[0], MPI_CHAR, 0,
+               MPI_COMM_WORLD);
+    for (int from = 0; from < ranks && rank == 0; ++from) {
+        printf("%s %d %d %d", all[i].name, nonblocking, bytes, from);
         for (int to = 0; to < ranks; ++to)
-            printf(" %zu:%zu", after[MESSAGES][to] - before[MESSAGES][to], after[VOLUME][to] - before[VOLUME][to]);
+            printf(" %zu:%zu", counted[from][MESSAGES][to], counted[from][VOLUME][to]);
         printf("\n");
-        fflush(stdout);
     }
 }
 

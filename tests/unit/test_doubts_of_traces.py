@@ -111,7 +111,9 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
         ((0, 1, 2, 3), "openmpi 5.0.11", {}, False),  # one rank a node
         ((0, 0, 0, 0), "openmpi 5.0.11", {}, False),
         ((0, 0, 1, 1), "openmpi 4.1.4", {}, False),  # it has the component, but prefers others
-        ((0, 0, 1, 1), "mpich 5.0.2", {}, True),
+        ((0, 0, 1, 1), "mpich 5.0.2", {}, False),
+        ((0, 0, 0, 1), "mpich 5.0.2", {"collective": Collective.BCAST}, False),
+        ((0, 0, 1, 1), "mpich 4.3.0", {}, True),
         ((0, 0, 1, 1), "mpich 5.0.2", {"collective": Collective.ALLGATHER}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, False),
         ((0, 1, 2, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, True),
@@ -129,7 +131,7 @@ def test_collectives_that_go_by_nodes_are_doubted(
     own = [Program((DoCall(0), DoCall(1)), (replace(call, **op), Op(OpKind.MARK)), comms[rank]) for rank in range(4)]
     placement = Placement.of_hosts(np.array(nodes, np.uint32))
     flavour, version, *older = mpi.split(" ")
-    machine = replace(MACHINE, collectives=flavour, by_nodes=flavour == "openmpi" and version[0] == "5" and not older)
+    machine = replace(MACHINE, collectives=flavour, by_nodes=version[0] == "5" and not older)
     named = replace(NAMED, machine=machine, mpi=f"{flavour} {version}")
     found = [one for one in find_doubts([Schedule(4, tuple(own))], named, placement) if "divides by nodes" in one.said]
     assert [one.share for one in found] == [0.5] * doubted

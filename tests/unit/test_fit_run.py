@@ -361,9 +361,10 @@ def test_a_given_eager_limit_applies_between_nodes(measured: RunDir, mpi: str, i
 
 
 @pytest.mark.parametrize(
-    ("mpi", "version", "divided"), [("openmpi", "5.0.11", True), ("openmpi", "4.1.4", False), ("mpich", "5.0.2", False)]
+    ("mpi", "version", "divided"),
+    [("openmpi", "5.0.11", True), ("openmpi", "4.1.4", False), ("mpich", "5.0.2", True), ("mpich", "4.3.0", False)],
 )
-def test_open_mpi_5_divides_collectives_by_nodes(measured: RunDir, mpi: str, version: str, divided: bool) -> None:
+def test_newer_mpis_divide_collectives_by_nodes(measured: RunDir, mpi: str, version: str, divided: bool) -> None:
     records = []
     for one in measured.trials():
         outcome = replace(one.outcome, facts={**one.outcome.facts, "mpi.version": version})

@@ -128,13 +128,16 @@ DIVIDED = (
 
 @pytest.mark.parametrize(("ranks", "of_node"), [(4, 2), (8, 4), (10, 2), (6, 2), (5, 2), (7, 3)])
 @pytest.mark.parametrize("of", DIVIDED)
-def test_a_divided_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, of_node: int) -> None:
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_divided_collective_takes_as_long_as_its_messages(
+    mpi: MpiName, of: Collective, ranks: int, of_node: int
+) -> None:
     nodes = [rank // of_node for rank in range(ranks)]
-    eager = replace(NEAR, by_nodes=True)
+    eager = replace(NEAR, by_nodes=True, collectives=mpi)
     waiting = replace(eager, inter=replace(eager.inter, eager_up_to_bytes=4096))
     for size in (*SIZES, 200_000):
         for root in (0, ranks - 1):
-            by_messages = by_hand("openmpi", of, ranks, size, root=root, nodes=nodes)
+            by_messages = by_hand(mpi, of, ranks, size, root=root, nodes=nodes)
             assert run_ns(collective(of, ranks, size, root=root), eager, of_node) == run_ns(by_messages, eager, of_node)
             assert run_ns(collective(of, ranks, size, root=root), waiting, of_node) > 0  # it ends
 
@@ -150,8 +153,9 @@ def test_only_what_is_among_several_nodes_and_several_ranks_of_one_is_divided() 
     for nodes in ([0, 0, 0, 0], [0, 1, 2, 3]):
         for of in DIVIDED:
             for rank in range(4):
-                sent = _sim.expand_collective(0, int(of), 4, rank, 0, 5000, nodes=nodes)
-                assert sent == _sim.expand_collective(0, int(of), 4, rank, 0, 5000)
+                for mpi in range(len(MPIS)):
+                    sent = _sim.expand_collective(mpi, int(of), 4, rank, 0, 5000, nodes=nodes)
+                    assert sent == _sim.expand_collective(mpi, int(of), 4, rank, 0, 5000)
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 7, 13])

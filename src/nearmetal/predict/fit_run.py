@@ -16,6 +16,7 @@ from nearmetal.predict.fit import Exchanges, Windows, fit_cold, fit_copy, fit_pa
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile
 from nearmetal.predict.models import (
     INTRA_KIND,
+    REPLAYED_BY_NODES,
     SMALL_BYTES,
     UNBOUNDED,
     Cores,
@@ -289,7 +290,7 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
     collectives: MpiName = "mpich" if samples.mpi == "mpich" else "openmpi"
-    divided = collectives == "openmpi" and divides_by_nodes(samples.mpi_label)
+    divided = divides_by_nodes(samples.mpi_label, REPLAYED_BY_NODES)
     base = Machine(
         intra, path, collectives=collectives, by_nodes=divided, cores=samples.cores, measured=_measured(samples)
     )

@@ -237,6 +237,8 @@ MPIS: tuple[MpiName, ...] = get_args(MpiName)
 """MPIs whose rules for collectives are known; positions are the numbers of the C++ `CollectiveChoice`."""
 BY_NODES: Mapping[str, int] = {"openmpi": 5, "mpich": 4}
 """The version since which an MPI divides collectives by nodes; Open MPI unless it is told not to use `han`."""
+REPLAYED_BY_NODES: Mapping[str, int] = {"openmpi": 5, "mpich": 5}
+"""The version since which it divides them as they are replayed."""
 MeasuredName = Literal["barrier", "allreduce", "allgather", "alltoall"]
 
 
@@ -291,10 +293,10 @@ class Machine:
     measured: tuple[MeasuredCollective, ...] = ()
 
 
-def divides_by_nodes(mpi: str) -> bool:
+def divides_by_nodes(mpi: str, since: Mapping[str, int] = BY_NODES) -> bool:
     """Return whether an MPI, as its flavour and version, divides collectives: in each node, and between nodes."""
     version = re.match(r"(openmpi|mpich) (\d+)\.", mpi)
-    return version is not None and int(version[2]) >= BY_NODES[version[1]]
+    return version is not None and int(version[2]) >= since[version[1]]
 
 
 MachineKey = tuple[str, str, str]

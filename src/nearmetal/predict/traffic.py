@@ -239,7 +239,8 @@ def shares_by_nodes(
 def _lacks_division(op: Op, ranks_of: NDArray[np.intp], machine: Machine) -> bool:
     if op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector or ranks_of.size == 1 or ranks_of.max() == 1:
         return False
-    replayed = machine.by_nodes and (op.collective in _OF_LEADERS or ranks_of.min() == ranks_of.max())
+    always = machine.collectives == "mpich" or op.collective in _OF_LEADERS
+    replayed = machine.by_nodes and (always or ranks_of.min() == ranks_of.max())
     return op.collective in _BY_NODES[machine.collectives] and not replayed
 
 
