@@ -364,25 +364,38 @@ def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """
     if any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
         return ()
-    starts = by_key((one.order.block, dt.datetime.fromisoformat(one.started_utc)) for one in records)
-    apart_ns = [NS_PER_S * (max(found) - min(found)).total_seconds() for found in starts.values()]
+    apart_ns = [_apart_ns(ones) for ones in by_key((one.order.block, one) for one in records).values()]
     torn = [span for span in apart_ns if span > max(_APART_NS, 10 * median(apart_ns))]
     if not torn:
         return ()
-    which, apart = f"{len(torn)} of {counted(len(starts), 'block')}", format_wait(max(torn))
+    which, apart = f"{len(torn)} of {counted(len(apart_ns), 'block')}", format_wait(max(torn))
     return (
         f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
         "what changed in between is in their ratios",
     )
 
 
-def block_ns(records: Sequence[TrialRecord]) -> float:
-    """Return what a block takes: its launches one after another, or from the start of one to that of the next.
+def _apart_ns(block: Sequence[TrialRecord]) -> float:
+    """Return how far apart the first and the last launch of a block began."""
+    starts = [dt.datetime.fromisoformat(one.started_utc) for one in block]
+    return (max(starts) - min(starts)).total_seconds() * NS_PER_S
 
-    The latter where launches have their own clock, which does not show how long the user waits; 0 where nothing does.
+
+def _took_ns(block: Sequence[TrialRecord]) -> float:
+    """Return what a block took, with all that is between its launches, which may be longer than they are."""
+    launches_ns = [one.outcome.elapsed_ns for one in block]
+    return max(sum(launches_ns), _apart_ns(block) + launches_ns[-1])
+
+
+def block_ns(records: Sequence[TrialRecord]) -> float:
+    """Return what a block takes who waits for it, in the median: a run may be interrupted within one.
+
+    From the start of one block to that of the next where launches have their own clock, which does not show how long
+    the user waits; 0 where nothing does.
     """
-    starts = by_key((one.order.block, dt.datetime.fromisoformat(one.started_utc)) for one in records)
+    blocks = by_key((one.order.block, one) for one in records).values()
     if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
-        return sum(record.outcome.elapsed_ns for record in records) / len(starts)
-    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(map(min, starts.values())))]
+        return median(map(_took_ns, blocks))
+    starts = sorted(min(dt.datetime.fromisoformat(one.started_utc) for one in ones) for ones in blocks)
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
     return median(waits) * NS_PER_S if waits else 0.0

@@ -14,7 +14,7 @@ from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import cautions, counter_rows, per_iteration, torn_blocks
+from nearmetal.results.evidence import block_ns, cautions, counter_rows, per_iteration, torn_blocks
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.shown import shown_for
@@ -405,6 +405,22 @@ def test_a_torn_block_is_longer_than_half_an_hour_and_ten_others(
 
     records = [began(block, minute) for block, span in enumerate(minutes) for minute in (0, span)]
     assert [one.partition(", because")[0] for one in torn_blocks(records)] == [said] * bool(said)
+
+
+@pytest.mark.parametrize("facts", [{}, {"lab.virtual_time": True}])
+def test_a_block_takes_what_is_between_its_launches_too(run: RunDir, facts: dict[str, bool]) -> None:
+    """A launch of 0.2 s takes half a second: without the rest the next step was promised for half its time."""
+    record, begin = run.trials()[0], dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC)
+
+    def began(block: int, seconds: float, elapsed_s: float) -> TrialRecord:
+        outcome = replace(record.outcome, elapsed_ns=round(elapsed_s * 1e9), facts=facts)
+        at = (begin + dt.timedelta(minutes=block, seconds=seconds)).isoformat()
+        return replace(record, order=replace(record.order, block=block), outcome=outcome, started_utc=at)
+
+    interrupted = [began(3, 0.0, 0.2), began(3, 7200.0, 0.2)]
+    records = [began(block, at, 0.2) for block in range(3) for at in (0.0, 0.5, 1.0)] + interrupted
+    assert block_ns(records) == pytest.approx(60e9 if facts else 1.2e9)
+    assert block_ns([began(0, 0.0, 3.0), began(0, 0.0, 4.0)]) == (0.0 if facts else 7e9), "one after another"
 
 
 @pytest.mark.parametrize(("packets", "weak"), [(229, True), (499, True), (500, False)])
