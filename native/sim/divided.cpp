@@ -1,6 +1,6 @@
 // How Open MPI's ompi/mca/coll/han divides collectives (modules and segment sizes by default), and MPICH 5 by the
-// compositions of its ch4. Ranks of one node stand below, one of each node above: its leader. In Open MPI that is the one
-// with the root's place, in MPICH the first.
+// compositions of its ch4. One rank of each node is its leader: in Open MPI the one with the root's place, in MPICH the
+// first.
 #include "divided.hpp"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kKi = 1024, kSegment = 64 * kKi, kElement = 8; // bytes, assumed: a trace does not tell
 
-enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere }; // of nodes; to or from leaders but for kAtRoot
+// In each node, from or to its leader; among leaders; in the root's node, from or to the root; in other nodes.
+enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere };
 
 // A flat collective that a divided one consists of, or a message.
 struct Part {
@@ -89,8 +90,8 @@ MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nod
     const std::uint64_t of_node = c.bytes * nodes.members[nodes.at[c.rank].node].size();
     switch (collective) {
     case Collective::kBarrier:
-        return one_of({{collective, Where::kInEach, 0}, {collective, Where::kAmong, 0}, {collective, Where::kInEach, 0}},
-                      stage);
+        return one_of(
+            {{collective, Where::kInEach, 0}, {collective, Where::kAmong, 0}, {collective, Where::kInEach, 0}}, stage);
     case Collective::kBcast:
         return bcast_part({c.bytes}, stage);
     case Collective::kReduce:

@@ -129,6 +129,15 @@ def test_a_sample_covers_the_collectives_of_very_many_ranks() -> None:
     assert messages_of(schedule, MACHINE).count.size == 0  # in the graph to partition those edges would be nearly all
 
 
+@pytest.mark.parametrize(("by_nodes", "share"), [(False, 4 / 8), (True, 2 / 6)])
+def test_a_placement_is_told_with_the_messages_that_it_leads_to(by_nodes: bool, share: float) -> None:
+    reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
+    schedule = Schedule(4, (Program((DoCall(0),), (reduce,), (Comm(0, size=4),)),))
+    judge = Judge((schedule,), (replace(MACHINE, by_nodes=by_nodes),), replicas=1)
+    found = {one.method: one.inter_share for one in recommend(judge, hosts(2, 2), tries=0)}
+    assert found["in-order"] == pytest.approx(share)
+
+
 def test_the_recommended_placement_is_the_fastest_found() -> None:
     found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}
