@@ -48,7 +48,7 @@ def test_hosts_elsewhere_are_reported_by_what_their_own_programs_say(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert lines()["host slurm"] == (False, "sbatch is not installed", False)
     assert lines()["host kubectl"] == (False, "kubectl is not installed", False)
-    for name in ("sbatch", "scontrol", "scancel", "srun", "kubectl"):
+    for name in ("sbatch", "scontrol", "scancel", "sinfo", "srun", "kubectl"):
         (tmp_path / name).write_text("#!/bin/sh\necho Slurmctld is UP\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "kubectl").write_text("#!/bin/sh\necho 'connection refused' >&2; exit 1\n")

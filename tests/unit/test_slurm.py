@@ -41,6 +41,9 @@ def test_a_task_that_is_still_part_of_its_array_waits() -> None:
         "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
         "PartitionTimeLimit",
         "PartitionDown",
+        "JobHeldUser",
+        "job_requeued_in_held_state",
+        "launch_failed_requeued_held",
     ],
 )
 def test_permanent_reasons_for_waiting_are_recognized(reason: str) -> None:

@@ -136,7 +136,7 @@ def _ssh() -> str:
 
 
 def _slurm() -> str:
-    for program in ("sbatch", "scontrol", "scancel", "srun"):
+    for program in ("sbatch", "scontrol", "scancel", "sinfo", "srun"):
         if not shutil.which(program):
             raise UnavailableError(f"{program} is not installed", hint="run nearmetal on a login node of the cluster")
     answer = _answer(["scontrol", "ping"], "scontrol ping")

@@ -28,7 +28,7 @@ _SAYING_ITS_JOB = 'echo "nearmetal-job=$SLURM_JOB_ID"\n' + _CLEAN_SHELL
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _MEANT = frozenset({"CONF", "CONF_SERVER", "CLUSTERS", "JWT", "ACCOUNT", "PARTITION", "QOS", "RESERVATION"})
 """Variables of Slurm that a person sets for all commands; others are those of a job that nearmetal itself runs in."""
-_OF_A_JOB = re.compile(r"(SLURMD?|SRUN|PMIX?)_(\w+)")
+_OF_A_JOB = re.compile(r"(SLURMD?|SRUN|SINFO|PMIX?)_(\w+)")
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 _PHASES: dict[str, Phase] = {
     "RUNNING": "running",
@@ -45,7 +45,7 @@ _NO_ANSWER_S, _ASK_PAUSE_S = 120.0, 2.0
 _OF_ONE_JOB = r"(Assoc|QOS)(Grp|Max|Min)\w*(PerJob|PerNode|NotSatisfied|Minutes)"
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
-    rf"|InvalidQOS|{_OF_ONE_JOB}|JobHeld|REQUEUE_HOLD|launch_failed"
+    rf"|InvalidQOS|{_OF_ONE_JOB}|Held|held|REQUEUE_HOLD"
 )
 _FOR_OWN_JOBS = re.compile(rf"(?!{_OF_ONE_JOB})(Assoc|QOS)(Grp|Max)")
 _FOR_NODES = re.compile(r"Resources|Priority|ReqNodeNotAvail|Nodes_required|Reservation")
@@ -117,7 +117,8 @@ class Slurm:
             return frozenset()
         choices = dict(request.choices)
         feature = choices.get("constraint", "")
-        told = _ask_again(["sinfo", "--noheader", "--Node", f"--partition={state.partition}", "--format=%N %t %b"])
+        asked = f"--partition={state.partition}"
+        told = _ask_again(["sinfo", "--noheader", "--Node", asked, "--format=%N %t %b"])
         if not told.ok:
             raise UnavailableError(f"cannot ask Slurm about partition {state.partition}: {told.complaint()}")
         rows = [line.split() for line in told.text.splitlines()]
@@ -156,6 +157,8 @@ class Slurm:
             hint = "`sinfo -R` names drained nodes; name others with `nodelist`, or leave some out with `exclude`"
             if _FOR_OWN_JOBS.match(state.reason):
                 hint = "`squeue --me` lists the jobs that count; wait for them, or name another `account` or `qos`"
+            elif re.search("(?i)held", state.reason):
+                hint = "it was held by hand or after a failed start; the next trial submits another"
             elif state.phase == "waiting":
                 hint = "`squeue` shows what is before it; raise the host's option `queue_timeout_s` to wait longer"
             return f"Slurm job {state.job} does not start{restarted}: {state.reason.replace('_', ' ')}", hint
