@@ -136,6 +136,7 @@ def test_collectives_that_go_by_nodes_are_doubted(
     found = [one for one in find_doubts([Schedule(4, tuple(own))], named, placement) if "divides by nodes" in one.said]
     assert [one.share for one in found] == [0.5] * doubted
     assert all(f"({own[0].ops[0].collective.name.lower()})" in one.said for one in found)
+    assert all(("--on" in one.hint) == bool(older) for one in found)
 
 
 def test_communicators_of_a_node_are_doubted_on_more_ranks() -> None:

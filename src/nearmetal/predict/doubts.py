@@ -8,7 +8,7 @@ import numpy as np
 from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
-from nearmetal.predict.models import VIRTUAL_ANYWAY, Machine, NamedMachine, divides_by_nodes
+from nearmetal.predict.models import REPLAYED_BY_NODES, VIRTUAL_ANYWAY, Machine, NamedMachine, divides_by_nodes
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.trace import named_calls
@@ -99,14 +99,14 @@ def _of_collectives_by_nodes(schedule: Schedule, named: NamedMachine, placement:
         return
     shares = shares_by_nodes(schedule, named.machine, placement.domain_of, collectives_of(named.machine, placement))
     if (share := sum(shares.values())) >= FEW:
-        text = (
-            f"{as_percent(share)} of MPI calls are collectives ({', '.join(sorted(shares))}) that {named.mpi} divides "
-        )
-        text += "by nodes, where nodes have "
+        text = f"{as_percent(share)} of MPI calls are collectives ({', '.join(sorted(shares))}) that {named.mpi} "
+        text += "divides by nodes, where nodes have "
         text += "different numbers of ranks" if named.machine.by_nodes else "several ranks"
         text += ": they are replayed undivided, with other messages between nodes"
         hint = "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run"
         hint += ", or run the program with OMPI_MCA_coll=^han" if named.mpi.startswith("openmpi") else ""
+        if divides_by_nodes(named.mpi, REPLAYED_BY_NODES) and not named.machine.by_nodes:
+            hint = "the model file is of an older version, which did not replay that: give the run itself to --on"
         yield Doubt(text, hint, share)
 
 
@@ -200,10 +200,8 @@ def _of_pauses(schedule: Schedule) -> Iterator[Doubt]:
 
 def _of_work_until_found(schedule: Schedule) -> Iterator[Doubt]:
     if (share := schedule.worked_share) >= FEW:
-        text = (
-            f"{as_percent(share)} of the ranks' time was computing after polls that found nothing: it is replayed as "
-        )
-        text += "long as traced, although a program that computes until a message comes does so for less time on a "
+        text = f"{as_percent(share)} of the ranks' time was computing after polls that found nothing: it is replayed "
+        text += "as long as traced, although a program that computes until a message comes does so for less time on a "
         text += "faster path, and for more on a slower one"
         yield Doubt(text, "compare it with launches of the program: --validate RUN", share)
 
