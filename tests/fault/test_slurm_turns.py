@@ -90,6 +90,16 @@ def test_jobs_of_an_array_that_no_trial_took_are_given_back_too(make: Making) ->
     assert [outcome.status for outcome in outcomes] == [TrialStatus.VALID] * 2, outcomes
 
 
+def test_an_array_that_is_cancelled_before_all_of_it_ran_is_replaced(make: Making) -> None:
+    """Of its jobs that waited Slurm keeps no record of their own."""
+    host = make(partition="whole", allocations=3)
+    first = host.carry_out(order(), look).facts["slurm.job"]
+    tool("scancel", "--name=nearmetal")
+    outcome = host.carry_out(order(), look)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["slurm.job"] != first
+
+
 def test_a_run_that_is_ended_submits_nothing_more(make: Making) -> None:
     host = make(partition="whole", allocations=2)
 

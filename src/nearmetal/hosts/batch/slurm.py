@@ -42,6 +42,8 @@ _NOT_ASKED = re.compile(rb"[Uu]nable to contact slurm controller|Connection refu
 _NO_ANSWER = re.compile(_NOT_ASKED.pattern + rb"|Socket timed out|Zero Bytes were transm")
 _NO_ANSWER_S, _ASK_PAUSE_S = 120.0, 2.0
 """How long a controller that does not answer is asked again: others start it anew, and jobs go on meanwhile."""
+_UNKNOWN = re.compile(r"Invalid job id|Job \S+ not found")
+"""The latter of a task of an array that was cancelled before it ran."""
 _OF_ONE_JOB = r"(Assoc|QOS)(Grp|Max|Min)\w*(PerJob|PerNode|NotSatisfied|Minutes)"
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
@@ -101,7 +103,7 @@ class Slurm:
         """Ask scontrol, and have it expand the list of nodes."""
         finished = _ask_again(["scontrol", "--oneliner", "show", "job", job])
         if not finished.ok:
-            if "Invalid job id" in finished.stderr.decode(errors="replace"):
+            if _UNKNOWN.search(finished.text + finished.stderr.decode(errors="replace")):
                 return JobState(job, "ended", "GONE", "slurmctld no longer knows it")
             raise UnavailableError(f"cannot ask Slurm about job {job}: {finished.complaint()}")
         state, nodes = parse_job(job, finished.text)
