@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import slurm
+from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import NodeShells, Slurm
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.run.trial import carry_out
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from nearmetal.hosts.batch.host import BatchHost
     from nearmetal.hosts.namespaces import NamespaceShell
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
@@ -152,6 +152,23 @@ def test_a_job_around_nearmetal_gives_its_steps_no_orders(
             shells = NodeShells(Slurm(), "", node, {})
             with contextlib.closing(FarMachine(node, shells)) as machine:
                 assert machine.run(["sh", "-c", "echo $SLURMD_NODENAME; hostname"]).text.split() == [node]
+    finally:
+        tool("scancel", job)
+
+
+def test_a_job_around_nearmetal_that_has_the_nodes_is_named_at_once(
+    host: BatchHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, around = job_around(tmp_path, "--nodelist=n1")
+    whole = Order(**{**_fields(ORDER), "path": PathOrder("q", "declared", {"partition": "whole"})})
+    try:
+        monkeypatch.setenv("SLURM_JOB_ID", around["SLURM_JOB_ID"])
+        with contextlib.closing(BatchHost(Slurm(), {**host._options, "exclusive": True})) as exclusive:
+            outcome = exclusive.carry_out(whole, look)
+            assert outcome.status is TrialStatus.FAILED
+            assert "waits for n1, which the job around this nearmetal has" in outcome.reason
+            assert "login node" in outcome.hint
+            assert queue() == [job]
     finally:
         tool("scancel", job)
 

@@ -142,6 +142,9 @@ class Scripted:
         del request, state
         return frozenset()
 
+    def around(self) -> frozenset[str]:
+        return frozenset()
+
     def cancel(self, *jobs: str) -> None:
         del jobs
 

@@ -179,9 +179,16 @@ class Allocations:
         """
         with self._lock:
             others = [one for one in self._all if one is not waiting]
-        wanted = self._scheduler.wanted(waiting.request, waiting.state) if others else frozenset()
+        around = self._scheduler.around()
+        wanted = self._scheduler.wanted(waiting.request, waiting.state) if others or around else frozenset()
         if wanted is not None and not wanted:
             return False
+        if wanted is not None and waiting.request.exclusive and len(wanted - around) < waiting.request.nodes:
+            missing = " ".join(sorted(wanted & around))
+            raise UnavailableError(
+                f"job {waiting.job} waits for {missing}, which the job around this nearmetal has",
+                hint="run nearmetal on a login node, in no job: it asks for nodes itself",
+            )
         holding = {one: nodes for one in others if (nodes := self._nodes_of(one))}
         in_way = [one for one, nodes in holding.items() if wanted is None or nodes & wanted]
         if wanted is not None and not late:

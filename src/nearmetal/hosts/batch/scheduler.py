@@ -85,6 +85,9 @@ class Scheduler(Protocol):
         None where it waits for other jobs of its user to end, wherever they are.
         """
 
+    def around(self) -> frozenset[str]:
+        """Return the nodes of the job in which nearmetal itself runs; none where it runs in none."""
+
     def cancel(self, *jobs: str) -> None:
         """End jobs; those that have ended are not an error."""
 

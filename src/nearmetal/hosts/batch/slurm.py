@@ -135,6 +135,10 @@ class Slurm:
         wanted &= set(_expanded(choices.get("nodelist", ""))) or wanted
         return frozenset(wanted) if len(wanted) >= request.nodes else frozenset()
 
+    def around(self) -> frozenset[str]:
+        """Return the nodes of the job that the environment names."""
+        return frozenset(self.look(job).nodes) if (job := os.environ.get("SLURM_JOB_ID", "")) else frozenset()
+
     def cancel(self, *jobs: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
         finished = _ask_again(["scancel", "--quiet", *jobs])
