@@ -224,13 +224,23 @@ def test_a_size_is_no_truth_value() -> None:
         study('name = "latency"\nsizes = [true]')
 
 
+def test_ranks_of_one_node_are_not_sent_to_a_path_that_they_would_not_cross_either() -> None:
+    with pytest.raises(BadInputError, match="give each node a rank") as raised:
+        study(LATENCY + 'placement = "packed"', path='[[path]]\nname = "veth"\n')
+    assert "such as `bridge`" not in raised.value.message
+
+
 TWICE = """
 name = "t"
-baseline = "veth"
-path = [{ name = "veth" }, { name = "far", kind = "veth" }, { name = "memory", kind = "shm" }, { name = "bridge" }]
+baseline = "bridge"
+path = [{ name = "bridge" }, { name = "far", kind = "bridge" }, { name = "memory", kind = "shm" }, { name = "macvlan" }]
 [[workload]]
 name = "latency"
 sizes = [8]
+[[workload]]
+name = "bw"
+sizes = [8]
+placement = "packed"
 [[setting]]
 name = "as-found"
 [[setting]]
@@ -247,8 +257,9 @@ def test_a_plan_warns_of_what_it_measures_twice(form: str, tmp_path: Path, capsy
     (tmp_path / "s.toml").write_text(TWICE)
     plan([str(tmp_path / "s.toml"), "--format", form], standalone_mode=False)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: paths veth, far are one path under 2 names: kind and options are the same",
+        "warning: paths bridge, far are one path under 2 names: kind and options are the same",
         "warning: settings as-found, same are one setting under 2 names: their knobs are the same",
+        "warning: all ranks of workload bw are on one node: no message crosses a path",
         "warning: path memory has no interface: nic.tso, nic.gro cannot be set there, whatever the setting's name says",
     ]
 

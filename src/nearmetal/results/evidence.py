@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -65,7 +65,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     shared = () if host_kind in _APART else weakly_proven(records)
-    own = (*timers(records), *pairs_on_a_node(records), *unlike_machines(records), *one_computer(records), *shared)
+    own = (*timers(records), *on_a_node(records), *unlike_machines(records), *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
@@ -75,6 +75,7 @@ def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         (record.order.workload.label, (record.order.path.label.removesuffix(AGAIN), min(moved.values())))
         for record in records
         if record.order.workload.kind in WITH_OPERATIONS
+        and len(set(record.order.workload.placement)) > 1
         and (moved := record.outcome.proof.moved_packets)
         and min(moved.values()) < _FEW_PACKETS
     )
@@ -150,13 +151,21 @@ def _on_paths(values: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{value} on {', '.join(dict.fromkeys(paths))}" for value, paths in values.items())
 
 
-def pairs_on_a_node(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Return a sentence for each workload some of whose pairs of ranks were on one of several nodes.
+def on_a_node(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield a sentence for each workload all of whose ranks, or some of whose pairs, were on one node of a network.
 
-    A study that asks for them is refused; older runs have them.
+    A study that asks for such pairs is refused; older runs have them.
     """
-    found = dict.fromkeys(record.order.workload.label for record in records if _pairs_share_a_node(record))
-    return tuple(f"pairs of ranks of {label} were on one node: their messages did not take the path" for label in found)
+    for label in dict.fromkeys(record.order.workload.label for record in records if _pairs_share_a_node(record)):
+        yield f"pairs of ranks of {label} were on one node: their messages did not take the path"
+    packed = by_key(
+        (record.order.workload.label, record.order.path.label.removesuffix(AGAIN))
+        for record in records
+        if len(set(record.order.workload.placement)) == 1 and record.outcome.proof.moved_packets
+    )
+    for label, paths in packed.items():
+        crossed = ", ".join(dict.fromkeys(paths))
+        yield f"all ranks of {label} were on one node: no message crossed {crossed}; its figures are of that node alone"
 
 
 def _pairs_share_a_node(record: TrialRecord) -> bool:

@@ -97,7 +97,11 @@ def refuse_nodes(study: Study, order: Order) -> None:
     """Raise BadInputError for more or fewer nodes than a path of namespaces joins."""
     if study.host.kind == "local" and find_path(order.path.kind).pair and order.nodes != 2:
         message = f"path {order.path.label!r} ({order.path.kind}) joins 2 nodes, and its placement is on {order.nodes}"
-        raise order.workload.invalid(message, hint="measure it on another path, such as `bridge` or `macvlan`")
+        hint = "measure it on another path, such as `bridge` or `macvlan`" if order.nodes > 1 else _ALONE
+        raise order.workload.invalid(message, hint=hint)
+
+
+_ALONE = "give each node a rank, such as placement = [0, 1]; within one node, path `shm` measures"
 
 
 def refuse_overridden(tune: TuneSpec) -> None:
@@ -125,6 +129,9 @@ def measured_twice(study: Study) -> Iterator[str]:
     for alike in by_key((json.dumps(one.knobs, sort_keys=True), one.name) for one in study.setting).values():
         if len(alike) > 1:
             yield f"settings {', '.join(alike)} are one setting under {len(alike)} names: their knobs are the same"
+    for workload in study.workload:
+        if len(set(workload.placed)) == 1 and any(path.recipe != SHM.kind for path in study.path):
+            yield f"all ranks of workload {workload.name} are on one node: no message crosses a path"
     knobs = dict.fromkeys(name for setting in study.setting for name in setting.knobs if _of_interface(name))
     for path in (one.name for one in study.path if knobs and one.recipe == SHM.kind):
         yield f"path {path} has no interface: {', '.join(knobs)} cannot be set there, whatever the setting's name says"

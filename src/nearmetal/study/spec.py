@@ -139,7 +139,7 @@ class WorkloadSpec(_Model):
     warmup: Annotated[Whole, Field(ge=0, le=10_000_000)] = 100
     """Warm-up iterations before them, kept but marked."""
     placement: Placement = "spread"
-    """Node of each rank; `spread`: round robin over two nodes; `packed`: all on one."""
+    """Node of each rank; `spread`: round robin over two nodes; `packed`: all on one, so that nothing crosses a path."""
     ranks: Annotated[Whole, Field(ge=1, le=65536)] = 2
     """Number of ranks, if placement is a word."""
     progress: Progress = "polling"

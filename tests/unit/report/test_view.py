@@ -440,6 +440,26 @@ def test_a_proof_by_few_packets_is_cautioned_of(tmp_path: Path, packets: int, we
     assert not any("proof" in one for one in cautions(records, "lab")), "a lab's launchers have a network of their own"
 
 
+@pytest.mark.parametrize("host", ["local", "lab"])
+def test_ranks_that_share_a_node_of_a_network_are_cautioned_of(tmp_path: Path, host: str) -> None:
+    """Memory was shown under the names of the paths, and more iterations were to prove that messages crossed them."""
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()
+
+    def packed(record: TrialRecord) -> TrialRecord:
+        ends = {} if record.order.path.label == "shm" else {"n0.eth0": 0}
+        order = replace(record.order, workload=replace(record.order.workload, placement=(0, 0)))
+        return replace(record, order=order, outcome=replace(record.outcome, proof=Proof(ends, {})))
+
+    (said,) = cautions([packed(one) for one in made], host)
+    names = ", ".join(dict.fromkeys(one.order.path.label.removesuffix("-again") for one in made))
+    assert said == (
+        f"all ranks of latency were on one node: no message crossed {names.replace(', shm', '')}; "
+        "its figures are of that node alone"
+    )
+    alone = [packed(one) for one in made if one.order.path.label == "shm"]
+    assert cautions(alone, host) == ()
+
+
 def test_a_ratio_that_the_second_launches_of_the_baseline_lack_is_explained(view: View) -> None:
     """Both figures were shown, and their ratio refused without a word."""
     group = view.groups[0]
