@@ -71,7 +71,7 @@ def test_all_errors_are_reported_together_with_their_locations() -> None:
         (('[[path]]\nname = "bridge"', '[[path]]\nname = "veth"'), "two of them have the name 'veth'"),
         (('baseline = "veth"', 'baseline = "gone"'), "the baseline 'gone' is not the name of a path"),
         (('name = "bridge"', f'name = "bridge{AGAIN}"'), "are kept for the second measurement"),
-        (('sizes = [8, "1 KiB"]', "sizes = [8, 8]"), "a message size is given twice"),
+        (('sizes = [8, "1 KiB"]', "sizes = [8, 8]"), "a message size is given twice: 8 bytes"),
         (("format = 1", "format = "), "is not TOML"),
         (('name = "t"', ""), "name: missing"),
     ],

@@ -230,6 +230,14 @@ def test_ranks_of_one_node_are_not_sent_to_a_path_that_they_would_not_cross_eith
     assert "such as `bridge`" not in raised.value.message
 
 
+def test_a_path_is_refused_by_the_name_that_its_study_gives_it() -> None:
+    """The baseline, which is measured twice, was two errors, one of a path that nobody had written."""
+    text = f"{HEAD}{PATH}[[workload]]\n{LATENCY}placement = [0, 1, 2]\n".replace("bridge", "veth")
+    with pytest.raises(BadInputError, match="joins 2 nodes") as raised:
+        check_study(parse_study(text, "t"))
+    assert "veth-again" not in raised.value.message
+
+
 TWICE = """
 name = "t"
 baseline = "bridge"

@@ -46,7 +46,7 @@ def read_study(path: Path) -> tuple[Study, str]:
     except OSError as error:
         raise BadInputError(f"cannot read the study {path}: {error.strerror}", hint=_meant(path)) from error
     except UnicodeDecodeError as error:
-        raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
+        raise BadInputError(f"the study {path} is not UTF-8 text: {error}", hint="save it as UTF-8") from error
     return parse_study(text, str(path)), text
 
 

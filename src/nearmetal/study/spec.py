@@ -172,8 +172,8 @@ class WorkloadSpec(_Model):
 
     @model_validator(mode="after")
     def _sizes_given_once(self) -> Self:
-        if len(set(self.sizes)) != len(self.sizes):
-            raise ValueError("a message size is given twice")
+        if twice := [size for at, size in enumerate(self.sizes) if size in self.sizes[:at]]:
+            raise ValueError(f"a message size is given twice: {twice[0]} bytes")
         return self
 
 
