@@ -45,6 +45,9 @@ MOST_CPU_S = 180
 """What the tests of one error may use; an endless loop is an error that was seen."""
 _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
+_FITTED = ("tests/unit/test_fit.py", "tests/unit/test_fit_run.py", "tests/unit/test_lab_moderation.py")
+_PREDICTED = tuple(f"tests/unit/test_{name}.py" for name in ("validate", "predict_odd", "predict_verbs"))
+_PLACED = tuple(f"tests/unit/test_{name}.py" for name in ("place", "place_verb", "predict_input"))
 TESTS: dict[str, tuple[str, ...]] = {
     "stats.__init__": ("tests/unit/report/test_start.py",),
     "stats.summary": (*_STATS, "tests/property/test_stats.py"),
@@ -154,6 +157,36 @@ TESTS: dict[str, tuple[str, ...]] = {
         *_RUN,
     ),
     "run.timers": ("tests/unit/test_timers.py",),
+    "predict.fit": _FITTED,
+    "predict.segments": _FITTED,
+    "predict.residual": _FITTED,
+    "predict.wire": (*_FITTED, "tests/unit/test_simulate_work.py"),
+    "predict.fit_run": (*_FITTED, "tests/unit/test_predict_verbs.py"),
+    "predict.crossing": ("tests/unit/test_crossing.py",),
+    "predict.in_a_row": ("tests/unit/test_in_a_row.py",),
+    "predict.measured": ("tests/unit/test_fit_run.py", "tests/unit/test_validate.py", "tests/unit/test_place.py"),
+    "predict.calibration": ("tests/unit/test_calibration.py", *_PREDICTED),
+    "predict.decide": _PREDICTED,
+    "predict.conditions": _PREDICTED,
+    "predict.validate": _PREDICTED,
+    "predict.scale": ("tests/unit/test_scale.py", "tests/unit/test_doubts_of_traces.py"),
+    "predict.traffic": ("tests/unit/test_vector_collectives.py", "tests/unit/test_simulate_collectives.py", *_PLACED),
+    "predict.place": _PLACED,
+    "predict.inter": ("tests/unit/test_inter.py",),
+    "predict.doubts_of_messages": (
+        "tests/unit/test_simulate.py",
+        "tests/unit/test_fit_run.py",
+        "tests/unit/test_predict_odd.py",
+        *_PLACED,
+    ),
+    "predict.doubts": (
+        "tests/unit/test_doubts_of_traces.py",
+        "tests/unit/test_calibration.py",
+        "tests/unit/test_collective_rules.py",
+        "tests/unit/test_predict_odd.py",
+        *_FITTED,
+        *_PLACED,
+    ),
 }
 """The modules, and the quick tests that should see an error in each."""
 

@@ -432,6 +432,9 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
     assert 'measure sizes = [8, "1 KiB", "4 KiB"]' in error.value.hint
     with pytest.raises(BadInputError, match="larger than the largest measured"):
         run(place, files[0], "--on", source, "--hosts", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1")
+    with pytest.raises(BadInputError, match="up to 4 KiB against 2000 B, 2.0 times"):
+        run(predict, files[0], "--on", model_of(tmp_path, Machine(None, measured(5, 8, 512, 2000))))
+    source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
     out, err = run(predict, files[0], "--on", source, "--extrapolate", "--replicas", "1", "--format", "json")
     assert "warning: 100 % of messages and 100 % of bytes between nodes are larger than the largest measured" in err
     assert json.loads(out)[0]["doubts"][0]["share"] == 1
