@@ -45,7 +45,7 @@ MOST_CPU_S = 180
 """What the tests of one error may use; an endless loop is an error that was seen."""
 _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
-_FITTED = ("tests/unit/test_fit.py", "tests/unit/test_fit_run.py", "tests/unit/test_lab_moderation.py")
+_FITTED = tuple(f"tests/unit/test_{name}.py" for name in ("segments", "fit", "fit_run", "lab_moderation"))
 _PREDICTED = tuple(f"tests/unit/test_{name}.py" for name in ("validate", "predict_odd", "predict_verbs"))
 _PLACED = tuple(f"tests/unit/test_{name}.py" for name in ("place", "place_verb", "predict_input"))
 TESTS: dict[str, tuple[str, ...]] = {
@@ -81,6 +81,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/unit/report/test_view.py",
         "tests/unit/report/test_formats.py",
         "tests/unit/report/test_steps.py",
+        "tests/e2e/test_import.py",
     ),
     "results.stopping": ("tests/unit/test_unfinished.py", "tests/unit/test_parts.py", *_RUN),
     "results.between": (
@@ -164,7 +165,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "predict.fit_run": (*_FITTED, "tests/unit/test_predict_verbs.py"),
     "predict.crossing": ("tests/unit/test_crossing.py",),
     "predict.in_a_row": ("tests/unit/test_in_a_row.py",),
-    "predict.measured": ("tests/unit/test_fit_run.py", "tests/unit/test_validate.py", "tests/unit/test_place.py"),
+    "predict.measured": ("tests/e2e/test_place_check.py",),
     "predict.calibration": ("tests/unit/test_calibration.py", *_PREDICTED),
     "predict.decide": _PREDICTED,
     "predict.conditions": _PREDICTED,
@@ -176,7 +177,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "predict.doubts_of_messages": (
         "tests/unit/test_simulate.py",
         "tests/unit/test_fit_run.py",
-        "tests/unit/test_predict_odd.py",
+        *_PREDICTED,
         *_PLACED,
     ),
     "predict.doubts": (

@@ -129,6 +129,14 @@ def test_worse_is_reported_only_if_fresh_blocks_confirm_it(
     assert {r.order.path.label for r in records} == {"tap", "veth"}
     assert gated["remeasured"]["blocks"] == 5  # type: ignore[index]
     assert 0 < gated["noise_floor_between_runs"] < 0.02  # type: ignore[operator]
+    assert gate(new, "--against", base, "--no-remeasure", "--format", "json") == 1
+    first = found(capsys)
+    levels, at_first = (
+        {(cell["path"], cell["workload"]): cell["run"] for cell in one["cells"]}  # type: ignore[index]
+        for one in (gated, first)
+    )
+    fresh = {cell for cell, level in levels.items() if level != at_first[cell]}
+    assert fresh == {("tap", "latency"), ("tap", "bw")}, "only what looked worse is judged by fresh blocks"
     # the same directory again: everything exists, nothing is measured twice
     assert gate(new, "--against", base, "--out", "again") == 1
     assert len(RunDir.open(Path("again")).trials()) == len(records)

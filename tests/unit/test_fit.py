@@ -16,7 +16,6 @@ from nearmetal.predict.models import Cores, Distribution, Machine, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.residual import one_way_quantiles, residual_of
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.segments import cut_by_protocol
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.wire import KnownWire, works_beside
@@ -102,17 +101,6 @@ def test_above_the_eager_limit_the_handshake_is_not_counted_twice() -> None:
     assert path.eager_up_to_bytes == 4096
     found = simulate(ping_pong(65_536, 10), Machine(None, path), Placement.block(2, 1), replicas=200).makespan_ns
     assert np.median(found) / 20 == pytest.approx(one_way_ns(65_536), rel=0.04)
-
-
-@pytest.mark.parametrize(("limit", "apart"), [(256, True), (512, False), (64, True), (8, False), (4096, False)])
-def test_sizes_of_two_protocols_are_never_on_one_line(limit: int, apart: bool) -> None:  # noqa: FBT001
-    """A line needs two sizes; where a protocol has one, it shares that of the other."""
-    sizes = np.array([8.0, 64, 256, 512, 1024])[: 5 if limit != 512 else 4]
-    found = cut_by_protocol(sizes, 100 + sizes, limit)
-    assert found[0][0] == 0
-    assert found[-1][1] == sizes.size
-    assert all(before[1] == after[0] for before, after in pairwise(found))
-    assert ((sizes <= limit).sum() in {first for first, _ in found[1:]}) is apart
 
 
 def test_eager_sizes_beyond_the_largest_measured_one_are_still_eager() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -41,6 +42,11 @@ from nearmetal.predict.schedule_from_trace import words_of
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.traffic import inter_share, messages_of, traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.predict.place import Hosts
 
 US, NS = 1_000_000, 1000
 
@@ -100,6 +106,13 @@ def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
     host_of = partition(graph, slots)
     assert np.bincount(host_of).tolist() == [16, 20, 12, 16]
     assert inter_share(sent, host_of) < inter_share(sent, round_robin(64, slots)) / 2
+
+
+@pytest.mark.parametrize("fill", [in_order, round_robin])
+def test_more_ranks_than_slots_are_refused(fill: Callable[[int, Slots], Hosts]) -> None:
+    assert np.bincount(fill(8, hosts(2, 4))).tolist() == [4, 4]
+    with pytest.raises(BadInputError, match="9"):
+        fill(9, hosts(2, 4))
 
 
 def test_traffic_counts_every_message_once() -> None:

@@ -188,7 +188,11 @@ class TestErrorsOfOlderFiles:
 
 
 def test_the_cost_of_an_added_interrupt_stage_is_in_the_chart(files: tuple[str, str]) -> None:
-    out, _ = run(predict, *files_on(files), "--interrupts", "igbvf:usecs=200", "--path", "veth")
+    argv = (*files_on(files), "--interrupts", "igbvf:usecs=200", "--path", "veth")
+    (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
+    assert row["parts_ns"]["moderation"] > 0
+    assert sum(row["parts_ns"].values()) == pytest.approx(row["quantiles"][0]["ns"])
+    out, _ = run(predict, *argv)
     assert "Where time goes: # computing, + sending and receiving, . waiting, ~ moderation\n" in out
     assert "~~~" in out
 
@@ -399,6 +403,10 @@ def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Pa
     decide = (*argv[:-2], "--decide", "--loss", "60%")
     with pytest.raises(BadInputError, match="cannot order metal, fn, far by cost: what far costs is not known"):
         run(predict, *decide)
+    unknown = tmp_path / "unknown.json"
+    write_model(ModelFile("nearmetal-model", 1, "run", (replace(machines[2], path="near"), machines[2])), unknown)
+    with pytest.raises(BadInputError, match="cannot order near, far by cost: what near, far costs is not known"):
+        run(predict, files[0], "--on", str(unknown), "--replicas", "1", "--decide", "--baseline", "far")
     out, _ = run(predict, *decide, "--path", "fn,metal")
     assert "fn / as-found / polling is the cheapest that stays within 60 % of metal" in " ".join(out.split())
     out, _ = run(predict, *decide, "--path", "metal,fn,far")
@@ -432,7 +440,7 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
     assert 'measure sizes = [8, "1 KiB", "4 KiB"]' in error.value.hint
     with pytest.raises(BadInputError, match="larger than the largest measured"):
         run(place, files[0], "--on", source, "--hosts", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1")
-    with pytest.raises(BadInputError, match="up to 4 KiB against 2000 B, 2.0 times"):
+    with pytest.raises(BadInputError, match=r"up to 4 KiB against 2000 B, 2\.0 times"):
         run(predict, files[0], "--on", model_of(tmp_path, Machine(None, measured(5, 8, 512, 2000))))
     source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
     out, err = run(predict, files[0], "--on", source, "--extrapolate", "--replicas", "1", "--format", "json")

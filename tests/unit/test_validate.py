@@ -249,11 +249,18 @@ def test_an_oracle_is_no_better_than_the_agreement_of_launches() -> None:
     assert math.isnan(oracle_error(np.full(3, 5.0)))
 
 
-def test_only_pairs_that_measurements_distinguish_are_ordered() -> None:
-    def case(predicted: float, *measured: float) -> Validated:
-        launches = MeasuredLaunches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
-        return Validated(launches, predicted, None, "own cores", 0.0)
+def case(predicted: float, *measured: float) -> Validated:
+    launches = MeasuredLaunches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
+    return Validated(launches, predicted, None, "own cores", 0.0)
 
+
+def test_an_interval_contains_the_launches_at_its_ends() -> None:
+    assert math.isnan(case(10, 99).inside)
+    assert replace(case(10, 98, 99, 100, 101, 102), interval_ns=(99, 101)).inside == 0.6
+    assert case(12, 9, 10, 11).error == pytest.approx(0.2)
+
+
+def test_only_pairs_that_measurements_distinguish_are_ordered() -> None:
     assert orders([case(10, 99, 100, 101), case(12, 119, 120, 121)]) == (1, 0)
     assert orders([case(12, 99, 100, 101), case(10, 119, 120, 121)]) == (1, 1)
     assert orders([case(12, 99, 100, 101), case(10, 100, 120, 140)]) == (0, 0)
