@@ -163,6 +163,8 @@ def test_too_little_to_fit_is_an_error() -> None:
         fit_path({8: samples(one_way_ns)[8]})
     with pytest.raises(BadInputError, match="5 ping-pong samples"):
         fit_path({size: [np.full(5, 100, dtype=np.int64)] for size in (1, 2, 4)})
+    with pytest.raises(BadInputError, match="10 ping-pong samples of 1 B, shortest 0 ns"):
+        fit_path({size: [np.arange(10)] for size in (1, 2, 4)})
     with pytest.raises(BadInputError, match="no streaming"):
         fit_port([])
 

@@ -11,14 +11,18 @@ import pytest
 from nearmetal.predict.models import UNBOUNDED, Segment
 from nearmetal.predict.segments import (
     MAX_SEGMENTS,
+    OWN_RESIDUAL,
     cut_by_protocol,
     end_of_segment,
+    far_from_its_protocol,
     line_through,
     segment_of,
+    sizes_beside,
     with_residuals,
     without_handshake,
 )
 
+LINE = Segment(UNBOUNDED, 10_000, 1000, 1000, 0, 0, 1_000_000)
 SIZES = np.array([8.0, 64, 256, 512, 1024])
 
 
@@ -46,7 +50,7 @@ def test_sizes_of_two_protocols_are_never_on_one_line(limit: int, apart: bool) -
     assert found[0][0] == 0
     assert found[-1][1] == SIZES.size
     assert all(before[1] == after[0] for before, after in pairwise(found))
-    assert ((SIZES <= limit).sum() in {first for first, _ in found[1:]}) is apart
+    assert (np.searchsorted(SIZES, limit, side="right") in {first for first, _ in found[1:]}) is apart
 
 
 def test_a_step_at_every_second_size_makes_as_many_segments_as_allowed() -> None:
@@ -78,6 +82,32 @@ def test_a_segment_ends_at_the_eager_limit_or_its_largest_size(stop: int, limit:
 
 
 @pytest.mark.parametrize(
+    ("cut", "limit", "beside"),
+    [(0, 4096, None), (1, 4096, (8, 64)), (4, 4096, (512, 1024)), (5, 4096, None), (2, 64, None), (2, 63, (64, 256))],
+)
+def test_a_cut_has_sizes_on_both_sides_within_a_protocol(cut: int, limit: int, beside: tuple[int, int] | None) -> None:
+    assert sizes_beside(SIZES, cut, limit) == beside
+
+
+def test_sizes_far_from_the_line_of_their_protocol_are_found() -> None:
+    measured = SIZES.astype(np.int64)  # 8, 64, 256 eager; 512, 1024 not
+    sizes = np.array([4, 512, 513, 600])
+    assert far_from_its_protocol(measured, sizes, 2.0, 300).tolist() == [False] * 4
+    assert far_from_its_protocol(measured[[0, 1, 3, 4]], np.array([128, 129, 255, 256]), 2.0, 200).tolist() == [
+        *(False, True),  # eager, within twice 64 B and beyond
+        *(True, False),  # the others, below half of 512 B and not
+    ]
+    assert not far_from_its_protocol(measured[[0, 3, 4]], sizes, 2.0, 300).any(), "one size makes no line"
+
+
+@pytest.mark.parametrize(("samples", "own"), [(OWN_RESIDUAL - 1, False), (OWN_RESIDUAL, True)])
+def test_a_size_with_enough_samples_has_a_residual_of_its_own(samples: int, own: bool) -> None:
+    spread = np.arange(samples)
+    parts = with_residuals(LINE, {8: 1000 + spread, 64: 1000 + 9 * spread}, {8: 1000.0, 64: 1100.0}, None, None)
+    assert (parts[0].residual != parts[-1].residual) is own
+
+
+@pytest.mark.parametrize(
     ("busier", "total", "gap", "overheads"),
     [
         (300.0, None, 8000.0, (300, 300)),
@@ -97,9 +127,6 @@ def test_overheads_are_within_the_way(
     assert (found.send_overhead_ps, found.recv_overhead_ps) == tuple(1000 * ns for ns in overheads)
     assert found.latency_ps == 1000 * (1000 - sum(overheads))
     assert (found.up_to_bytes, found.latency_fs_per_byte, found.fs_per_byte) == (64, 500_000, 500_000)
-
-
-LINE = Segment(UNBOUNDED, 10_000, 1000, 1000, 0, 0, 1_000_000)
 
 
 def one_way_ns(parts: list[Segment], size: int) -> float:
