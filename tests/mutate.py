@@ -17,7 +17,7 @@ written for the others.
 | knobs.session | 80 | 80 | 80 | |
 | run.schedule, run.timers | 86 | 84 | 84 | below |
 | predict | 57 | 33 | not counted | |
-| predict.segments, .fit, .decide | 45 | 33 | 38 | the sign of a symmetric draw; 1 more or less of 19 cases, or of 1 ns |
+| predict.segments, .fit, .decide | 45 | 33 | 38 | the sign of a symmetric draw; 1 more or less of 19 cases |
 """
 
 from __future__ import annotations
