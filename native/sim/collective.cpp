@@ -1,7 +1,7 @@
 // What each algorithm does in each round; collective_rules.cpp chooses among them. Sources: Thakur, Rabenseifner,
 // Gropp: Optimization of collective communication operations in MPICH (2005); Bruck et al. (1997) for the logarithmic
 // all-to-all.
-#include "collective_rooted.hpp"
+#include "collective.hpp"
 
 #include <algorithm>
 #include <bit>

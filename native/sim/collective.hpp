@@ -4,12 +4,16 @@
 // computed when they are reached, so a collective over a million ranks needs no schedule in memory.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
 #include "program.hpp"
 
 namespace nearmetal {
+
+inline constexpr std::uint64_t kKi = 1024;
+inline constexpr std::uint64_t kElement = 8; // bytes, assumed: a trace does not tell
 
 enum class CollectiveChoice : std::uint8_t { kOpenMpi = 0, kMpich = 1 };
 
@@ -82,5 +86,26 @@ std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::ve
 Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
                            bool vector, bool nonblocking = false);
 Round collective_round(const CollectiveCall &call, std::uint32_t round);
+
+// What all rounds need.
+inline std::uint32_t rounds_log2(std::uint32_t size) {
+    return size <= 1 ? 0 : static_cast<std::uint32_t>(std::bit_width(size - 1));
+}
+inline std::int32_t as_rank(std::uint64_t rank) { return static_cast<std::int32_t>(rank); }
+inline std::uint64_t block_of(std::uint64_t bytes, std::uint32_t size) { return (bytes + size - 1) / size; }
+
+// Both MPIs leave out the empty parts of an alltoallv, a gatherv and a scatterv.
+inline bool is_empty(std::span<const std::uint64_t> sizes, std::uint32_t peer) {
+    return !sizes.empty() && sizes[peer] == 0;
+}
+
+// Rounds with a root (collective_rooted.cpp).
+Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uint64_t block, bool reduce);
+Round doubling_bcast(const CollectiveCall &c, std::uint32_t round);
+Round chain(const CollectiveCall &c, std::uint32_t round, std::uint64_t segment, bool reduce);
+Round binary_reduce(const CollectiveCall &c, std::uint32_t round);
+Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round, bool shared);
+Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather);
+Round asked_gather(const CollectiveCall &c, std::uint32_t round);
 
 } // namespace nearmetal

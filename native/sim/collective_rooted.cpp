@@ -1,5 +1,5 @@
 // Trees, chains and stars from or to a root.
-#include "collective_rooted.hpp"
+#include "collective.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -15,7 +15,7 @@ struct Rule {
     Algorithm algorithm;
 };
 constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
-constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0}, kKi = 1024;
+constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
 
 // As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules. Algorithms that are not
 // modelled use the nearest that is: linear_sync, which sends all at once unless given a limit, as linear; trees of
@@ -189,7 +189,6 @@ Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_
 
 // Open MPI's libnbc, which has all non-blocking and persistent ones. An allreduce in place is modelled as others, and a
 // reduction whose root's neighbour would work for it as that to the neighbour.
-constexpr std::uint64_t kElement = 8; // bytes, assumed: a trace does not tell
 Algorithm choose_libnbc(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
     switch (collective) {
     case Collective::kBarrier:

@@ -12,7 +12,7 @@ namespace nearmetal {
 
 namespace {
 
-constexpr std::uint64_t kKi = 1024, kSegment = 64 * kKi, kElement = 8; // bytes, assumed: a trace does not tell
+constexpr std::uint64_t kSegment = 64 * kKi;
 
 // In each node, from or to its leader; among leaders; in the root's node, from or to the root; in other nodes.
 enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere };

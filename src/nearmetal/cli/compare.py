@@ -1,7 +1,6 @@
 """`nearmetal compare RUN`: verdicts, levels and ratios of a finished or running run."""
 
 from pathlib import Path
-from shlex import quote
 
 import click
 
@@ -75,7 +74,7 @@ def command(
         if everything:
             as_table.render(view, console)
             return
-        as_table.answer(view, console, lines=_LINES - 1, run=quote(str(run)))
+        as_table.answer(view, console, lines=_LINES - 1, run=str(run))
         click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
     if form in {"csv", "latex"}:  # the others say it themselves
