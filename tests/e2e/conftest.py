@@ -1,13 +1,19 @@
-"""Runs on the fake host for the tests of several verbs, and the engine under the fake MPI."""
+"""Runs on the fake host for several verbs, the engine under the fake MPI, and namespaces of this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fake_runs import STUDY, RunCache
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.namespaces import NamespaceShell
 from tests.instrument import Instrument, build, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +39,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def bench(tmp_path_factory: pytest.TempPathFactory, compiled: list[Path]) -> Instrument:
     """Link the original engine."""
     return build(tmp_path_factory.mktemp("bench"), [], others=compiled)
+
+
+@pytest.fixture
+def shell() -> Iterator[NamespaceShell]:
+    try:
+        made = NamespaceShell()
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    with made:
+        yield made

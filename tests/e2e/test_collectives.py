@@ -6,14 +6,13 @@ Undivided among the ranks of a node, and divided where several nodes have severa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearmetal import process
-from nearmetal.errors import UnavailableError
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.predict import _sim
@@ -86,16 +85,6 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
 @pytest.fixture(scope="module")
 def counter_of_mpich(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mpi, str]:
     return built("mpich", tmp_path_factory.mktemp("mpich"), "-DCOUNT_UCP", "-rdynamic")
-
-
-@pytest.fixture
-def shell() -> Iterator[NamespaceShell]:
-    try:
-        made = NamespaceShell()
-    except UnavailableError as error:
-        pytest.skip(error.render())
-    with made:
-        yield made
 
 
 def launching(command: MpiLaunch) -> list[str]:

@@ -23,16 +23,6 @@ from nearmetal.study.order import PathOrder
 pytestmark = pytest.mark.netns
 
 
-@pytest.fixture
-def shell():
-    try:
-        made = NamespaceShell()
-    except UnavailableError as error:
-        pytest.skip(error.render())
-    with made:
-        yield made
-
-
 def nodes(shell: NamespaceShell, count: int) -> list[str]:
     names = [f"n{i}" for i in range(count)]
     for name in names:
