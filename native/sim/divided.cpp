@@ -188,7 +188,7 @@ Algorithm choose_part(CollectiveChoice choice, const Part &part, std::uint32_t s
             return Algorithm::kRabenseifnerAllreduce;
         return chosen;
     }
-    if ( chosen == Algorithm::kNothing || part.nonblocking || size > 8)
+    if (chosen == Algorithm::kNothing || part.nonblocking || size > 8)
         return chosen;
     if (part.collective == Collective::kReduce && size >= 4) {
         if (part.bytes < (size < 8 ? 4 : 8) * kKi)

@@ -1,5 +1,5 @@
-// The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp, the
-// network in engine_network.cpp, reports on programs that do not end in engine_stuck.cpp.
+// The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp,
+// collectives in engine_collective.cpp, the network in engine_network.cpp, reports on programs that do not end in engine_stuck.cpp.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -402,40 +402,6 @@ bool Engine::run_probe(std::uint32_t rank, const Op &op) {
     }
     r.clock = std::max(r.clock, messages_[found].time);
     return true;
-}
-
-bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index) {
-    Rank &r = ranks_[rank];
-    const Program &p = program(r);
-    const Comm &comm = p.comms[op.comm];
-    const bool blocking = (op.flags & kNonblocking) == 0;
-    const std::uint32_t own = blocking ? p.slots + kCollectiveSlot : op.slot;
-    if (!r.posts) {
-        const std::uint32_t seq = sequence_[r.comm_base + op.comm]++;
-        if (as_measured(op, comm)) {
-            enter_measured(rank, op, comm.context, seq);
-            return false;
-        }
-        const std::uint32_t index = contexts_.take();
-        Context &c = contexts_[index];
-        c.rank = rank;
-        c.op = op_index;
-        c.seq = seq;
-        c.slot = own;
-        c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes,
-                                       op.flags & kVector, !blocking);
-        if (machine_->by_nodes && blocking && c.algorithm != Algorithm::kNothing)
-            c.nodes = nodes_for(rank, op, comm);
-        detach(rank, own);
-        slot(r, own) = {.time = index, .state = SlotState::kCollective};
-    }
-    r.posts = false;
-    advance(carrier(slot(r, own)));
-    if (r.posts) { // the call goes on when the clock is there
-        --r.pc;
-        return true;
-    }
-    return !blocking || wait(rank, kInternalSet);
 }
 
 std::uint32_t Engine::draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const {
