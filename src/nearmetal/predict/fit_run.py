@@ -30,6 +30,7 @@ from nearmetal.predict.models import (
     PathModel,
     divides_by_nodes,
 )
+from nearmetal.predict.native import renumbered
 from nearmetal.predict.residual import times_of
 from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
 from nearmetal.results.evidence import disturbed_launches, mostly_disturbed
@@ -326,11 +327,13 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         return
     if any(cell.operation in {BOTH_WAYS, *STREAMING} for cell in record.cells):
         samples.held += sum(n for name, n in record.outcome.counters.items() if name.endswith(_HELD))
-    over_the_path = samples.kind == INTRA_KIND or _pairs_are_apart(workload.placement)
+    inside = samples.kind == INTRA_KIND
     for cell in record.cells:
         name, size = cell.operation, cell.message_bytes
-        one_of_pairs = over_the_path and name in {PAIRED, BOTH_WAYS, EXCHANGED, *STREAMING}
-        if not (one_of_pairs or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
+        over_the_path = name in {PAIRED, BOTH_WAYS, EXCHANGED, *STREAMING} and (
+            inside or _pairs_are_apart(workload.placement)
+        )
+        if not (over_the_path or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
             continue
         samples.conditions |= dict.fromkeys(conditions_of(run, record).items())
         samples.trials[record.order.trial] = record
@@ -341,7 +344,8 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         if ns.size == 0:
             continue
         if name in COLLECTIVES:
-            samples.collectives.setdefault((name, workload.placement, size), []).append(ns)  # type: ignore[arg-type]  # one of them
+            nodes = renumbered([0] * len(workload.placement) if inside else workload.placement)
+            samples.collectives.setdefault((name, nodes, size), []).append(ns)  # type: ignore[arg-type]  # one of them
         elif name == PAIRED:
             samples.round_trips.setdefault(size, []).append(ns)
             if timer := record.outcome.facts.get(f"{TIMER}{PAIRED}.{size}"):

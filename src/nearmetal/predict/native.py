@@ -132,13 +132,14 @@ def collectives_of(machine: Machine, placement: Placement) -> tuple[MeasuredColl
     here = [one for one in machine.measured if len(one.nodes) == len(placement.host_of)]
     if not here:
         return ()
-    hosts, domains = _renumbered(placement.host_of), _renumbered(placement.domain_of)
-    return tuple(one for one in here if _renumbered(one.nodes) == hosts == domains)
+    hosts, domains = renumbered(placement.host_of), renumbered(placement.domain_of)
+    return tuple(one for one in here if renumbered(one.nodes) == hosts == domains)
 
 
-def _renumbered(nodes: Iterable[int]) -> list[int]:
+def renumbered(nodes: Iterable[int]) -> tuple[int, ...]:
+    """Return the node of each rank with nodes numbered as ranks meet them, as in every order of the same nodes."""
     seen: dict[int, int] = {}
-    return [seen.setdefault(int(node), len(seen)) for node in nodes]
+    return tuple(seen.setdefault(int(node), len(seen)) for node in nodes)
 
 
 def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.Job:
