@@ -37,7 +37,7 @@ from nearmetal.predict.place import (
     round_robin,
     share_schedule,
 )
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.schedule_from_trace import words_of
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
@@ -45,6 +45,8 @@ from nearmetal.predict.traffic import inter_share, messages_of, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from nearmetal.predict.place import Hosts
 
@@ -142,6 +144,35 @@ def test_a_sample_covers_the_collectives_of_very_many_ranks() -> None:
     assert messages_of(schedule, MACHINE).count.size == 0  # in the graph to partition those edges would be nearly all
 
 
+@pytest.mark.parametrize(
+    ("ranks", "most", "sent"),
+    [
+        (1024, None, 1024 * 10),  # a barrier takes the logarithm of the ranks in rounds
+        (1025, None, 0),
+        (1025, 1, 11),
+        (1 << 18, 1, 18),
+        ((1 << 18) + 1, 1, 0),
+    ],
+)
+def test_collectives_are_expanded_up_to_a_number_of_ranks(ranks: int, most: int | None, sent: int) -> None:
+    barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
+    schedule = Schedule(ranks, (Program((DoCall(0),), (barrier,), (Comm(0, size=ranks),)),))
+    assert int(messages_of(schedule, MACHINE, most).count.sum()) == sent
+
+
+def test_a_sample_of_few_ranks_is_all_of_them() -> None:
+    sends = Op(OpKind.SEND, rule=Peer.SHIFT, peer=1, message_bytes=8)
+    schedule = Schedule(4, (Program((DoCall(0),), (sends,), (Comm(0, size=4),)),))
+    for most in (None, 3, 4, 512):
+        assert messages_of(schedule, MACHINE, most).source.tolist() == [0, 1, 2, 3]
+
+
+def test_messages_to_oneself_tie_a_rank_to_nobody() -> None:
+    own = Op(OpKind.SEND, rule=Peer.SHIFT, peer=0, message_bytes=8)
+    graph = traffic(messages_of(Schedule(2, (Program((DoCall(0),), (own,), (Comm(0, size=2),)),)), MACHINE), 2)
+    assert graph.nnz == 0
+
+
 @pytest.mark.parametrize(("by_nodes", "share"), [(False, 4 / 8), (True, 2 / 6)])
 def test_a_placement_is_told_with_the_messages_that_it_leads_to(by_nodes: bool, share: float) -> None:
     reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=8)
@@ -160,6 +191,27 @@ def test_the_recommended_placement_is_the_fastest_found() -> None:
     slowest = next(candidate for candidate in found if candidate.method == "round-robin")
     assert found[0].median_ns < slowest.median_ns
     assert np.bincount(found[0].host_of).tolist() == [16] * 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_search_goes_on_where_a_host_has_a_single_rank(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """It ended at the first message to the lone rank, beside which there is none to swap."""
+    judged: list[Hosts] = []
+
+    def as_long(_: Judge, host_of: Hosts) -> NDArray[np.int64]:
+        judged.append(host_of)
+        return np.array([1000])
+
+    monkeypatch.setattr(Judge, "makespan_ns", as_long)
+    judge = Judge((halo(4, (4,)),), (MACHINE,), seed=seed)
+    found = recommend(judge, Slots(("a", "b"), (1, 3)), tries=12)
+    start, swaps = judged[len(found)], judged[len(found) + 1 :]
+    assert len(swaps) == 12
+    for swapped in swaps:
+        changed = np.flatnonzero(swapped != start)
+        assert changed.size == 2
+        assert swapped[changed].tolist() == start[changed[::-1]].tolist()
+    assert "improved" not in {one.method for one in found}, "none was faster"
 
 
 def test_more_ranks_than_slots_is_an_error() -> None:

@@ -287,16 +287,16 @@ def _improve(judge: Judge, graph: sparse.csr_array, start: Hosts, tries: int) ->
 
 
 def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator) -> tuple[int, int] | None:
-    """Return a rank with traffic to another host, and a rank of that host to swap it with."""
-    entries = graph.tocoo()
-    crossing = np.flatnonzero(host_of[entries.coords[0]] != host_of[entries.coords[1]])
+    """Return a rank with traffic to a rank of another host, and one beside that to swap it with; None without any."""
+    sources, targets = graph.tocoo().coords
+    shares = np.bincount(host_of)[host_of[targets]] > 1
+    crossing = np.flatnonzero((host_of[sources] != host_of[targets]) & shares)
     if crossing.size == 0:
         return None
     edge = int(rng.choice(crossing))
-    rank, peer = int(entries.coords[0][edge]), int(entries.coords[1][edge])
+    rank, peer = int(sources[edge]), int(targets[edge])
     others = np.flatnonzero(host_of == host_of[peer])
-    others = others[others != peer]
-    return (rank, int(rng.choice(others))) if others.size else None
+    return rank, int(rng.choice(others[others != peer]))
 
 
 # ---------------------------------------------------------------- break-even
