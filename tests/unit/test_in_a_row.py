@@ -63,6 +63,27 @@ def test_a_peer_rule_is_resolved_to_its_rank() -> None:
     assert share_in_a_row(schedule, Placement.block(4, 4)) == 0
 
 
+def test_every_rank_counts_with_every_peer() -> None:
+    idle = program([], ranks=3)
+    both = Schedule(3, (program([send(1)], ranks=3), program([send(0)] * 3, ranks=3), idle))
+    assert share_in_a_row(both, Placement.block(3, 1)) == 2 / 4
+
+
+def test_the_middle_rank_stands_for_all_of_a_pattern() -> None:
+    """It has a neighbour on either side in every grid."""
+    shares = [
+        share_in_a_row(Schedule(5, (program([send(to)] * 2, ranks=5),)), Placement.block(5, 1)) for to in range(5)
+    ]
+    assert shares == [1 / 2, 1 / 2, 0, 1 / 2, 1 / 2]  # the middle one sends nothing to itself over the path
+
+
+def test_of_very_many_ranks_some_are_looked_at_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.predict.in_a_row.MAX_SAMPLED_RANKS", 2)
+    sends = [[send(3)], [send(3)] * 2, [send(3)] * 4, [], []]
+    schedule = Schedule(5, tuple(program(ops, ranks=5) for ops in sends))
+    assert share_in_a_row(schedule, Placement.block(5, 1)) == 3 / 5  # of ranks 0, 2 and 4
+
+
 STEPS = st.recursive(
     st.lists(st.integers(0, 5).map(DoCall), min_size=1, max_size=4).map(tuple),
     lambda inner: st.tuples(inner, st.integers(1, 4), inner).map(lambda of: (*of[0], Repeat(of[1], of[2]))),
@@ -71,6 +92,7 @@ STEPS = st.recursive(
 
 
 @given(STEPS)
+@example((DoCall(0), Repeat(1, (DoCall(3),)), DoCall(0)))
 @example((Repeat(2, (DoCall(1), Repeat(2, (DoCall(0),)))),))
 @example((Repeat(2, (DoCall(0), Repeat(2, (DoCall(1),)))),))
 def test_loops_count_as_if_unrolled(steps: tuple[Step, ...]) -> None:

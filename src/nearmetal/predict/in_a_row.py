@@ -18,8 +18,8 @@ from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, peers_of
 if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
 
-_Event = tuple[int, bool]
-"""A peer, -1 for all of them, and whether it is sent to."""
+_Event = tuple[int | None, bool]
+"""A peer, None for all of them, and whether it is sent to."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class _Rank:
                 whole.add_repeated(self._steps(step.body), step.count)
             elif isinstance(step, DoCall):
                 for peer, sends in self.calls[step.index]:
-                    if peer < 0:
+                    if peer is None:
                         whole.hear_from_all()
                     else:
                         whole.add(peer, sends=sends)
@@ -94,7 +94,7 @@ class _Rank:
 
     def _events(self, op: Op) -> list[_Event]:
         if op.kind is OpKind.COLLECTIVE:
-            return [(-1, False)]
+            return [(None, False)]
         if op.kind is OpKind.RECV:
             return self._message(op, op.rule, op.peer, sends=False)
         there = self._message(op, op.rule, op.peer, sends=True) if op.kind in {OpKind.SEND, OpKind.SENDRECV} else []
@@ -105,6 +105,6 @@ class _Rank:
     def _message(self, op: Op, rule: Peer, peer: int, *, sends: bool) -> list[_Event]:
         found = int(peers_of(np.array([self.rank]), self.program, self.program.comms[op.comm], rule, peer)[0])
         if found < 0:
-            return [] if sends else [(-1, False)]  # off the edge of a grid; from any source
+            return [] if sends else [(None, False)]  # off the edge of a grid; from any source
         domains = self.placement.domain_of
         return [] if domains[found] == domains[self.rank] else [(found, sends)]
