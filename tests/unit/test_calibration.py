@@ -141,3 +141,24 @@ def test_coverage_skips_an_application_with_too_few_others() -> None:
     inside, judged, _ = coverage([*[case] * 20, *few], RELAY, lambda one: one.run_error)
     assert (inside, judged) == (2, 2)  # two others give no interval for the 20 cases of a
     assert coverage(few, RELAY, lambda one: one.run_error)[:2] == (0, 0)
+
+
+def test_an_interval_leaves_out_as_many_errors_as_conformal_ranks_do() -> None:
+    """A twentieth of 39 errors and the new one are two: the second of either end bounds what nine tenths stay within."""
+    errors = Errors(OWN, tuple(k / 100 for k in range(39)))
+    factors = (math.exp(0.01), math.exp(0.37))
+    assert errors.span() == pytest.approx(factors)
+    assert errors.interval(np.array([1000])) == pytest.approx([1000 * one for one in factors])
+    assert errors.interval(np.array([0])) == pytest.approx(factors)  # a program of no time takes a nanosecond
+
+
+def test_the_chance_at_a_limit_counts_what_just_reaches_it() -> None:
+    errors = Errors(OWN, (-1.0, 0.0, 1.0))
+    assert errors.chance_below(np.array([0.0]), 1.0) == 2.5 / 4
+    assert errors.chance_below(np.array([0.0, 2.0]), 1.0) == 1.5 / 4  # two of three, and none
+
+
+def test_the_error_of_a_case_is_what_it_took_against_its_prediction() -> None:
+    case = ValidatedCase(OWN, "a", "S", 2, "spread", "veth", 4, 30.0, 10.0, 1.0, 2.0)
+    assert case.run_error == math.log(3)
+    assert case.p99_error == math.log(1 / 2)
