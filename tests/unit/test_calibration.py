@@ -144,7 +144,7 @@ def test_coverage_skips_an_application_with_too_few_others() -> None:
 
 
 def test_an_interval_leaves_out_as_many_errors_as_conformal_ranks_do() -> None:
-    """A twentieth of 39 errors and the new one are two: the second of either end bounds what nine tenths stay within."""
+    """A twentieth of 39 errors and the new one are two: the second at either end bounds nine tenths."""
     errors = Errors(OWN, tuple(k / 100 for k in range(39)))
     factors = (math.exp(0.01), math.exp(0.37))
     assert errors.span() == pytest.approx(factors)
