@@ -49,7 +49,7 @@ _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
 _FITTED = tuple(f"tests/unit/test_{name}.py" for name in ("segments", "fit", "fit_run", "lab_moderation"))
 _PREDICTED = tuple(f"tests/unit/test_{name}.py" for name in ("validate", "predict_odd", "predict_verbs"))
-_PLACED = tuple(f"tests/unit/test_{name}.py" for name in ("place", "place_verb", "predict_input"))
+_PLACED = tuple(f"tests/unit/test_{name}.py" for name in ("place", "partition", "place_verb", "predict_input"))
 TESTS: dict[str, tuple[str, ...]] = {
     "stats.__init__": ("tests/unit/report/test_start.py",),
     "stats.summary": (*_STATS, "tests/property/test_stats.py"),
@@ -231,6 +231,8 @@ SURVIVE = {
     ("predict.crossing", "20"): "how many exchanges a replay has, of which one is the mean",
     ("predict.crossing", "5"): "how many replays, likewise",
     ("predict.traffic", "512"): "whether 512 or 513 ranks stand for more",
+    ("predict.place", "4"): "how often the search for a better cut begins anew: it ends by itself",
+    ("predict.place", "20000"): "how many ranks are looked at for a better cut: it decides the time alone",
     ("predict.segments", "sizes[stop - 1] <= eager_up_to_bytes < sizes[stop]"): "a size at the limit ends at it anyway",
     ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
 }

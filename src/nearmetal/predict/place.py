@@ -31,6 +31,8 @@ SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""
 _SWAP_ROUNDS, _MOST_SWAPPED = 4, 20_000
 """How often all ranks are looked at for a better cut, and how many at most."""
+_HEAVIEST = 10_000
+"""The largest weight of an edge for METIS, which takes whole numbers."""
 EXCHANGES = 100
 """Messages that each rank of `share_schedule` exchanges."""
 SIDE = 0.75
@@ -120,9 +122,7 @@ def partition(graph: sparse.csr_array, slots: Slots, *, seed: int = 0) -> Hosts:
     METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) when the extra `place` is installed, else greedy graph
     growing; both are then brought to exact sizes and improved by the best swaps (Kernighan and Lin, BSTJ 49(2), 1970).
     """
-    ranks = graph.shape[0]
-    slots.check(ranks)
-    sizes = np.bincount(in_order(ranks, slots), minlength=len(slots.counts))
+    sizes = np.bincount(in_order(graph.shape[0], slots))  # of hosts that get ranks: METIS takes no empty parts
     both = (graph + graph.T).tocsr()
     try:
         start = _metis(both, sizes)
@@ -136,8 +136,7 @@ def _metis(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
         pymetis = importlib.import_module("pymetis")
     except ImportError as error:
         raise UnavailableError("pymetis is not installed", hint="install nearmetal with its extra `place`") from error
-    heaviest = float(graph.data.max()) if graph.nnz else 1.0
-    weights = np.maximum(1, graph.data * (10_000 / heaviest)).astype(int)
+    weights = np.maximum(1, graph.data * (_HEAVIEST / graph.data.max())).astype(int)
     shares = (sizes / sizes.sum()).tolist()
     adjacency = pymetis.CSRAdjacency(graph.indptr.tolist(), graph.indices.tolist())
     _, parts = pymetis.part_graph(len(sizes), adjacency, eweights=weights.tolist(), tpwgts=shares)
