@@ -174,6 +174,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "predict.validate": _PREDICTED,
     "predict.scale": ("tests/unit/test_scale.py", "tests/unit/test_doubts_of_traces.py"),
     "predict.traffic": (
+        "tests/unit/test_traffic.py",
         "tests/unit/test_doubts_of_traces.py",
         "tests/unit/test_vector_collectives.py",
         "tests/unit/test_simulate_collectives.py",

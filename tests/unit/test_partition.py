@@ -109,7 +109,7 @@ def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
     sent = messages_of(schedule, MACHINE)
     graph = traffic(sent, 64)
     slots = Slots(("a", "b", "c", "d"), (16, 20, 12, 16))
-    host_of = partition(graph, slots)
+    host_of = partition(graph, slots, 0)
     assert np.bincount(host_of).tolist() == [16, 20, 12, 16]
     assert inter_share(sent, host_of) < inter_share(sent, round_robin(64, slots)) / 2
 
@@ -134,7 +134,7 @@ def test_metis_is_asked_for_hosts_that_get_ranks(monkeypatch: pytest.MonkeyPatch
     asked: list[dict[str, object]] = []
     monkeypatch.setattr("nearmetal.predict.place.importlib.import_module", lambda _: metis([0, 0, 1, 1], asked))
     slots = Slots(tuple("abc"[: len(counts)]), counts)
-    assert partition(PAIRS, slots).tolist() == [0, 0, 1, 1]
+    assert partition(PAIRS, slots, 0).tolist() == [0, 0, 1, 1]
     (of,) = asked
     assert (of["n"], of["tpwgts"]) == (2, [0.5, 0.5])
     assert (of["starts"], of["to"]) == ([0, 2, 4, 6, 8], [1, 2, 0, 3, 0, 3, 1, 2])
@@ -147,7 +147,26 @@ def test_metis_itself_takes_what_it_is_asked(ranks: int) -> None:
     graph = sparse.csr_array(PAIRS[:ranks, :ranks])
     for counts in ((2, 2), (2, 2, 2), (1, 3), (4,)):
         slots = Slots(tuple("abc"[: len(counts)]), counts)
-        assert np.array_equal(np.bincount(partition(graph, slots)), np.bincount(in_order(ranks, slots)))
+        assert np.array_equal(np.bincount(partition(graph, slots, 0)), np.bincount(in_order(ranks, slots)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "best"), [([0, 0, 1, 1], [[0, 0, 1, 1]]), ([0, 1, 0, 1], [[0, 0, 1, 1], [0, 1, 1, 0], [1, 0, 0, 1]])]
+)
+def test_swaps_lessen_the_cut_or_are_not_made(
+    monkeypatch: pytest.MonkeyPatch, parts: list[int], best: list[list[int]]
+) -> None:
+    """Of a ring in two halves every swap leaves the cut as it is, or adds to it."""
+    ring = sparse.csr_array(np.roll(np.eye(4), 1, axis=1) / 10)
+    monkeypatch.setattr("nearmetal.predict.place.importlib.import_module", lambda _: metis(parts, []))
+    assert partition(ring, hosts(2, 2), 0).tolist() in best
+
+
+def test_no_edge_is_lost_beside_a_heavy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("nearmetal.predict.place.importlib.import_module", lambda _: metis([0, 0, 1], asked))
+    partition(sparse.csr_array(np.array([[0, 1e9, 1], [0, 0, 0], [0, 0, 0]])), hosts(2, 2), 0)
+    assert asked[0]["eweights"] == [10_000, 1, 10_000, 1]
 
 
 def test_parts_of_other_sizes_than_the_slots_are_evened_out_where_it_costs_least(
@@ -156,7 +175,7 @@ def test_parts_of_other_sizes_than_the_slots_are_evened_out_where_it_costs_least
     """METIS keeps sizes to about a thirtieth; of three on a host, rank 2 is tied to it least."""
     graph = sparse.csr_array(np.array([[0, 5, 3, 0], [0, 0, 4, 0], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=float))
     monkeypatch.setattr("nearmetal.predict.place.importlib.import_module", lambda _: metis([0, 0, 0, 1], []))
-    assert partition(graph, hosts(2, 2)).tolist() == [0, 0, 1, 1]
+    assert partition(graph, hosts(2, 2), 0).tolist() == [0, 0, 1, 1]
 
 
 def test_a_partition_without_metis_keeps_together_what_talks_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +183,9 @@ def test_a_partition_without_metis_keeps_together_what_talks_most(monkeypatch: p
         raise ImportError(name)
 
     monkeypatch.setattr("nearmetal.predict.place.importlib.import_module", lacking)
-    assert partition(PAIRS, hosts(2, 2)).tolist() == [0, 0, 1, 1]
+    assert partition(PAIRS, hosts(2, 2), 0).tolist() == [0, 0, 1, 1]
     crossed = sparse.csr_array(PAIRS.toarray()[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])])
-    assert partition(crossed, hosts(3, 2)).tolist() == [0, 1, 0, 1]
+    assert partition(crossed, hosts(3, 2), 0).tolist() == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -116,7 +116,7 @@ def geometric(dims: Sequence[int], slots: Slots) -> Hosts | None:
     return np.ravel_multi_index(tuple(blocks), tuple(counts)).astype(np.uint32)
 
 
-def partition(graph: sparse.csr_array, slots: Slots, *, seed: int = 0) -> Hosts:
+def partition(graph: sparse.csr_array, slots: Slots, seed: int) -> Hosts:
     """Cut the traffic graph into parts of exactly the slots' sizes.
 
     METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) when the extra `place` is installed, else greedy graph
@@ -251,7 +251,7 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
         made["geometric"] = blocks
     if graph.nnz:
-        made["partition"] = partition(graph, slots, seed=judge.seed)
+        made["partition"] = partition(graph, slots, judge.seed)
     own: dict[str, Hosts] = {}
     for method, host_of in made.items():
         if not any(np.array_equal(host_of, other) for other in own.values()):
@@ -361,10 +361,11 @@ def break_even(
     paired = times[0] - times[1]  # the same random numbers
     difference = np.where(np.abs(np.sign(paired).mean(axis=1)) >= 2 * SIDE - 1, np.median(paired, axis=1), 0.0)
     apart = np.flatnonzero(difference)  # machines may be equal, as while nothing goes between nodes
-    turns = [(at, to) for at, to in itertools.pairwise(apart) if (difference[at] < 0) != (difference[to] < 0)]
+    first_is_faster = difference < 0
+    turns = [(at, to) for at, to in itertools.pairwise(apart) if first_is_faster[at] != first_is_faster[to]]
     share = None
     if turns:
         at, to = turns[0]
         share = shares[at] + (shares[to] - shares[at]) * float(difference[at] / (difference[at] - difference[to]))
-    first_below = bool(apart.size and difference[apart[0]] < 0)
+    first_below = bool(apart.size and first_is_faster[apart[0]])
     return BreakEven(shares, first_ns, second_ns, share, first_below, len(turns), bool(apart.size))
