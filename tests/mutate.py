@@ -48,7 +48,9 @@ MOST_CPU_S = 180
 _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
 _FITTED = tuple(f"tests/unit/test_{name}.py" for name in ("segments", "fit", "fit_run", "lab_moderation"))
-_PREDICTED = tuple(f"tests/unit/test_{name}.py" for name in ("validate", "predict_odd", "predict_verbs"))
+_PREDICTED = tuple(
+    f"tests/unit/test_{name}.py" for name in ("validate", "validated_cases", "predict_odd", "predict_verbs")
+)
 _PLACED = tuple(f"tests/unit/test_{name}.py" for name in ("place", "partition", "place_verb", "predict_input"))
 TESTS: dict[str, tuple[str, ...]] = {
     "stats.__init__": ("tests/unit/report/test_start.py",),

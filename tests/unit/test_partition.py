@@ -218,13 +218,22 @@ def test_swaps_are_judged_by_fewer_replicas_and_kept_where_they_are_faster(monke
         return np.array([900, 1000 - len(judged), 1100])
 
     monkeypatch.setattr(Judge, "makespan_ns", faster_each_time)
-    found = recommend(Judge((halo(8, (8,)),), (MACHINE,), replicas=30), hosts(2, 4), tries=5)
+    found = recommend(Judge((halo(8, (8,)),), (MACHINE,), replicas=30), hosts(4, 2), tries=5)
     first = len(found) - 1  # all but the improved one are judged before
     assert [replicas for replicas, _ in judged] == [30] * first + [20] * 6 + [30]
     swaps = [host_of for _, host_of in judged[first : first + 6]]
     assert [int((one != other).sum()) for one, other in itertools.pairwise(swaps)] == [2] * 5
     assert (found[0].method, found[0].host_of.tolist()) == ("improved", swaps[-1].tolist())
     assert found[0].median_ns == 1000 - len(judged)
+
+
+def test_blocks_of_a_grid_are_judged_where_it_has_as_many_points_as_ranks() -> None:
+    def methods(*dims: int) -> set[str]:
+        found = recommend(Judge((halo(16, (2, 8)),), (MACHINE,), replicas=1), hosts(4, 4), dims=dims, tries=0)
+        return {one.method for one in found} - {"partition"}
+
+    assert methods() == methods(2, 8) == {"in-order", "round-robin", "geometric"}
+    assert methods(3, 5) == {"in-order", "round-robin"}
 
 
 def test_nothing_is_searched_for_without_tries_or_messages(monkeypatch: pytest.MonkeyPatch) -> None:

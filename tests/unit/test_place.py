@@ -153,6 +153,7 @@ def test_what_ranks_of_a_share_schedule_compute_is_added() -> None:
     assert times[1].makespan_ns[0] - times[0].makespan_ns[0] == 7000
     sent = messages_of(share_schedule(0.25, message_bytes=9), MACHINE)
     assert set(sent.message_bytes.tolist()) == {9}
+    assert sent.target[sent.source == 0].tolist() == [1, 2]
     assert int(sent.count.sum()) == 4 * 100
 
 

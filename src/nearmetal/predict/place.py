@@ -151,7 +151,7 @@ def _grow(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
     for host, size in enumerate(sizes):
         pull = np.zeros(ranks)
         for _ in range(int(size)):
-            reached = np.where(free, pull, -1.0)
+            reached = np.where(free, pull, -np.inf)
             rank = int(np.argmax(reached))
             host_of[rank], free[rank] = host, False
             row = slice(graph.indptr[rank], graph.indptr[rank + 1])
@@ -203,14 +203,14 @@ def _best_swap(graph: sparse.csr_array, host_of: Hosts, rank: int, hosts: int) -
     there = int(np.argmax(pulls))
     if there == here:
         return False
-    best, partner = 0.0, -1
+    best, partner = 0.0, None
     for other in np.flatnonzero(host_of == there):
         others = _weights_to_hosts(graph, int(other), host_of, hosts)
         tie = float(graph[rank, int(other)])
         gain = float(pulls[there] - pulls[here] + others[here] - others[there]) - 2 * tie
         if gain > best + 1e-9:
             best, partner = gain, int(other)
-    if partner < 0:
+    if partner is None:
         return False
     host_of[rank], host_of[partner] = there, here
     return True
