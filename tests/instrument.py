@@ -67,9 +67,9 @@ class Instrument:
         """The file of its samples."""
         return self.folder / "samples"
 
-    def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
-        """Run it and read its samples."""
-        self.run(*arguments, "--out", str(self.out), ranks=ranks, **numbers)
+    def measure(self, *arguments: str, ranks: int = 2, out: Path | None = None, **numbers: object) -> SampleFile:
+        """Run it and read its samples; `out` is where the last of several measurements goes instead."""
+        self.run(*arguments, "--out", str(out or self.out), ranks=ranks, **numbers)
         return read_sample_file(self.out.read_bytes())
 
 

@@ -1,4 +1,4 @@
-/* nmbench: measure one MPI operation, keep every iteration of every rank.
+/* nmbench: measure MPI operations, keep every iteration of every rank.
  *
  * Reading order: this file, measure.c (the timed loop), ops.h (the table), sync.h, record.h. The exit statuses are part
  * of the interface; options_usage lists them.
@@ -17,6 +17,14 @@
 #include "sync.h"
 
 enum { EXIT_MEASURED = 0, EXIT_ARGUMENTS = 2, EXIT_PAYLOAD = 3, EXIT_MEMORY = 4, EXIT_WRITE = 5 };
+enum { PARTS_MAX = 8 };
+
+/* What one set of options measures; a launch has one, or several in a row (--then). */
+struct part {
+    struct options options;
+    struct cell cells[OPTIONS_MAX_SIZES];
+    struct record record;
+};
 
 const char program_name[] = "nmbench";
 
@@ -55,40 +63,26 @@ static int refuse_output(MPI_Comm comm, const char *path) {
 }
 
 /* Allocate all arrays before the first call. Returns 0 or EXIT_MEMORY, the same on every rank. */
-static int allocate_cells(MPI_Comm comm, const struct op *op, const struct options *options, struct cell *cells,
-                          size_t count) {
+static int allocate_cells(const struct record *record) {
     int64_t wanted_bytes = 0, most_wanted_bytes;
-    for (size_t c = 0; c < count; c++) {
-        const int64_t size_bytes = op->has_size ? options->sizes_bytes[c] : 0;
-        cells[c] = (struct cell){.size_bytes = size_bytes,
-                                 .iterations = options_iterations(options, size_bytes),
-                                 .warmup = options_warmup(options, size_bytes),
-                                 .type_name = "byte"};
-        wanted_bytes += (int64_t)cell_allocate(&cells[c]);
+    for (size_t c = 0; c < record->cell_count; c++) {
+        struct cell *cell = &record->cells[c];
+        const int64_t size_bytes = record->op->has_size ? record->options->sizes_bytes[c] : 0;
+        *cell = (struct cell){.size_bytes = size_bytes,
+                              .iterations = options_iterations(record->options, size_bytes),
+                              .warmup = options_warmup(record->options, size_bytes),
+                              .type_name = "byte"};
+        wanted_bytes += (int64_t)cell_allocate(cell);
     }
     if (wanted_bytes > 0)
-        measure_report_memory(comm, wanted_bytes, "time stamps; fewer iterations or sizes need less");
-    MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
+        measure_report_memory(record->comm, wanted_bytes, "time stamps; fewer iterations or sizes need less");
+    MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, record->comm);
     return most_wanted_bytes == 0 ? 0 : EXIT_MEMORY;
 }
 
-static int measure_cells(const struct record *record) {
-    for (size_t c = 0; c < record->cell_count; c++)
-        if (measure_cell(record->op, record->method, record->options, record->comm, &record->cells[c]) != 0)
-            return EXIT_MEMORY;
-    measure_offsets(record->comm, record->cells, record->cell_count);
-    const int error = record_write(record);
-    if (error != 0)
-        return launch_refuse(record->comm, EXIT_WRITE, "cannot write %s: %s", record->options->out, strerror(error));
-    const int64_t failures = record_check_failures(record);
-    if (failures > 0)
-        return launch_refuse(record->comm, EXIT_PAYLOAD, "%lld messages of %s arrived with a wrong payload",
-                             (long long)failures, record->op->name);
-    sync_before_finalize(record->comm, record->cells[0].offset);
-    return EXIT_MEASURED;
-}
-
-static int run(MPI_Comm comm, const struct options *options) {
+/* Find what a part's options name, and check that it can be measured and written. Returns 0 or the exit status. */
+static int begin_part(MPI_Comm comm, struct part *part) {
+    const struct options *options = &part->options;
     const struct op *op = op_find(options->operation);
     if (op == NULL)
         return launch_refuse(comm, EXIT_ARGUMENTS, "there is no operation '%s'; --list shows all", options->operation);
@@ -102,33 +96,83 @@ static int run(MPI_Comm comm, const struct options *options) {
         status = refuse_output(comm, options->out);
     if (status != 0)
         return status;
-    struct cell cells[OPTIONS_MAX_SIZES] = {{0}};
-    const struct record record = {.op = op,
-                                  .method = method,
-                                  .options = options,
-                                  .comm = comm,
-                                  .cells = cells,
-                                  .cell_count = op->has_size ? options->size_count : 1};
-    status = allocate_cells(comm, op, options, cells, record.cell_count);
+    part->record = (struct record){.op = op,
+                                   .method = method,
+                                   .options = options,
+                                   .comm = comm,
+                                   .cells = part->cells,
+                                   .cell_count = op->has_size ? options->size_count : 1};
+    return allocate_cells(&part->record);
+}
+
+static int measure_part(struct part *part) {
+    const struct record *record = &part->record;
+    for (size_t c = 0; c < record->cell_count; c++)
+        if (measure_cell(record->op, record->method, record->options, record->comm, &record->cells[c]) != 0)
+            return EXIT_MEMORY;
+    return 0;
+}
+
+static int write_part(struct part *part) {
+    const struct record *record = &part->record;
+    measure_offsets(record->comm, record->cells, record->cell_count);
+    const int error = record_write(record);
+    if (error != 0)
+        return launch_refuse(record->comm, EXIT_WRITE, "cannot write %s: %s", record->options->out, strerror(error));
+    const int64_t failures = record_check_failures(record);
+    if (failures > 0)
+        return launch_refuse(record->comm, EXIT_PAYLOAD, "%lld messages of %s arrived with a wrong payload",
+                             (long long)failures, record->op->name);
+    return 0;
+}
+
+/* Measure all parts before the first is written: gathering leaves the transport in another state. */
+static int run(MPI_Comm comm, struct part *parts, size_t count) {
+    int status = 0;
+    for (size_t p = 0; p < count && status == 0; p++)
+        status = begin_part(comm, &parts[p]);
+    for (size_t p = 0; p < count && status == 0; p++)
+        status = measure_part(&parts[p]);
+    for (size_t p = 0; p < count && status == 0; p++)
+        status = write_part(&parts[p]);
     if (status == 0)
-        status = measure_cells(&record);
-    for (size_t c = 0; c < record.cell_count; c++)
-        cell_free(&cells[c]);
+        sync_before_finalize(comm, parts[count - 1].cells[0].offset);
+    for (size_t p = 0; p < count; p++)
+        for (size_t c = 0; c < parts[p].record.cell_count; c++)
+            cell_free(&parts[p].cells[c]);
     return status;
 }
 
+/* Read the command line, a part up to each --then. Returns the number of parts, or 0 with a sentence in `message`. */
+static size_t parse_parts(int argc, char *argv[], struct part parts[PARTS_MAX], char *message) {
+    size_t count = 0;
+    for (int begin = 0; begin < argc; count++) {
+        int words = 1;
+        while (begin + words < argc && strcmp(argv[begin + words], "--then") != 0)
+            words++;
+        if (count == PARTS_MAX) {
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--then continues at most %d times", PARTS_MAX - 1);
+            return 0;
+        }
+        if (!options_parse(words, argv + begin, &parts[count].options, message))
+            return 0;
+        begin += words;
+    }
+    return count;
+}
+
 int main(int argc, char *argv[]) {
-    struct options options;
+    struct part parts[PARTS_MAX] = {0};
     char message[ARGUMENTS_MESSAGE_CHARS];
-    const bool understood = options_parse(argc, argv, &options, message);
-    if (understood && options.help)
+    const size_t count = parse_parts(argc, argv, parts, message);
+    if (count > 0 && parts[0].options.help)
         return fputs(options_usage, stdout) < 0 ? EXIT_WRITE : EXIT_MEASURED;
-    if (understood && options.list)
+    if (count > 0 && parts[0].options.list)
         return list_operations();
     MPI_Init(NULL, NULL);
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    const int status = understood ? run(comm, &options) : launch_refuse(comm, EXIT_ARGUMENTS, "%s", message);
+    const int status = count > 0 ? run(comm, parts, count) : launch_refuse(comm, EXIT_ARGUMENTS, "%s", message);
     MPI_Comm_free(&comm);
     MPI_Finalize();
     return status;

@@ -29,6 +29,8 @@ const char options_usage[] =
     "  --working-set BYTES    memory that it computes on, read and written in turn (default 1048576)\n"
     "  --check                verify the payload in separate rounds, before and after the timed ones\n"
     "  --list                 print the operations, one per line, and exit\n"
+    "  --then                 begin the options of another measurement in the same launch; it has its own --out, and\n"
+    "                         all are measured before the first is written\n"
     "\n"
     "exit status: 0 measured; 2 bad arguments; 3 measured, but a payload was wrong; 4 out of memory; 5 the file could\n"
     "not be written\n";

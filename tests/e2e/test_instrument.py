@@ -186,6 +186,27 @@ def check_computing(bench: Instrument) -> None:
     assert windows.header.sync_window_ns == (3 * (STAMP + CALL + max(EXTRAS)) + 20_000 + 50_000,)
 
 
+def check_several_in_a_launch(bench: Instrument) -> None:
+    """All are measured before the first is written; each has its own options and its own file."""
+    second = bench.folder / "second"
+    paced = ("--pace-us", "300", "--seed", "5")
+    first = bench.measure(
+        "--op", "latency", "--sizes", "8,1000", *SHORT, "--out", str(bench.out),
+        "--then", "--op", "latency", "--sizes", "8", "--iterations", "3", "--warmup", "0", *paced, "--out", str(second),
+        "--then", "--op", "allreduce", "--sizes", "64", *SHORT,
+        ranks=2, out=bench.folder / "third",
+    )  # fmt: skip
+    assert [durations(first, index)[0].tolist() for index in range(2)] == [
+        [round_trip_ns(size)] * 8 for size in (8, 1000)
+    ]
+    assert second.exists()
+    then, last = (read_sample_file(path.read_bytes()) for path in (second, bench.folder / "third"))
+    assert (first.header.pace_ns, then.header.pace_ns, last.header.operation) == (0, 300_000, "allreduce")
+    assert durations(then)[0].tolist() == [round_trip_ns(8)] * 3
+    between_ns = true_begins(last)[:, 0].min() - (true_begins(then) + durations(then))[0, -1]
+    assert between_ns < 20 * (CALL + max(EXTRAS)), "something was exchanged between two measurements"
+
+
 CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_round_trips,
     check_windows,
@@ -195,6 +216,7 @@ CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_windows_that_are_missed,
     check_paces,
     check_computing,
+    check_several_in_a_launch,
 )
 
 
@@ -247,6 +269,14 @@ PLANTED = {
     "half of the bytes": ("ops_p2p.c", r"MPI_Send\(run->send, run->message_bytes,",
                           "MPI_Send(run->send, run->message_bytes / 2,"),
     "an iteration too many": ("measure.c", r"i < entries; i\+\+", "i <= entries; i++"),
+    "a part written before the next is measured": (
+        "main.c",
+        r"status = measure_part\(&parts\[p\]\);",
+        "status = measure_part(&parts[p]) != 0 || write_part(&parts[p]) != 0;",
+    ),
+    "the options of the first part for all": ("main.c", r"options \*options = &part->options;",
+                                              "options *options = &part->options; static const struct options *first;"
+                                              " first = first ? first : options; options = first;"),
     "the drift left out": ("sync.c", r"estimate\.error_ns \+ drift_ns", "estimate.error_ns"),
 }  # fmt: skip
 

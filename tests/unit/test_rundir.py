@@ -174,6 +174,17 @@ def test_a_hosts_file_goes_into_the_archive(far: Path) -> None:
     assert (Path("back") / "hosts.toml").read_bytes() == (far / "hosts.toml").read_bytes()
 
 
+def test_trials_that_share_a_launch_keep_the_samples_of_their_own(tmp_path: Path) -> None:
+    paced = '[[workload]]\nname = "paced"\noperation = "latency"\nsizes = [8, 64]\niterations = 64\nwarmup = 8\n'
+    roots = [
+        make_run(tmp_path / name, STUDY.replace("[trials]", f"{paced}\n[trials]\n{shared}"))
+        for name, shared in (("apart", ""), ("together", "share_launches = true"))
+    ]
+    apart, together = ({one.order.trial: one.cells for one in RunDir.open(root).trials()} for root in roots)
+    assert apart == together
+    assert len(apart) == 18
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_an_edited_hosts_file_is_refused(far: Path, capsys: pytest.CaptureFixture[str], gone: bool) -> None:
     if gone:

@@ -13,15 +13,17 @@ import nearmetal
 from fake_runs import STUDY, Silent
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
+from nearmetal.native import source_dir
 from nearmetal.results import stopping
+from nearmetal.results.evidence import own_ns
 from nearmetal.results.stopping import given_up, open_combinations
 from nearmetal.run import schedule
 from nearmetal.run.schedule import Ending, run_study
 from nearmetal.store.record import TrialRecord, utc_now
 from nearmetal.store.rundir import RunInfo
 from nearmetal.study import plan
-from nearmetal.study.facts import OCCASION
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.facts import OCCASION, SHARED
+from nearmetal.study.order import Order, Outcome, TrialStatus, numbered
 from nearmetal.study.spec import AGAIN, Study, parse_study
 
 VETH, TWIN, TAP = "veth", "veth" + AGAIN, "tap"
@@ -416,3 +418,105 @@ def test_trials_record_a_version_other_than_the_runs_first() -> None:
         kept = MemoryRun(version=version)
         run_study(study(), Scripted(), kept, RecordingWatcher(), blocks=1)  # type: ignore[arg-type]
         assert {one.outcome.facts.get("nearmetal.version") for one in kept.records} == {recorded}
+
+
+# ---- workloads that share a launch ----
+
+SHARED_STUDY = """
+[[workload]]
+name = "paced"
+operation = "latency"
+sizes = [8]
+iterations = 64
+warmup = 8
+pace = "random"
+"""
+
+
+class Launches(Scripted):
+    """Records what was launched together, and gives each trial of a launch a file that names it."""
+
+    def __init__(self, script: dict[tuple[str, int, int], str] | None = None) -> None:
+        super().__init__(script)
+        self.launched: list[list[str]] = []
+
+    def answer(self, order: Order) -> Outcome:
+        self.launched.append([one.workload.label for one in order.of_launch])
+        named = {numbered("samples", at): one.workload.label.encode() for at, one in enumerate(order.of_launch)}
+        return replace(super().answer(order), files=named, elapsed_ns=6_000)
+
+
+def shared_study() -> Study:
+    found = study(SHARED_STUDY)
+    return found.model_copy(update={"trials": found.trials.model_copy(update={"share_launches": True})})
+
+
+def test_workloads_that_share_a_launch_have_a_trial_each_with_its_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    monkeypatch.setattr(schedule, "decode", lambda outcome: read.append(outcome.files["samples"]) or [])
+    kept, host = MemoryRun(), Launches()
+    run(shared_study(), host, kept, blocks=1)
+    assert host.launched == [["latency", "paced"]] * 3  # in the order of the study, whatever that of the block
+    planned = {order.trial: order for order in plan.block(shared_study(), 0)}
+    assert {one.order.trial: one.order for one in kept.records} == planned
+    assert [one.order.workload.label.encode() for one in kept.records] == read
+    assert {one.outcome.facts[SHARED] for one in kept.records} == {"latency, paced"}
+    assert sum(map(own_ns, kept.records)) == 3 * 6_000
+
+
+def test_a_launch_that_fails_is_repeated_for_all_its_trials() -> None:
+    kept, host = MemoryRun(), Launches({(TAP, 0, 1): "late"})
+    run(shared_study(), host, kept, blocks=1)
+    assert [one.attempt for one in kept.records if one.order.path.label == TAP] == [1, 1, 2, 2]
+    assert host.launched == [["latency", "paced"]] * 4
+
+
+def test_what_shares_a_launch_is_measured_until_all_of_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "decided", settles(after=0))
+    kept, host = MemoryRun(), Launches()
+    assert run(shared_study(), host, kept).blocks == 4
+    assert host.launched == [["latency", "paced"]] * 12
+
+
+def test_a_trial_that_is_missing_of_a_launch_is_measured_by_itself() -> None:
+    kept, host = MemoryRun(), Launches()
+    run(shared_study(), host, kept, blocks=1)
+    lost = kept.records.pop()
+    host.launched.clear()
+    run(shared_study(), host, kept, blocks=1)
+    assert host.launched[0] == [lost.order.workload.label]
+    assert SHARED not in next(one for one in kept.records if one.order == lost.order).outcome.facts
+
+
+@pytest.mark.parametrize(
+    "more", ["ranks = 4", "placement = [1, 0]", 'progress = "blocking"', "options = { waterfall = true }"]
+)
+def test_workloads_that_differ_in_more_than_what_is_measured_have_launches_of_their_own(more: str) -> None:
+    found = study(SHARED_STUDY.replace('operation = "latency"', f'operation = "latency"\n{more}'))
+    alone = found.model_copy(update={"trials": found.trials.model_copy(update={"share_launches": True})})
+    planned = plan.block(alone, 0)
+    assert plan.by_launch(alone, planned) == planned
+
+
+def test_an_order_for_several_trials_travels_whole() -> None:
+    launch = plan.by_launch(shared_study(), plan.block(shared_study(), 0))[0]
+    back = Order.from_json(launch.to_json())
+    assert (back, back.of_launch, back.timeout_s) == (
+        launch,
+        launch.of_launch,
+        sum(o.timeout_s for o in back.of_launch),
+    )
+    assert all(type(one) is Order for one in back.of_launch)
+    with pytest.raises(ForeignFileError, match="lacks or misnames"):
+        Order.from_json(launch.to_json().replace('"then": [{', '"then": [{"odd": 1, '))
+
+
+def test_a_launch_has_at_most_as_many_workloads_as_the_engine_measures() -> None:
+    many = "".join(SHARED_STUDY.replace("paced", f"paced{number}") for number in range(plan.MOST_IN_LAUNCH))
+    found = study(many)
+    shared = found.model_copy(update={"trials": found.trials.model_copy(update={"share_launches": True})})
+    sizes = [len(launch.of_launch) for launch in plan.by_launch(shared, plan.block(shared, 0))]
+    assert sorted(sizes) == [1] * 3 + [plan.MOST_IN_LAUNCH] * 3
+    found_in_c = re.search(r"PARTS_MAX = (\d+)", (source_dir("bench") / "main.c").read_text())
+    assert found_in_c
+    assert int(found_in_c[1]) == plan.MOST_IN_LAUNCH

@@ -14,6 +14,7 @@ from nearmetal.errors import ExitCode, TrialError, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
+from nearmetal.results.evidence import own_ns
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.records import View
 from nearmetal.results.stopping import never_valid
@@ -132,7 +133,7 @@ def carry_out(
 
 def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
     """Return how long the launches of trials in the lab took on its own clock, in ns; 0 where none ran there."""
-    return sum(one.outcome.elapsed_ns for one in records if one.outcome.facts.get(VIRTUAL_TIME))
+    return round(sum(own_ns(one) for one in records if one.outcome.facts.get(VIRTUAL_TIME)))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 from nearmetal.hosts.host import Shell
-from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus
+from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus, numbered
 
 OPTIONS = {
     "base_ns.PATH": "round trip on this kind of path, in ns",
@@ -54,15 +54,18 @@ class FakeHost:
         base_ns = int(self._options.get(f"base_ns.{order.path.kind}", BASE_NS.get(order.path.kind, 20_000)))
         factors = [self._options.get(f"times.{knob}={value}", 1.0) for knob, value in order.knobs.items()]
         factor = math.prod(map(float, factors))
-        cells = [_cell(order, base_ns * factor, size) for size in order.workload.numbers("sizes") or [0]]
-        messages = sum(len(cell["ns"][0]) for cell in cells)
+        trials = [
+            [_cell(one, base_ns * factor, size) for size in one.workload.numbers("sizes") or [0]]
+            for one in order.of_launch
+        ]
+        messages = sum(len(cell["ns"][0]) for cells in trials for cell in cells)
         return Outcome(
             TrialStatus.VALID,
             launch_argv=("fake", order.path.kind, order.workload.label),
             facts={"cpu.model": "fake", "kernel.release": "0", "mpi.flavour": order.mpi, "mpi.version": "0"},
             counters={"sched.context_switches": 2 * messages},
             proof=Proof({"n0.eth0": 2 * messages, "n1.eth0": 2 * messages}, {}),
-            files={FILE: json.dumps({"cells": cells}).encode()},
+            files={numbered(FILE, at): json.dumps({"cells": cells}).encode() for at, cells in enumerate(trials)},
         )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from statistics import median
 from nearmetal.report.as_json import attempt
 from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
+from nearmetal.results.evidence import own_ns
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
 from nearmetal.units import format_duration
@@ -59,7 +60,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
         block_most=len(plan.block(study, max(block, 0))),
         valid=len({one.order.trial for one in records if one.valid}),
         failed=sum(not one.valid for one in records),
-        trial_ns=round(median(one.outcome.elapsed_ns for one in records)) if records else None,
+        trial_ns=round(median(map(own_ns, records))) if records else None,
         last=tuple(map(attempt, newest[:LAST_TRIALS])),
     )
 

@@ -26,6 +26,7 @@ from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.modes import LEAST_DISTANCE, apart
 from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.facts import SHARED
 from nearmetal.study.order import PACE
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_US, format_size, rounded
@@ -170,10 +171,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
         return []
     usecs, typical = _usecs(mine), one.multimodal[0]
     distance_ns = typical.modes[-1].centre_ns - typical.modes[0].centre_ns
-    shown = [
-        f"with {what} no such modes and {_interrupts(theirs):.1f} interrupts"
-        for what, theirs in _without(cell, one, cells, known)
-    ]
+    shown = [f"with {what} no such modes{_counted(theirs, mine)}" for what, theirs in _without(cell, one, cells, known)]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
         shown.append(f"the modes are {rounded(distance_ns / NS_PER_US)} us apart, the value of {_USECS}")
     of = f" at {_requested(mine)}" if usecs is not None else ""
@@ -224,6 +222,13 @@ def _requested(records: Sequence[TrialRecord], *notes: str) -> str:
     asked = records[0].order.knobs.get(_USECS, read)
     notes += (f"reads back as {read}",) if str(asked) != str(read) else ()
     return f"{_USECS} = {asked}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _counted(theirs: Sequence[TrialRecord], mine: Sequence[TrialRecord]) -> str:
+    """Return their interrupts; nothing where both were measured in the same launches, which were counted as one."""
+    of_launch = [one[0].outcome.facts.get(SHARED) for one in (theirs, mine)]
+    same = of_launch[0] == of_launch[1] is not None and theirs[0].order.setting == mine[0].order.setting
+    return "" if same else f" and {_interrupts(theirs):.1f} interrupts"
 
 
 def _interrupts(records: Sequence[TrialRecord]) -> float:

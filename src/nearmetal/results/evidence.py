@@ -10,7 +10,7 @@ from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
-from nearmetal.study.facts import COMPUTERS, OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
+from nearmetal.study.facts import BETWEEN, COMPUTERS, OTHERS, SHARED, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_S, as_percent, by_key, counted, format_size, format_wait, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
@@ -231,7 +231,8 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
 
     Those of an iteration stand apart for each setting, too: knobs change them. What a tool counts itself is the median
-    over the trials of each workload that has it: in another's it is not 0, but unknown.
+    over the trials of each workload that has it: in another's it is not 0, but unknown. Workloads that share launches
+    share a row.
 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
@@ -240,8 +241,9 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for path in paths
         if not path.again
     }
-    kinds = list(dict.fromkeys((record.order.workload.label, record.order.setting) for record in records))
-    workloads, settings = ({kind[at] for kind in kinds} for at in (0, 1))
+    kinds = {(_launched(record), record.order.setting) for record in records}
+    settings = {setting for _, setting in kinds}
+    workloads = {record.order.workload.label for record in records}
     rows = [
         FactRow(
             name,
@@ -269,8 +271,8 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     return tuple(row for row in rows if any(row.values))
 
 
-def _of(records: Sequence[TrialRecord], workload: str, setting: str) -> list[TrialRecord]:
-    return [one for one in records if (one.order.workload.label, one.order.setting) == (workload, setting)]
+def _of(records: Sequence[TrialRecord], launched: str, setting: str) -> list[TrialRecord]:
+    return [one for one in records if (_launched(one), one.order.setting) == (launched, setting)]
 
 
 def _median_of(
@@ -390,9 +392,19 @@ def _apart_ns(block: Sequence[TrialRecord]) -> float:
     return (max(starts) - min(starts)).total_seconds() * NS_PER_S
 
 
+def own_ns(record: TrialRecord) -> float:
+    """Return a trial's share of the time of its launch, which may have been for several."""
+    return record.outcome.elapsed_ns / (1 + _launched(record).count(BETWEEN))
+
+
+def _launched(record: TrialRecord) -> str:
+    """Return what a trial's launch measured: its workload, or all that shared the launch."""
+    return str(record.outcome.facts.get(SHARED, record.order.workload.label))
+
+
 def _took_ns(block: Sequence[TrialRecord]) -> float:
     """Return what a block took, with all that is between its launches, which may be longer than they are."""
-    launches_ns = [one.outcome.elapsed_ns for one in block]
+    launches_ns = list(map(own_ns, block))
     return max(sum(launches_ns), _apart_ns(block) + launches_ns[-1])
 
 

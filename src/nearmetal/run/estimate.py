@@ -4,7 +4,7 @@ from nearmetal.hosts.host import whole_number
 from nearmetal.hosts.lab.cluster import Cluster, nodes_of
 from nearmetal.hosts.table import find_host
 from nearmetal.study.order import PathOrder
-from nearmetal.study.plan import combinations, longest_pause_ns
+from nearmetal.study.plan import block, by_launch, longest_pause_ns
 from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.engine import of_size
@@ -26,11 +26,14 @@ GUEST_S = 20.0
 def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
     pace = find_host(study.host.kind).pace(study.host)
-    per_trial_s = (
-        pace.trial_s + _guests_s(study.host, path, workload) + pace.slowdown * _measured_s(study, workload)
-        for path, workload, _ in combinations(study)
+    workloads = {workload.name: workload for workload in study.workload}
+    per_launch_s = (
+        pace.trial_s
+        + _guests_s(study.host, launch.path, workloads[launch.workload.label])
+        + pace.slowdown * sum(_measured_s(study, workloads[order.workload.label]) for order in launch.of_launch)
+        for launch in by_launch(study, block(study, 0))
     )
-    per_block_s = sum(per_trial_s) / pace.side_by_side
+    per_block_s = sum(per_launch_s) / pace.side_by_side
     per_block_ns = int(per_block_s * NS_PER_S)
     return per_block_ns * study.trials.min_blocks, per_block_ns * study.trials.max_blocks
 

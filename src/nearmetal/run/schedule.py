@@ -122,14 +122,17 @@ def run_block(
     records: list[TrialRecord],
 ) -> None:
     """Measure what block `number` still lacks of these combinations; add to `records` what was made permanent."""
-    orders = [order for order in plan.block(study, number) if combination(order) in wanted]
+    planned = plan.by_launch(study, plan.block(study, number))
+    # What shares a launch is measured as long as any of it is wanted, so that it never runs under other conditions.
+    launches = [launch.of_launch for launch in planned if wanted & set(map(combination, launch.of_launch))]
+    orders = [order for launch in launches for order in launch]
     begun = attempts(records)
     todo = [order for order in orders if order.trial not in begun]
     if todo:
         watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
     occasion = 1 + plan.occasion_of(study, number)
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        for record in _carry_out_block(host, run, todo, occasion, attempt=attempt):
+        for record in _carry_out_block(host, run, plan.by_launch(study, todo), occasion, attempt=attempt):
             records.append(record)
             watcher.trial_ended(record)
         todo = to_repeat(records, number)
@@ -143,9 +146,10 @@ def _carry_out_block(
     # In this thread where there is one at a time, so that an interrupt ends the launch that is under way.
     one_by_one = (ended for group in groups for ended in _carried_out(host, group))
     outcomes = one_by_one if host.slots == 1 else _side_by_side(host, groups)
-    for order, started_utc, outcome in outcomes:
-        known = replace(outcome, facts=outcome.facts | _of_another_version(run) | {OCCASION: occasion})
-        yield keep(run, order, known, attempt, started_utc)
+    for launched, started_utc, outcome in outcomes:
+        of_run = _of_another_version(run) | {OCCASION: occasion}
+        for order, one in outcome.of_each(launched):
+            yield keep(run, order, replace(one, facts=one.facts | of_run), attempt, started_utc)
 
 
 def _of_another_version(run: RunDir) -> dict[str, Scalar]:

@@ -17,6 +17,10 @@ OCCASION = "run.occasion"
 """The occasion of a trial, from 1: the hour, boot or allocation that it shares with others."""
 VARIANT = "lab.variant"
 """The boot of the lab's machine that a trial ran in, from 0."""
+SHARED = "launch.workloads"
+"""The workloads that a launch measured one after another, with `BETWEEN`; its time and its counters are of all of them.
+Trials that had their launch to themselves do not have it."""
+BETWEEN = ", "
 COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 """How many computers the nodes are, and the least number of processors of one."""
 

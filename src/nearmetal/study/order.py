@@ -8,12 +8,14 @@ because it also runs inside the lab's small guest.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.reading import parse_json
+from nearmetal.study.facts import BETWEEN, SHARED
 
 ORDER_FORMAT = 1
 
@@ -128,20 +130,57 @@ class Order:
         """Return the order as one JSON object with its format number."""
         return json.dumps({"order_format": ORDER_FORMAT, **asdict(self)}, sort_keys=True)
 
+    @property
+    def of_launch(self) -> tuple[Order, ...]:
+        """Return the trials that its launch is for: this one alone."""
+        return (self,)
+
     @staticmethod
     def from_json(text: str) -> Order:
         """Read what `to_json` wrote; raise ForeignFileError for anything else."""
         raw = _object(text, "order", ORDER_FORMAT)
         try:
-            return Order(
-                **{
-                    **raw,
-                    "path": PathOrder(**raw["path"]),
-                    "workload": WorkloadOrder(**{**raw["workload"], "placement": tuple(raw["workload"]["placement"])}),
-                }
-            )
+            then = raw.pop("then", None)
+            order = _read_order(raw)
+            return SharedOrder(**_fields(order), then=tuple(map(_read_order, then))) if then else order
         except (TypeError, KeyError) as error:
             raise ForeignFileError(f"an order lacks or misnames a field: {error}") from error
+
+
+def _read_order(raw: dict[str, Any]) -> Order:
+    workload = WorkloadOrder(**{**raw["workload"], "placement": tuple(raw["workload"]["placement"])})
+    return Order(**{**raw, "path": PathOrder(**raw["path"]), "workload": workload})
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOrder(Order):
+    """The first of several trials that one launch carries out one after another, with those that follow it.
+
+    They differ in their workloads, seeds and numbers alone. Files of trial k of the launch end in `.k`, from 1 on, and
+    `timeout_s` is that of the launch: of all its trials.
+    """
+
+    then: tuple[Order, ...] = ()
+
+    @staticmethod
+    def of(orders: Sequence[Order]) -> SharedOrder:
+        """Return the order of a launch for all of these."""
+        shared = SharedOrder(**_fields(orders[0]), then=tuple(orders[1:]))
+        return replace(shared, timeout_s=sum(order.timeout_s for order in orders))
+
+    @property
+    def of_launch(self) -> tuple[Order, ...]:
+        """Return the trials that its launch is for, each as it would be alone."""
+        return (Order(**{**_fields(self), "timeout_s": self.then[0].timeout_s}), *self.then)
+
+
+def _fields(order: Order) -> dict[str, Any]:
+    return {field.name: getattr(order, field.name) for field in fields(Order)}
+
+
+def numbered(name: str, trial: int) -> str:
+    """Return the name of a file of trial `trial` (from 0) of a launch."""
+    return f"{name}.{trial}" if trial else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +216,19 @@ class Outcome:
     said: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     timed_out: bool = False
+
+    def of_each(self, order: Order) -> list[tuple[Order, Outcome]]:
+        """Return the trials of an order's launch: each has its own files, and all else is of the launch."""
+        trials = order.of_launch
+        if len(trials) == 1:
+            return [(order, self)]
+        facts = {**self.facts, SHARED: BETWEEN.join(one.workload.label for one in trials)}
+        files: list[dict[str, bytes]] = [{} for _ in trials]
+        for name, data in self.files.items():
+            stem, _, number = name.rpartition(".")
+            which = int(number) if number.isdecimal() and int(number) < len(trials) else 0
+            files[which][stem if which else name] = data
+        return [(one, replace(self, facts=facts, files=mine)) for one, mine in zip(trials, files, strict=True)]
 
     @staticmethod
     def of_error(error: NearmetalError, hint: str = "") -> Outcome:

@@ -2,10 +2,12 @@
 
 import hashlib
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
-from nearmetal.study.order import PACE, Order, PathOrder, Scalar, WorkloadOrder
+from nearmetal.study.order import PACE, TRACE_OPTION, Order, PathOrder, Scalar, SharedOrder, WorkloadOrder
 from nearmetal.study.spec import AGAIN, PathSpec, Study, WorkloadSpec
-from nearmetal.units import NS_PER_S, NS_PER_US
+from nearmetal.units import NS_PER_S, NS_PER_US, by_key
 
 
 def combinations(study: Study) -> list[tuple[PathOrder, WorkloadSpec, str]]:
@@ -45,6 +47,36 @@ def block(study: Study, number: int) -> list[Order]:
         )
         for position, (index, (path, workload, setting)) in enumerate(shuffled)
     ]
+
+
+def by_launch(study: Study, orders: Sequence[Order]) -> list[Order]:
+    """Return what is launched for trials of a block: each by itself, or those that share a launch as one order.
+
+    A launch measures its workloads in the order of the study, so that each follows the same ones in every block.
+    """
+    if not study.trials.share_launches:
+        return list(orders)
+    place = {workload.name: number for number, workload in enumerate(study.workload)}
+    launches: list[Order] = []
+    for alike in by_key((_launch_of(order), order) for order in orders).values():
+        in_order = sorted(alike, key=lambda order: place[order.workload.label])
+        for first in range(0, len(in_order), MOST_IN_LAUNCH):
+            of_launch = in_order[first : first + MOST_IN_LAUNCH]
+            launches.append(SharedOrder.of(of_launch) if len(of_launch) > 1 else of_launch[0])
+    return launches
+
+
+MOST_IN_LAUNCH = 8
+"""As many as nmbench measures in a launch (`PARTS_MAX`)."""
+
+
+def _launch_of(order: Order) -> object:
+    """Return what trials have in common that may share a launch; the engine measures several workloads in a row."""
+    workload = order.workload
+    if workload.kind != "engine" or workload.options.get(TRACE_OPTION):
+        return order.trial
+    waiting = WorkloadOrder("", workload.kind, {}, workload.placement, workload.progress)
+    return replace(order, trial=0, seed=0, workload=waiting).to_json()
 
 
 def occasion_of(study: Study, number: int) -> int:

@@ -197,6 +197,9 @@ class TrialsSpec(_Model):
     """Stop when the relative half-width of the ratio's interval is at most this."""
     floor: Share | None = None
     """Continue while a cell's noise floor is above this; parts of a program do not count."""
+    share_launches: bool = False
+    """Measure workloads of `engine` with the same ranks, placement and progress in one launch, in the study's order, so
+    that MPI starts once for all. Their trials then have the launch's counters in common."""
     timeout: DurationNs = 60 * NS_PER_S
     """Timeout of one trial, such as `'60 s'`."""
     probe: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
-from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder
+from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder, numbered
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
 from nearmetal.workloads.operations import operation_named
@@ -71,14 +71,15 @@ class Engine:
         mpi = mpi_for(shell, order.mpi)
         program = build_engine(mpi, shell=shell)
         first = endpoints.ends[order.workload.placement[0]].node
-        out = f"{shell.scratch}/{first}/samples.nmb"
+        outs = [f"{shell.scratch}/{first}/samples{number}.nmb" for number in range(len(order.of_launch))]
+        parts = [(*engine_argv(one), "--out", out) for one, out in zip(order.of_launch, outs, strict=True)]
         return parallel_launch(
             shell,
             order,
             endpoints,
             mpi,
-            (str(program), *engine_argv(order), "--out", out),
-            files={SAMPLES: out},
+            (str(program), *parts[0], *(word for part in parts[1:] for word in ("--then", *part))),
+            files={numbered(SAMPLES, number): out for number, out in enumerate(outs)},
             facts={"engine.build": program.name},
             sleeps=True,
         )
@@ -91,24 +92,27 @@ class Engine:
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return how often it called the operation, and how often ranks were moved to another processor meanwhile.
 
-        The latter not where a kernel does not say.
+        Over all workloads of the launch, as all else is counted. The latter not where a kernel does not say.
         """
-        del order
-        text, _ = open_frame(files[SAMPLES], SAMPLE_FILE)
-        header = json.loads(text)
-        moves = [count for ranks in header["migrations"] for count in ranks]
-        return {CALLS: sum(header["calls"])} | ({} if min(moves) < 0 else {MIGRATIONS: sum(moves)})
+        frames = [open_frame(files[numbered(SAMPLES, one)], SAMPLE_FILE) for one in range(len(order.of_launch))]
+        headers = [json.loads(text) for text, _ in frames]
+        moves = [count for header in headers for ranks in header["migrations"] for count in ranks]
+        calls = sum(sum(header["calls"]) for header in headers)
+        return {CALLS: calls} | ({} if min(moves) < 0 else {MIGRATIONS: sum(moves)})
 
     def least_packets(self, order: Order) -> int:
         """Return the packets that the smallest operation cannot do without: one an iteration and size.
 
         A window of messages may be coalesced into fewer packets than messages, but each window is acknowledged.
         """
-        workload = order.workload
-        if len(set(workload.placement)) == 1:
+        if len(set(order.workload.placement)) == 1:
             return 0
-        usual = workload.number("iterations")
-        return sum(of_size(size, workload.options, "iterations", usual) for size in workload.numbers("sizes") or [0])
+        return sum(_iterations(one.workload) for one in order.of_launch)
+
+
+def _iterations(workload: WorkloadOrder) -> int:
+    usual = workload.number("iterations")
+    return sum(of_size(size, workload.options, "iterations", usual) for size in workload.numbers("sizes") or [0])
 
 
 def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:

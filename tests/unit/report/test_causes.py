@@ -16,14 +16,18 @@ from nearmetal.report import as_html, as_json, as_markdown, as_table, tables
 from nearmetal.report.steps import gains
 from nearmetal.report.terminal import Console
 from nearmetal.results.causes import LaunchModes, causes, rank_correlation
+from nearmetal.results.evidence import counter_rows
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import TrialSummary, View
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.facts import SHARED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.results.records import Cell
     from nearmetal.store.rundir import TrialRecord
 
@@ -157,6 +161,22 @@ def test_a_suite_is_not_evidence_that_modes_are_gone(recorded: RunDir, shown: Vi
     ]
     (cause,) = causes(shown.cells, records)
     assert ("(tuned)" in cause, "(latency-random)" in cause) == (False, True)
+
+
+def sharing(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    together = {SHARED: "latency, latency-random"}
+    return [replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | together)) for one in records]
+
+
+def test_interrupts_of_shared_launches_are_not_those_of_one_pace(recorded: RunDir, shown: View) -> None:
+    (cause,) = causes(shown.cells, sharing(recorded.trials()))
+    assert "nic.rx-usecs = 0 (tuned) no such modes and 8.7 interrupts; with random pauses (latency-random) no" in cause
+    assert cause.endswith("(latency-random) no such modes")
+
+
+def test_workloads_that_share_launches_have_one_row_of_each_counter(recorded: RunDir, shown: View) -> None:
+    rows = [row.unit for row in counter_rows(sharing(recorded.trials()), shown.paths) if row.name == "all interrupts"]
+    assert rows == [f"per iteration of latency, latency-random under {setting}" for setting in ("default", "tuned")]
 
 
 @pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
