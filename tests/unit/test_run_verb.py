@@ -17,17 +17,27 @@ from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import ClockProgress
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed, disturbed_launches
+from nearmetal.study.facts import SHARED, VIRTUAL_TIME
 from nearmetal.study.shipped import find_study, read_study
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Host
 
 
+def trial(elapsed_ns: int, **facts: object) -> SimpleNamespace:
+    order = SimpleNamespace(workload=SimpleNamespace(label="latency"))
+    return SimpleNamespace(order=order, outcome=SimpleNamespace(elapsed_ns=elapsed_ns, facts=facts))
+
+
 def test_only_launches_in_the_lab_have_virtual_time() -> None:
-    inside = SimpleNamespace(outcome=SimpleNamespace(elapsed_ns=7, facts={"lab.virtual_time": True}))
-    outside = SimpleNamespace(outcome=SimpleNamespace(elapsed_ns=100, facts={}))
+    inside, outside = trial(7, **{VIRTUAL_TIME: True}), trial(100)
     assert virtual_time_ns([inside, inside, outside]) == 14  # type: ignore[list-item]
     assert virtual_time_ns([outside]) == 0  # type: ignore[list-item]
+
+
+def test_trials_that_shared_a_launch_have_its_virtual_time_together() -> None:
+    shared = trial(9, **{VIRTUAL_TIME: True, SHARED: "latency, paced, bw"})
+    assert virtual_time_ns([shared] * 3) == 9  # type: ignore[list-item]
 
 
 def test_an_interrupted_run_is_continued_at_as_many_occasions(
