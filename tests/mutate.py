@@ -185,6 +185,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "predict.place": _PLACED,
     "predict.inter": ("tests/unit/test_inter.py",),
     "predict.doubts_of_messages": (
+        "tests/unit/test_doubts_of_messages.py",
         "tests/unit/test_doubts_of_traces.py",
         "tests/unit/test_simulate.py",
         "tests/unit/test_fit_run.py",
