@@ -227,6 +227,14 @@ def test_every_launch_on_both_numbers_of_ranks_counts_for_scaling_computing() ->
         scale_on([shorter, longer], [same], 16)
 
 
+@pytest.mark.parametrize(("few", "many"), [(1, 2), (1, 4), (2, 3), (4, 5)])
+def test_traces_of_very_few_ranks_show_how_collectives_scale(few: int, many: int) -> None:
+    """One of a single rank ended in `list index out of range`: it has no rank between its ends."""
+    (found,) = scale_on([traced(few, nothing)], [traced(many, nothing)], 16)
+    assert [one.ops for one in found.programs] == [one.ops for one in scale(traced(many, nothing), 16).programs]
+    assert (found.ranks, found.traced_before, found.traced_ranks, found.compute_scale) == (16, few, many, 1.0)
+
+
 def odd_sizes(rank: int, ranks: int) -> list[Op]:
     del rank
     return [replace(REDUCE, collective=Collective.ALLGATHER, message_bytes={4: 1000, 16: 1100}[ranks])]

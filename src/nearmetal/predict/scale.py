@@ -73,7 +73,9 @@ def _on_more(few: Sequence[Schedule], many: Schedule, ranks: int) -> Schedule:
     found: list[Schedule] = []
     for one in few:
         before = _relative(one, ranks, any_size=True)
-        pairs = ((before[0 if rank == 0 else -1 if rank == last else 1], after[rank]) for rank in range(last + 1))
+        between = (before[1:-1] or before)[0]
+        ends = {last: before[-1], 0: before[0]}
+        pairs = ((ends.get(rank, between), program) for rank, program in enumerate(after))
         grown = [_extrapolated(rank, pair, (one.ranks, many.ranks, ranks)) for rank, pair in enumerate(pairs)]
         found.append(_chained(many, grown, ranks, one.ranks))
         if found[-1] != found[0]:
