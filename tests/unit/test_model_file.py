@@ -1,0 +1,47 @@
+"""Model files: what is refused in them, and that a file of an older version has no errors of the 99th percentile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
+from nearmetal.predict.models import NamedMachine
+from tests.unit.simulated import MACHINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VF = NamedMachine("vf", "tuned", "polling", MACHINE)
+MODEL = ModelFile("nearmetal-model", 2, "run", (VF, replace(VF, setting="default")), {"guest": (0.1, 0.1, 0.2)})
+
+
+def test_a_model_reads_as_it_was_written(tmp_path: Path) -> None:
+    model = replace(MODEL, validated_p99={"relay": (-0.1, 0.3)}, baseline="native")
+    write_model(model, tmp_path / "m.json")
+    assert read_model(tmp_path / "m.json") == model
+    assert model.of_p99 == {"relay": (-0.1, 0.3)}
+    assert replace(model, version=1).of_p99 == {}
+
+
+def test_machines_of_one_name_and_unsorted_errors_are_refused() -> None:
+    with pytest.raises(BadInputError, match="it has vf / tuned / polling twice"):
+        replace(MODEL, machines=(VF, replace(VF, mpi="mpich 4")))
+    for errors in ({"validated": {"guest": (0.2, 0.1)}}, {"validated_p99": {"guest": (0.0, 0.2, 0.1)}}):
+        with pytest.raises(BadInputError, match="the errors of the class 'guest' are not sorted"):
+            replace(MODEL, **errors)
+
+
+def test_what_is_no_model_file_is_refused(tmp_path: Path) -> None:
+    write_model(MODEL, tmp_path / "m.json")
+    text = (tmp_path / "m.json").read_text()
+    for wrong in (text[:-9], text.replace('"version": 2', '"version": 3'), text.replace("0.1", "0.3"), "[]"):
+        (tmp_path / "wrong.json").write_text(wrong)
+        with pytest.raises(ForeignFileError, match=r"wrong\.json is not a model file of version 1 to 2") as error:
+            read_model(tmp_path / "wrong.json")
+        assert "--save-model" in error.value.hint
+    with pytest.raises(BadInputError, match=r"none\.json cannot be read: No such file or directory"):
+        read_model(tmp_path / "none.json")
