@@ -47,7 +47,9 @@ MOST_CPU_S = 180
 """What the tests of one error may use; an endless loop is an error that was seen."""
 _RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
 _STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
-_FITTED = tuple(f"tests/unit/test_{name}.py" for name in ("segments", "fit", "fit_run", "lab_moderation"))
+_FITTED = tuple(
+    f"tests/unit/test_{name}.py" for name in ("segments", "fit", "fit_run", "fit_collectives", "lab_moderation")
+)
 _PREDICTED = tuple(
     f"tests/unit/test_{name}.py" for name in ("validate", "validated_cases", "predict_odd", "predict_verbs")
 )

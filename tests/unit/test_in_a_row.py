@@ -116,12 +116,16 @@ def test_loops_count_as_if_unrolled(steps: tuple[Step, ...]) -> None:
 
 def test_streams_show_whether_tcp_holds_messages_back(tmp_path: Path) -> None:
     study = 'name = "held"\nbaseline = "veth"\nhost = { kind = "fake" }\npath = [{ name = "veth" }]\n'
-    for name in ("latency", "bw"):
+    for name in ("latency", "bw", "bibw"):
         study += f'[[workload]]\nname = "{name}"\nsizes = [8, 1024]\niterations = 30\n'
     (tmp_path / "s.toml").write_text(study + "[trials]\nmin_blocks = 3\nmax_blocks = 3\n")
     assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
     run = RunDir.open(tmp_path / "run")
-    for operation, count, held in (("bw", 100, True), ("bw", 1, False), ("latency", 1000, False)):
+    # A hundredth of what a launch streams, 30 windows of 64 messages of two sizes each way, is 38.4 messages one way.
+    for operation, count, held in (
+        *(("bw", 116, True), ("bw", 115, False)),  # of all three streams, of which `bibw` counts twice
+        *(("bibw", 116, True), ("bibw", 115, False), ("latency", 1000, False)),
+    ):
         counters = {"tcp.n0.TCPAutoCorking": count, "tcp.n0.RetransSegs": 1000}
         records = [
             replace(one, outcome=replace(one.outcome, counters=counters if one.cells[0].operation == operation else {}))
