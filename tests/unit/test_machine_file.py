@@ -228,7 +228,9 @@ def told(changes: Changes, named: NamedMachine) -> list[str]:
         "four times as long": "emulated",
         "to arrive at once": "at once",
     }
-    return [next(word for said, word in brief.items() if said in one.said) for one in changes.doubts(named)]
+    found = list(changes.doubts(named))
+    assert {one.share for one in found} <= {1.0}
+    return [next(word for said, word in brief.items() if said in one.said) for one in found]
 
 
 def test_each_change_is_doubted_where_it_was_not_measured() -> None:

@@ -23,6 +23,7 @@ def test_a_model_reads_as_it_was_written(tmp_path: Path) -> None:
     model = replace(MODEL, validated_p99={"relay": (-0.1, 0.3)}, baseline="native")
     write_model(model, tmp_path / "m.json")
     assert read_model(tmp_path / "m.json") == model
+    assert (tmp_path / "m.json").read_text().startswith('{\n "format": "nearmetal-model",\n "version": 2,')
     assert model.of_p99 == {"relay": (-0.1, 0.3)}
     assert replace(model, version=1).of_p99 == {}
 

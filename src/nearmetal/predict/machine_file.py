@@ -226,10 +226,10 @@ def parse_moderation(text: str) -> ModerationSetting:
         hint = f"write --interrupts {spelled}; docs/explanation/prediction.md lists the rules"
         raise BadInputError(f"the rule {name} {takes}{told}", hint=hint)
     values = {key: int(value) for key, value in given.items()}
-    if not 0 <= values.get("emulated", 0) <= 1 or values.get("link_mbps", 1) == 0:
+    emulated = values.pop("emulated", 0)
+    if emulated > 1 or values.get("link_mbps") == 0:
         raise BadInputError(f"{text!r} fits no device", hint="emulated is 0 or 1, and link_mbps from 1 up")
-    emulated = values.pop("emulated", 0) == 1
-    return ModerationSetting(rules[name], emulated=emulated, **values)
+    return ModerationSetting(rules[name], emulated=bool(emulated), **values)
 
 
 def _is_emulated(version: str) -> bool:
