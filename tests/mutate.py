@@ -199,6 +199,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "predict.model_file": ("tests/unit/test_model_file.py", "tests/unit/test_reading.py"),
     "predict.moderation": ("tests/unit/test_machine_file.py", "tests/property/test_moderation.py"),
     "predict.launcher_files": _PLACED,
+    "predict.patterns": ("tests/unit/test_patterns.py", "tests/unit/test_simulate.py", "tests/unit/test_place.py"),
     "predict.doubts": (
         "tests/unit/test_doubts.py",
         "tests/unit/test_doubts_of_traces.py",
@@ -238,6 +239,8 @@ SURVIVE = {
     ("predict.crossing", "20"): "how many exchanges a replay has, of which one is the mean",
     ("predict.crossing", "5"): "how many replays, likewise",
     ("predict.traffic", "512"): "whether 512 or 513 ranks stand for more",
+    ("predict.fit_run", "1 < size <= SMALL_BYTES"): "the time of 1 B is told of 1 B in either case",
+    ("predict.launcher_files", "1000"): "how long a line is: hydra takes 1,023 characters",
     ("predict.place", "4"): "how often the search for a better cut begins anew: it ends by itself",
     ("predict.place", "20000"): "how many ranks are looked at for a better cut: it decides the time alone",
     ("predict.segments", "sizes[stop - 1] <= eager_up_to_bytes < sizes[stop]"): "a size at the limit ends at it anyway",
