@@ -119,12 +119,22 @@ def test_too_few_blocks_and_failed_launches_are_refused() -> None:
         measure_gain(study(), cast("Host", TimedHost(times, fails=CHOSEN)), 3, print)
 
 
-def test_a_trace_names_its_program() -> None:
-    def trace(**meta: str) -> Trace:
-        rank: RankTrace = replace(made_rank(0, 1, []), meta=meta)
-        return Trace((rank,))
+def trace(*commands: str) -> Trace:
+    ranks: tuple[RankTrace, ...] = tuple(
+        replace(made_rank(rank, len(commands), []), meta={"command": one} if one else {})
+        for rank, one in enumerate(commands)
+    )
+    return Trace(ranks)
 
-    assert traced_program(trace(command="/a/app  -n 8")) == ("/a/app", "-n", "8")
-    for words in ({}, {"command": " "}):
+
+def test_a_trace_names_its_program() -> None:
+    assert traced_program(trace("/a/app  -n 8", "/a/app  -n 9")) == ("/a/app", "-n", "8")
+    for words in ("", " "):
         with pytest.raises(BadInputError, match="does not name its program"):
-            traced_program(trace(**words))
+            traced_program(trace(words))
+
+
+def test_several_programs_of_one_launch_are_not_measured_as_the_first() -> None:
+    """All ranks ran the program of rank 0, and the gain of that was reported for both."""
+    with pytest.raises(BadInputError, match="2 programs were launched together: /a/ocean 4, /b/ice 2"):
+        traced_program(trace("/a/ocean 4", "/a/ocean 4", "/b/ice 2"))

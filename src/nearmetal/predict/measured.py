@@ -32,11 +32,14 @@ class Gain:
 
 
 def traced_program(trace: Trace) -> tuple[str, ...]:
-    """Return the command line that a trace was taken of; raise BadInputError when it does not say."""
-    words = tuple(trace.ranks[0].meta.get("command", "").split())  # the profiler joins them with spaces
-    if not words:
+    """Return the command line that a trace was taken of; raise BadInputError when it has none, or several programs."""
+    told = [words for command in trace.commands if (words := tuple(command.split()))]  # the profiler joins them
+    if not told:
         raise BadInputError("the trace does not name its program", hint="trace the program again")
-    return words
+    if len(told) > 1:
+        text = f"{len(told)} programs were launched together: {', '.join(map(' '.join, told))}"
+        raise BadInputError(text, hint="--check launches one program; run these under both placements yourself")
+    return told[0]
 
 
 def placement_study(
