@@ -55,6 +55,7 @@ def doubts(schedule: Schedule, named: NamedMachine = NAMED, where: Placement = A
 def test_what_a_trace_leaves_open_is_told_with_its_share(shares: dict[str, float], told: float | None) -> None:
     found = doubts(replace(ping(8), **shares))  # type: ignore[arg-type]
     assert [one.share for one in found] == ([] if told is None else [told])
+    assert all(("are waits for their requests" in one.said) == ("opaque_wait_share" in shares) for one in found)
 
 
 @pytest.mark.parametrize(

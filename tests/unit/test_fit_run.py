@@ -311,7 +311,9 @@ def test_exchanges_give_the_cost_of_crossing_where_the_wire_is_known(tmp_path: P
             if one.order.path.kind == "veth"
         ]
         named = of_veth(fit_records(run, records))
-        return [tuple(size for size, _ in one.inter.crossing_ps) for one in (named.machine, *named.launches)]
+        machines = (named.machine, *named.launches)
+        assert {one.inter.copy_fs_per_byte for one in machines} == {0}, "nothing was streamed both ways"
+        return [tuple(size for size, _ in one.inter.crossing_ps) for one in machines]
 
     wire = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}
     assert set(crossing(**ALONE, **wire)) == {(8, 1024)}

@@ -9,7 +9,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
-from nearmetal.predict.schedule import Collective, Op, OpKind, Peer
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from tests.unit.simulated import US
 
@@ -52,6 +52,15 @@ def test_a_halo_exchanges_every_face_at_once() -> None:
     assert (program.dims, program.periods, program.slots, program.slot_sets) == ((4,), (0,), 4, ((0, 1, 2, 3),))
     ring = schedule_from_pattern(replace(line, periodic=True, allreduce_bytes=0)).programs[0]
     assert (ring.periods, len(ring.ops)) == ((1,), 5)
+
+
+def test_rows_of_cg_have_communicators_of_their_own() -> None:
+    square, twice = (
+        schedule_from_pattern(Pattern(kind="cg", ranks=ranks, steps=1, message_bytes=8)).programs[0]
+        for ranks in (16, 8)
+    )
+    assert square.comms == (Comm(0, size=16), Comm(1, stride=1, size=4))
+    assert twice.comms == (Comm(0, size=8), Comm(1, stride=1, size=4))
 
 
 @pytest.mark.parametrize(
@@ -101,5 +110,9 @@ def test_a_pattern_is_one_table() -> None:
         parse_pattern({}, "mine")
     with pytest.raises(BadInputError, match="mine has the tables other, pattern"):
         parse_pattern({"pattern": table, "other": {}}, "mine")
-    with pytest.raises(BadInputError, match=r"^mine: "):
-        parse_pattern({"pattern": table | {"ranks": 0}}, "mine")
+    most = {"ranks": 1 << 24, "steps": 1 << 28, "message_bytes": 1 << 40, "allreduce_bytes": 1 << 40}
+    for key, number in most.items():
+        assert parse_pattern({"pattern": table | {key: number}})
+        for beyond in (number + 1, -1):
+            with pytest.raises(BadInputError, match=rf"^mine: {key}: "):
+                parse_pattern({"pattern": table | {key: beyond}}, "mine")
