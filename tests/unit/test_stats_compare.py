@@ -24,7 +24,7 @@ from nearmetal.stats.paired import (
     two_sided_p,
     wilcoxon_signed_rank,
 )
-from nearmetal.stats.summary import Metric, Summary, summarize
+from nearmetal.stats.summary import Metric, Summary, over_names, summarize
 from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
@@ -480,7 +480,7 @@ def test_occasions_are_judged_by_the_interval_for_another_one() -> None:
 def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
     """Block 3 has no baseline: occasion 0 has blocks 0 and 1, occasion 1 only block 2."""
     path, base = ({n: summarize(np.array([ns])) for n, ns in enumerate(side)} for side in ((1, 4, 9, 8), (1, 1, 3)))
-    figures, _ = pair_launches(path, [base], occasion=lambda block: block // 2)
+    figures, _ = pair_launches([path], [base], occasion=lambda block: block // 2)
     assert figures[MEAN].path.tolist() == pytest.approx([2.0, 9.0])
     assert figures[MEAN].baseline.tolist() == pytest.approx([1.0, 3.0])
     assert figures[MEAN].launches == 3
@@ -492,10 +492,24 @@ def test_both_launches_of_the_baseline_count_for_a_block() -> None:
         return summarize(np.array([ns]))
 
     figures, refused = pair_launches(
-        {0: launch(300), 1: launch(300)}, [{0: launch(100), 1: launch(50)}, {0: launch(400)}]
+        [{0: launch(300), 1: launch(300)}], [{0: launch(100), 1: launch(50)}, {0: launch(400)}]
     )
     assert refused == {}
     assert figures[MEAN].baseline == pytest.approx([200.0, 50.0])  # geometric mean, or the only one if the other failed
+
+
+def test_a_figure_that_one_name_lacks_is_refused_to_both() -> None:
+    """The level stood there, and the ratio beside it was refused."""
+    rng = np.random.default_rng(2)
+    one = {block: summarize(rng.integers(1_000, 1_010, 500)) for block in range(4)}
+    two = {block: summarize(np.where(rng.random(500) < 0.5, 1_000, 9_000)) for block in range(4)}
+    assert over_names([one], Metric.MEDIAN)[1] == ""
+    found, refused = over_names([one, two], Metric.MEDIAN)
+    assert found == {}
+    assert refused == over_names([two], Metric.MEDIAN)[1] != ""
+    assert over_names([one, two], MEAN)[0] == pytest.approx(
+        {block: math.sqrt(one[block].trimmed_mean_ns * two[block].trimmed_mean_ns) for block in one}
+    )
 
 
 @pytest.mark.parametrize("few", ["path", "baseline", "a part of the path"])
@@ -504,7 +518,7 @@ def test_a_metric_on_only_one_side_is_refused(few: str) -> None:
     many = {block: summarize(np.arange(1_000_000, 1_001_000)) for block in range(14)}
     one = {block: summarize(np.array([1_000_500])) for block in range(14)}
     path = {"path": one, "baseline": many, "a part of the path": {**many, **{b: one[b] for b in range(2)}}}[few]
-    figures, refused = pair_launches(path, [one if few == "baseline" else many])
+    figures, refused = pair_launches([path], [one if few == "baseline" else many])
     assert set(figures) == {MEAN}
     assert "n = 1, where other launches have 6 or more" in refused[Metric.MEDIAN]
     assert set(refused) == {Metric.MEDIAN, Metric.P99}
@@ -515,5 +529,5 @@ def test_a_metric_on_only_one_side_is_refused(few: str) -> None:
 
 def test_launches_of_a_few_samples_on_both_sides_have_only_a_mean() -> None:
     one = {block: summarize(np.array([1_000_500])) for block in range(14)}
-    figures, refused = pair_launches(one, [one])
+    figures, refused = pair_launches([one], [one])
     assert (set(figures), refused) == ({MEAN}, {})

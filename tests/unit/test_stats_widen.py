@@ -225,7 +225,7 @@ def test_twins_and_boots_are_taken_from_launches() -> None:
         return {block: summarize(np.full(10, mean)) for block, mean in enumerate(means) if mean}
 
     sides = [launches(100, 110, 0), launches(100, 121, 130)]
-    figures, _ = pair_launches(launches(200, 200, 200), sides, variants={0: 0, 1: 1, 2: 0})  # type: ignore[arg-type]
+    figures, _ = pair_launches([launches(200, 200, 200)], sides, variants={0: 0, 1: 1, 2: 0})  # type: ignore[arg-type]
     context = figures[Metric.MEAN].context
     np.testing.assert_allclose(context.twins, [0.0, math.log(1.1), math.nan])
     assert context.variants == (0, 1, 0)

@@ -255,7 +255,9 @@ def _tail_scale(n: int) -> Scale:
 def drift_chart(view: View, cell: Cell) -> Markup:
     """Return each trial's mean against its path's mean over blocks: a slope or a jump is drift."""
     series = [
-        (entry, _drift(cell, one)) for entry in view.paths if (one := cell.of(entry.label)) and one.headline.value
+        (entry, _drift(cell, one, own))
+        for entry in view.paths
+        if (one := cell.of(entry.label)) and (own := _own(view, cell, entry))
     ]
     everything = [value for _, points in series for _, low, value, high in points for value in (low, value, high)]
     frame = PlotArea(FRAME.left, FRAME.top, FRAME.right, 238.0)
@@ -288,9 +290,14 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     return chart(f"drift over blocks, {words.cell_title(view, cell)}", *parts, legend, height=290.0)
 
 
-def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
+def _own(view: View, cell: Cell, entry: PathEntry) -> float | None:
+    """Return the level that an entry's trials are drawn against: that of the baseline under both its names."""
+    one = cell.of(view.baseline if entry.again else entry.label)
+    return one.headline.value if one else None
+
+
+def _drift(cell: Cell, one: PathCell, own: float) -> list[tuple[int, float, float, float]]:
     """Return block, and low, value and high of the trial's mean as percent off the path's own; ends at two errors."""
-    own = one.headline.value or 1.0
     points = []
     for trial in one.trials:
         summary = trial.summary

@@ -8,7 +8,6 @@ from nearmetal.report import words
 from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
 from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import as_percent, format_size
 
 _INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."
@@ -106,28 +105,16 @@ def comparisons(view: View, group: GroupId) -> Table:
         f"{words.group_title(view, group)}: ratio to {view.baseline} ({better} is better)",
         ("size", "path", *Metric, "p", "verdict"),
         tuple(rows),
-        " ".join([_INTERVALS, *_of_second_launches(view, cells), *_of_one_side(view, cells)]),
+        " ".join([_INTERVALS, *_of_one_side(view, cells)]),
         left=2,
     )
-
-
-def _of_second_launches(view: View, cells: Sequence[Cell]) -> list[str]:
-    """Return why ratios are refused although both figures are shown: the baseline's second launches lack one."""
-    pairs = [(cell, cell.of(view.baseline), cell.of(view.baseline + AGAIN)) for cell in cells]
-    return [
-        f"{metric} ratio refused{f', {words.size(cell)}' if cell.sized else ''}, of the second launches of "
-        f"{view.baseline}: {second.levels[metric].refused}."
-        for metric in Metric
-        for cell, first, second in pairs
-        if first and second and second.levels[metric].refused and not first.levels[metric].refused
-    ]
 
 
 def _of_one_side(view: View, cells: Sequence[Cell]) -> list[str]:
     """Return why ratios are refused of which no level is: the launches of one side have a distribution, others none."""
     where: dict[tuple[Metric, str], list[str]] = {}
     for cell in cells:
-        sides = [one for path in (view.baseline, view.baseline + AGAIN) if (one := cell.of(path))]
+        sides = cell.named(view.baseline)
         for one in cell.paths:
             told = {side.levels[metric].refused for side in (one, *sides) for metric in Metric}
             for metric, why in one.comparison.refused.items() if one.comparison else ():

@@ -14,7 +14,6 @@ from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key, counted, format_size
 
 NOTHING = "-"
@@ -256,8 +255,7 @@ def noise_sentence(view: View) -> str:
 
 def _why_no_floor(view: View) -> str:
     """Return why no cell has a noise floor: a mean is refused, no block has both names, or blocks are too few."""
-    names = (view.baseline, view.baseline + AGAIN)
-    levels = [one.levels[HEADLINE] for cell in view.wholes for name in names if (one := cell.of(name))]
+    levels = [one.levels[HEADLINE] for cell in view.wholes for one in cell.named(view.baseline)]
     if refused := next((level.refused for level in levels if level.refused), ""):
         return f"no mean of {view.baseline}: {refused}"
     if view.host_kind == "import":

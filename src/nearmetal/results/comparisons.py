@@ -59,11 +59,11 @@ def with_comparisons(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[C
     raw: dict[tuple[int, str], CellComparison] = {}
     refused: dict[tuple[int, str], str] = {}
     for number, cell in enumerate(cells):
-        base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
-        for one in cell.paths:
-            if not base or one.path in {study.baseline, study.baseline + AGAIN}:
+        base = cell.named(study.baseline)
+        for one in cell.paths if base else ():
+            if one in base:
                 continue
-            found = _compare(one, base, cell.shown, method)
+            found = _compare([one], base, cell.shown, method)
             if isinstance(found, CellComparison):
                 raw[number, one.path] = found
             else:
@@ -93,20 +93,19 @@ def _compared(one: PathCell, found: CellComparison | None, study: Study, refused
 
 
 def _compare(
-    ours: PathCell,
+    ours: Sequence[PathCell],
     theirs: Sequence[PathCell],
     shown: DisplayScale,
     method: ComparisonMethod,
     spans: Sequence[Cell] = (),
 ) -> CellComparison | str:
-    """Compare a path with the launches of another under all its names, or return why the mean of one is refused.
+    """Compare the launches of two paths, each under all its names, or return why the mean of one is refused.
 
     That is '' where no block holds both.
     In each cell that the comparison `spans`, if more than one, the baseline's own difference counts.
     """
-    names = (method.study.baseline, method.study.baseline + AGAIN)
-    both = [[one.launches for name in names if (one := cell.of(name))] for cell in spans]
-    figures, refused = _paired(ours, theirs, shown, method, twins=[pair for pair in both if len(pair) == len(names)])
+    both = [[one.launches for one in cell.named(method.study.baseline)] for cell in spans]
+    figures, refused = _paired(ours, theirs, shown, method, twins=[pair for pair in both if len(pair) == 2])
     if HEADLINE not in figures:
         return refused.get(HEADLINE, "")
     criteria = criteria_of(method.study)
@@ -114,14 +113,14 @@ def _compare(
 
 
 def _paired(
-    ours: PathCell,
+    ours: Sequence[PathCell],
     theirs: Sequence[PathCell],
     shown: DisplayScale,
     method: ComparisonMethod,
     twins: Sequence[Sequence[Mapping[int, Summary]]] = (),
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     return pair_launches(
-        ours.launches,
+        [one.launches for one in ours],
         [one.launches for one in theirs],
         shown.value,
         margin=method.study.margin,
@@ -135,7 +134,7 @@ def _noise(cell: Cell, method: ComparisonMethod) -> NoiseFloor | None:
     first, second = cell.of(method.study.baseline), cell.of(method.study.baseline + AGAIN)
     if first is None or second is None:
         return None
-    figures, _ = _paired(second, [first], cell.shown, method)
+    figures, _ = _paired([second], [first], cell.shown, method)
     if HEADLINE not in figures:
         return None
     return noise_floor(figures[HEADLINE], rng=method.rng(), margin=method.study.margin, plan=method.plan)
@@ -155,8 +154,8 @@ def setting_contrasts(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[
         if other is None or group.setting == first:
             continue
         for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
-            theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, method, spans=(cell, other)) if theirs else ""
+            ours, theirs = cell.named(one.path), other.named(one.path)
+            found = _compare(ours, theirs, cell.shown, method, spans=(cell, other)) if theirs else ""
             if isinstance(found, CellComparison):
                 where = (group.workload, group.operation, group.setting, size, one.path)
                 raw.append(SettingContrast(*where, first, found, cell.sized))

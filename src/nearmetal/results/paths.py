@@ -20,7 +20,7 @@ from nearmetal.results.stopping import criteria_of, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import estimate_level
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
-from nearmetal.stats.summary import Metric, by_occasion, over_blocks
+from nearmetal.stats.summary import Metric, by_occasion, over_names
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -183,12 +183,12 @@ def _cells(
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, shown[key], method, distributions=distributions)
+        return _path_cell(run, sources[key][path], key, distributions=distributions)
 
     # Reading and sorting leave the interpreter to others.
     with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE if distributions else 1) as pool:
         parts = list(zip(jobs, pool.map(one, jobs), strict=True))
-    return [
+    cells = (
         Cell(
             *key,
             shown[key],
@@ -198,7 +198,8 @@ def _cells(
             sized=any(size for group, size in keys if group == key[0]),
         )
         for key in keys
-    ]
+    )
+    return [_with_levels(cell, method) for cell in cells]
 
 
 def _may_pause(workload: WorkloadOrder) -> bool:
@@ -209,12 +210,10 @@ def _path_cell(
     run: RunDir,
     records: Sequence[TrialRecord],
     key: _CellKey,
-    shown: DisplayScale,
-    method: ComparisonMethod,
     *,
     distributions: bool,
 ) -> PathCell:
-    """Return one path's part of a cell; `records` are its trials, one at least."""
+    """Return one path's part of a cell, without levels; `records` are its trials, one at least."""
     group, size = key
     measured = [
         (record, next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size)))
@@ -227,12 +226,11 @@ def _path_cell(
         for record, cell in measured
     ]
     iterations = sum(one.summary.n for one in trials)
-    by_block = {one.block: one.summary for one in trials}
     together = tally(run.values(*one) for one in measured) if distributions else None
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        levels={m: _level(*over_blocks(by_block, m, method.study.margin), shown, method) for m in Metric},
+        levels={},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -240,6 +238,17 @@ def _path_cell(
         tail=_NO_CURVE if together is None else tail_curve(together),
         supported=_supported(iterations),
     )
+
+
+def _with_levels(cell: Cell, method: ComparisonMethod) -> Cell:
+    """Return a cell with the levels of its paths; that of the baseline is of both its launches, as ratios to it are."""
+    baseline, margin = method.study.baseline, method.study.margin
+
+    def levels(one: PathCell) -> dict[Metric, Level]:
+        names = [each.launches for each in (cell.named(baseline) if one.path == baseline else [one])]
+        return {metric: _level(*over_names(names, metric, margin), cell.shown, method) for metric in Metric}
+
+    return replace(cell, paths=tuple(replace(one, levels=levels(one)) for one in cell.paths))
 
 
 def _supported(n: int) -> float:

@@ -21,6 +21,7 @@ from nearmetal.stats.order import Curve
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
 from nearmetal.study.order import Scalar
+from nearmetal.study.spec import AGAIN
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -115,6 +116,10 @@ class Cell:
     def of(self, path: str) -> PathCell | None:
         """Return one path's part, None when it has no valid trial here."""
         return next((one for one in self.paths if one.path == path), None)
+
+    def named(self, path: str) -> list[PathCell]:
+        """Return a path's parts under all its names: a baseline has two."""
+        return [one for one in self.paths if one.path.removesuffix(AGAIN) == path]
 
 
 @dataclass(frozen=True, slots=True)

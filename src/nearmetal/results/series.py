@@ -1,11 +1,11 @@
 """One figure a block of every path in every cell of a run: what runs are compared with each other by.
 
-A `View` compares the paths of one run; this is the little that comparing or following whole runs needs. The second
-name of the baseline is left out: it is the same path.
+A `View` compares the paths of one run; this is the little that comparing or following whole runs needs. Both names of
+the baseline are one path.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.interval import FloatArray
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_names
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -173,20 +173,21 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     records = tuple(valid(run.trials()))
     if not allow_mixed:
         refuse_mixed(disagreements(records))
-    first = [record for record in records if not record.order.path.label.endswith(AGAIN)]
-    orders = {cell_id(record, cell): record.order.workload for record in reversed(first) for cell in record.cells}
+    workloads = {one.order.workload.label: one.order.workload for one in reversed(records)}
     occasions = RunSeries(run, study, records, {}).occasions
     boots = variants(records) if occasions == 1 else {}
     cells: dict[CellId, CellSeries] = {}
     typical = typical_ns(run, records)
-    for key, found in launches(run, first).items():
-        of_blocks, refused = over_blocks(found, metric, study.margin)
+    found = launches(run, records)
+    for key in dict.fromkeys(replace(one, path=one.path.removesuffix(AGAIN)) for one in found):
+        names = [found[one] for one in (key, replace(key, path=key.path + AGAIN)) if one in found]
+        of_blocks, refused = over_names(names, metric, study.margin)
         ns = of_blocks
         if occasions > 1:
             ns = by_occasion(of_blocks, lambda block: occasion_of(study, block) * study.trials.max_blocks)
         cells[key] = CellSeries(
             key,
-            shown_for(orders[key], key.operation, key.message_bytes, typical[key.workload, key.operation]),
+            shown_for(workloads[key.workload], key.operation, key.message_bytes, typical[key.workload, key.operation]),
             ns,
             refused,
             blocks=len(of_blocks),

@@ -77,7 +77,7 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     cells = Counter(cell.path for cell in compared)
     for cell, ours in compared.items():
         theirs = [found.get(replace(cell, path=name), {}) for name in baseline]
-        figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
+        figures, refused = pair_launches([ours], [one for one in theirs if one], margin=study.margin, variants=boots)
         # As many as the report corrects for, so that its correction does not undo a stop.
         of_path = replace(looks, comparisons=max(looks.comparisons, cells[cell.path]))
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), of_path):
@@ -98,7 +98,7 @@ def _noisy(
         wholes = (one for one in found if not is_part(one.workload, one.operation, measured))
         for cell in (one for one in wholes if one.path == study.baseline):
             again = found.get(replace(cell, path=study.baseline + AGAIN), {})
-            figures, _ = pair_launches(again, [found[cell]], margin=study.margin, variants=boots)
+            figures, _ = pair_launches([again], [found[cell]], margin=study.margin, variants=boots)
             if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, looks):
                 noisy.add((cell.workload, cell.setting))
     return noisy

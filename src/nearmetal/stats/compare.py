@@ -23,7 +23,7 @@ from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, sequential_evidence
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, has_spread, over_blocks, over_names
 from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, BlockContext, BlockFigures, evidence_of, voting
 from nearmetal.units import counted
 
@@ -149,7 +149,7 @@ def compare(
 
 
 def pair_launches(
-    mine: Mapping[int, Summary],
+    mine: Sequence[Mapping[int, Summary]],
     others: Sequence[Mapping[int, Summary]],
     value: Callable[[float], float] = float,
     *,
@@ -160,28 +160,25 @@ def pair_launches(
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     """Return the figures of the blocks that both sides have, and why a metric that applies has none.
 
-    `mine`: block -> summary of the path's launch. `others` are the other side under all its names, launched once a
-    block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
-    of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
-    `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
-    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another, and the evidence
-    is about what another one gives. `variants` gives the boot that a block ran in, where a run has several. A metric
-    that applies to one side applies to both: launches of a few samples beside launches of many are refused it. `twins`
-    are the two launches of the baseline in each cell that the comparison spans; two `others` are some.
+    `mine` and `others`: each side under all its names, launched once a block under each: block -> summary. What
+    `over_names` makes of two takes a quarter off the variance of the ratio. `value` turns durations (ns) into the
+    figure shown, `margin` is that of `Summary.figure`. With `occasion`, which gives that of a block, the geometric
+    means over each occasion's blocks are compared: blocks of one occasion share its hour or boot, so their spread says
+    nothing of another, and the evidence is about what another one gives. `variants` gives the boot that a block ran in,
+    where a run has several. A metric that applies to one side applies to both: launches of a few samples beside
+    launches of many are refused it. `twins` are the two launches of the baseline in each cell that the comparison
+    spans; two `others` are some.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
-    spread = any(map(has_spread, (mine, *others)))
+    spread = any(map(has_spread, (*mine, *others)))
     for metric in Metric:
-        (ours, why), *theirs = (over_blocks(one, metric, margin, spread=spread) for one in (mine, *others))
-        why = next(filter(None, (why, *(reason for _, reason in theirs))), "")
-        blocks = sorted(ours.keys() & {block for one, _ in theirs for block in one})
-        if why:
-            refused[metric] = why
+        (ours, why), (theirs, also) = (over_names(one, metric, margin, spread=spread) for one in (mine, others))
+        blocks = sorted(ours.keys() & theirs.keys())
+        if why or also:
+            refused[metric] = why or also
         elif blocks:
-            base = np.array([[math.log(value(one[b])) if b in one else math.nan for b in blocks] for one, _ in theirs])
-            path = {block: value(ours[block]) for block in blocks}
-            baseline = dict(zip(blocks, np.exp(np.nanmean(base, axis=0)).tolist(), strict=True))
+            path, baseline = ({block: value(side[block]) for block in blocks} for side in (ours, theirs))
             boots = tuple(variants[block] for block in blocks) if variants else ()
             pairs = twins or ([others] if len(others) == 2 else [])
             context = voting((_between_twins(pair, metric, blocks, margin) for pair in pairs), boots)

@@ -1,7 +1,7 @@
 """What one trial says by itself: location, spread, percentiles, and how dependent its samples are."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -131,13 +131,39 @@ def over_blocks(
     return {block: value for block, (value, _) in taken.items() if value is not None}, ""
 
 
+def over_names(
+    names: Sequence[Mapping[int, Summary]], metric: Metric, margin: float = MARGIN, *, spread: bool = False
+) -> tuple[dict[int, float], str]:
+    """Return as `over_blocks` the figures of a path that a block launches once under each of several names.
+
+    A block's figure is the geometric mean of those that it has; one name to which the metric is refused refuses it.
+    """
+    spread = spread or any(map(has_spread, names))
+    found = [over_blocks(one, metric, margin, spread=spread) for one in names]
+    refused = next((why for _, why in found if why), "")
+    return {} if refused else block_means([ns for ns, _ in found]), refused
+
+
+def block_means(names: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return one figure a block, the geometric mean of those that it has under each name; `names`: block -> figure."""
+    blocks = sorted(set().union(*names))
+    return _geometric((block, one[block]) for block in blocks for one in names if block in one)
+
+
 def by_occasion(values: Mapping[int, float], occasion: Callable[[int], int]) -> dict[int, float]:
     """Return one figure an occasion, the geometric mean of its blocks; `values`: block -> positive figure.
 
     The inverse of a figure, such as the rate of a duration, has the inverse mean.
     """
-    logs = by_key((occasion(block), math.log(values[block])) for block in sorted(values))
-    return {one: math.exp(math.fsum(found) / len(found)) for one, found in logs.items()}
+    return _geometric((occasion(block), values[block]) for block in sorted(values))
+
+
+def _geometric(figures: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Return the geometric mean of the positive figures of each number."""
+    return {
+        of: math.exp(math.fsum(map(math.log, found)) / len(found)) if len(found) > 1 else found[0]
+        for of, found in by_key(figures).items()
+    }
 
 
 def summarize(ns: IntArray) -> Summary:

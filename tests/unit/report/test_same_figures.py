@@ -199,21 +199,25 @@ def of_launch(values: NDArray[np.int64], metric: Metric) -> float | None:
     return float(np.quantile(values, 0.5 if metric is Metric.MEDIAN else 0.99))
 
 
-def level(key: Key, launches: dict[int, NDArray[np.int64]], metric: Metric) -> float | None:
-    figures = [of_launch(one, metric) for one in launches.values()]
-    shown = [known(key[1], key[3]).value(ns) for ns in figures if ns is not None]
-    return float(np.exp(np.mean(np.log(shown)))) if shown else None
+def by_block(key: Key, paths: dict[str, dict[int, NDArray[np.int64]]], path: str, metric: Metric) -> dict[int, float]:
+    """Return the log of a path's figure in each block; both launches of the baseline count."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for name in (path, path + AGAIN):
+        for block, values in paths.get(name, {}).items():
+            ns = of_launch(values, metric)
+            found[block] += [] if ns is None else [np.log(known(key[1], key[3]).value(ns))]
+    return {block: float(np.mean(logs)) for block, logs in found.items() if logs}
+
+
+def level(key: Key, paths: dict[str, dict[int, NDArray[np.int64]]], path: str, metric: Metric) -> float | None:
+    logs = [*by_block(key, paths, path, metric).values()]
+    return float(np.exp(np.mean(logs))) if logs else None
 
 
 def ratio(key: Key, paths: dict[str, dict[int, NDArray[np.int64]]], metric: Metric) -> float | None:
-    """Return `tap` / `veth` over the blocks that both have; both launches of the baseline count."""
-    value = known(key[1], key[3]).value
-    logs = []
-    for block, launch in paths["tap"].items():
-        sides = [of_launch(one, metric) for one in (launch, paths["veth"][block], paths["veth" + AGAIN][block])]
-        ours, *theirs = [np.log(value(ns)) for ns in sides if ns is not None]  # all or none of a cell's
-        logs.append(ours - np.mean(theirs))
-    return float(np.exp(np.mean(logs)))
+    """Return `tap` / `veth` over the blocks that both have."""
+    ours, theirs = (by_block(key, paths, path, metric) for path in ("tap", "veth"))
+    return float(np.exp(np.mean([ours[block] - theirs[block] for block in ours])))
 
 
 def has(key: Key, metric: Metric) -> bool:
@@ -238,7 +242,8 @@ def test_json_has_the_figures_of_the_samples(runs: tuple[RunDir, RunDir]) -> Non
             launches = figures[key][one["path"]]
             assert one["iterations"] == sum(values.size for values in launches.values())
             for metric in Metric:
-                assert same(one[metric]["value"], level(key, launches, metric)), (key, one["path"], metric)
+                true = level(key, figures[key], one["path"], metric)
+                assert same(one[metric]["value"], true), (key, one["path"], metric)
                 if one["path"] == "tap":
                     estimate = one["comparison"][metric]
                     assert (estimate is not None) == has(key, metric)
@@ -278,7 +283,7 @@ def test_tables_have_the_same_figures_rounded(runs: tuple[RunDir, RunDir], form:
             label = "p99 of the durations" if metric is Metric.P99 and of.better == "larger" else str(metric)
             start = next(n for n, line in enumerate(lines) if f"{name}, setting {setting}: {label}, " in line)
             assert f", {of.unit}" in lines[start]
-            figures = [level(key, paths[path], metric) for path in ("veth", "tap")]
+            figures = [level(key, paths, path, metric) for path in ("veth", "tap")]
             row = re.compile(".*".join(re.escape(words.figure(one)) for one in figures if one is not None))
             assert any(row.search(line) for line in lines[start : start + 12]), (key, metric)
 
@@ -293,7 +298,7 @@ def test_gate_and_history_have_the_same_figures_in_the_same_unit(runs: tuple[Run
         key, metric = (cell["workload"], cell["operation"], cell["setting"], cell["message_bytes"]), cell["metric"]
         assert (cell["unit"], cell["better"]) == (known(key[1], key[3]).unit, known(key[1], key[3]).better)
         for name, figures in sides.items():
-            assert same(cell[name], level(key, figures[key][cell["path"]], Metric(metric))), (key, metric)
+            assert same(cell[name], level(key, figures[key], cell["path"], Metric(metric))), (key, metric)
         if cell["difference"]:
             assert same(cell["difference"]["ratio"], cell["run"] / cell["base"])
             low, high = (cell["difference"]["interval"][end] for end in ("low", "high"))
@@ -303,7 +308,7 @@ def test_gate_and_history_have_the_same_figures_in_the_same_unit(runs: tuple[Run
             of = series.cell
             key = (of.workload, of.operation, of.setting, of.message_bytes)
             assert (series.shown.unit, series.shown.better) == (gate_unit(gate, key), known(key[1], key[3]).better)
-            assert same(series.points[-1].level.value, level(key, sides["run"][key][of.path], metric))
+            assert same(series.points[-1].level.value, level(key, sides["run"][key], of.path, metric))
 
 
 def test_gate_corrects_each_figure_over_the_cells_that_can_have_it(runs: tuple[RunDir, RunDir]) -> None:
@@ -322,8 +327,9 @@ def test_gate_corrects_each_figure_over_the_cells_that_can_have_it(runs: tuple[R
         found = []
         for one in cells:
             key = (one["workload"], one["operation"], one["setting"], one["message_bytes"])
-            run, base = ([np.log(of_launch(v, metric) or 0.0) for v in of[key][one["path"]].values()] for of in figures)
-            shifted = np.array(run) - np.log1p(margin)
+            cost = 1 if one["better"] == "smaller" else -1
+            run, base = (cost * np.array([*by_block(key, of[key], one["path"], metric).values()]) for of in figures)
+            shifted = run - np.log1p(margin)
             found.append(float(stats.ttest_ind(shifted, base, equal_var=False, alternative="greater").pvalue))
         operations = [operation for _, operation, *_ in figures[0] if (operation in parts) == part]
         family = 2 * sum(metric is Metric.MEAN or operation != "ft.S.total" for operation in operations)

@@ -12,7 +12,7 @@ import pytest
 
 from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_json, tables, words
+from nearmetal.report import as_json, charts, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
 from nearmetal.results.evidence import block_ns, cautions, counter_rows, per_iteration, torn_blocks
 from nearmetal.results.paths import build_view
@@ -460,18 +460,36 @@ def test_ranks_that_share_a_node_of_a_network_are_cautioned_of(tmp_path: Path, h
     assert cautions(alone, host) == ()
 
 
-def test_a_ratio_that_the_second_launches_of_the_baseline_lack_is_explained(view: View) -> None:
-    """Both figures were shown, and their ratio refused without a word."""
-    group = view.groups[0]
-    assert "ratio refused" not in tables.comparisons(view, group).note
+def test_levels_agree_with_the_ratio_beside_them(tmp_path: Path) -> None:
+    """The baseline's was of its first launches alone: 9.9 us stood against 12.5 us beside a ratio of 0.739."""
+    study = ONE_SIZE + '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\nknobs = { "mpi.bind" = "core" }\n'
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, again=1.5, setting_cost={"b": 0.8})))
+    of = {(cell.group.setting, one.path): one for cell in view.cells for one in cell.paths}
+    for (setting, path), one in of.items():
+        if path.removesuffix("-again") != "veth":
+            assert one.comparison is not None
+            for metric, found in one.comparison.estimates.items():
+                ours, theirs = (each.levels[metric].value for each in (one, of[setting, "veth"]))
+                assert ours is not None
+                assert theirs is not None
+                assert found.ratio == pytest.approx(ours / theirs, rel=1e-12)
+    for contrast in view.settings:
+        ours, theirs = (of[setting, contrast.path].headline.value for setting in ("b", "a"))
+        assert ours is not None
+        assert theirs is not None
+        assert contrast.comparison.headline.ratio == pytest.approx(ours / theirs, rel=1e-12)
     cell = view.cells[0]
-    second = cell.of("veth-again")
-    assert second is not None
-    levels = {**second.levels, Metric.MEDIAN: replace(second.levels[Metric.MEDIAN], value=None, refused="two modes")}
-    paths = tuple(replace(one, levels=levels) if one is second else one for one in cell.paths)
-    lacking = replace(view, cells=(replace(cell, paths=paths), *view.cells[1:]))
-    said = f"median ratio refused, {words.size(cell)}, of the second launches of veth: two modes."
-    assert tables.comparisons(lacking, group).note.endswith(said)
+    first, both, second = (
+        of["a", "veth"].trials[0].summary.trimmed_mean_ns / 2000,
+        of["a", "veth"].headline.value,
+        of["a", "veth-again"].headline.value,
+    )
+    assert both == pytest.approx(first * math.sqrt(1.5), rel=0.02)
+    assert second == pytest.approx(first * 1.5, rel=0.02), "the second name has its own level"
+    tips = re.findall(r"veth(?:-again)?, block 1: ([+-][\d.]+) %", charts.drift_chart(view, cell))
+    assert [float(tip) for tip in tips] == pytest.approx(
+        [100 / math.sqrt(1.5) - 100, 100 * math.sqrt(1.5) - 100], abs=2
+    )
 
 
 def test_a_ratio_of_launches_too_short_for_a_distribution_is_explained(view: View) -> None:
