@@ -7,8 +7,9 @@ for how many things there are, and their groups.
 
 import math
 import re
+import textwrap
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nearmetal.errors import BadInputError
 
@@ -26,6 +27,12 @@ MOST = (1 << 63) - 1
 _QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{0,8}+)")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?")
 _MOST_LETTERS = 60
+_HELD = "\u2800"
+"""Stands for a blank where no line may end: an empty pattern of Braille, which nothing takes for one."""
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[num]?s|min|h|[KMG]i?B|[kMGT]?B(?:/s)?|[kMG]?bit/s)(?![\w/]))")
+_WORD = r"""(?:[^\s'"()`]|'[^']*'|"[^"]*")+"""
+_COMMAND = re.compile(rf"(?:(?<=: )|(?<=[`(]))nearmetal(?: {_WORD})+")
+"""A command in a sentence: in backticks or brackets, or after a colon."""
 
 
 def decimal(text: str) -> float:
@@ -143,6 +150,17 @@ def format_duration(duration_ns: float) -> str:
         if abs(duration_ns) >= 0.9995 * factor:
             return f"{rounded(duration_ns / factor)} {unit}"
     return f"{duration_ns:.3g} ns"
+
+
+def wrapped(text: str, width: int, **options: Any) -> list[str]:
+    """Return text as lines of so many columns, and one line at least; options are those of `textwrap.wrap`.
+
+    None ends between a number and its unit or within a command of nearmetal. Words and commands that are longer than a
+    line stay whole, to be copied.
+    """
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), _UNIT.sub(_HELD, text))
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False, **options)
+    return [line.replace(_HELD, " ") for line in lines or [""]]
 
 
 def counted(count: int, thing: str) -> str:

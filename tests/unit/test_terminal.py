@@ -12,17 +12,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from nearmetal.cli.doctor import CheckLine, draw
 from nearmetal.cli.main import run
+from nearmetal.cli.progress import watcher
 from nearmetal.errors import ExitCode, NearmetalError, visible
 from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
 from nearmetal.report.terminal import Console
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.plan import block
+from nearmetal.study.spec import parse_study
 from tests.fake_runs import SEARCH, make_run, rewrite
 from tests.fake_runs import STUDY as SMALL
 
@@ -85,12 +91,55 @@ def test_a_locale_without_utf8_gets_escapes_and_no_traceback(tmp_path: Path, mon
     assert "| the level changed here; : kernel" in " ".join(said.split())
 
 
-def test_printed_commands_can_be_typed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("width", [8, 13, 21, 34, 55])
+def test_no_line_ends_between_a_number_and_its_unit_or_within_what_is_to_be_copied(width: int) -> None:
+    """A shell took the first half of a command for the whole, and a percent sign began a line."""
+    command = "nearmetal show '/tmp/a run; rm (x)/of the night' --trial 3"
+    prose = f"A gap of 5 % in 12 min, 3.5 us or 64 KiB ({command}). It lies in /a/long/path/of/one-word: {command}"
+    out = io.StringIO()
+    Console(file=out, width=width).print(Text.assemble("A note: ", (prose, "red"), "."))
+    lines = out.getvalue().splitlines()
+    assert "\n".join(lines).split() == ["A", "note:", *prose.split()[:-1], "3."]
+    assert sum(line.count(command) for line in lines) == 2
+    assert any("/a/long/path/of/one-word:" in line for line in lines)
+    for number, unit in (("5", "%"), ("12", "min"), ("3.5", "us"), ("64", "KiB")):
+        assert any(f"{number} {unit}" in line for line in lines)
+    plain = [line for line in lines if "nearmetal" not in line and "/" not in line]
+    assert all(len(line) <= width for line in plain), "other lines fit"
+
+
+def test_lines_keep_their_style_and_their_indent() -> None:
+    out = io.StringIO()
+    Console(file=out, force_terminal=True, width=20, color_system="standard").print(
+        Text.assemble("  one: ", ("slower and slower", "red"), "\n\nend"), style="bold"
+    )
+    drawn = out.getvalue()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", drawn) == "  one: slower and\nslower\n\nend\n"
+    assert "\x1b[1;31mslower and\x1b[0m\n\x1b[1;31mslower\x1b[0m\n" in drawn
+    assert drawn.startswith("\x1b[1m  one:\x1b[0m")
+
+
+def test_the_hint_of_a_failed_launch_is_one_line() -> None:
+    """It names files and commands of any length."""
+    hint = f"see what mpirun says: cat {'/long' * 30}/stderr | tail -n 3"
+    order = next(iter(block(parse_study(FEW, "s.toml"), 0)))
+    failed = Outcome(TrialStatus.FAILED, reason="mpirun ended with exit code 1", hint=hint)
+    out = io.StringIO()
+    with watcher(parse_study(FEW, "s.toml"), Console(file=out, width=80)) as lines:
+        lines.trial_ended(SimpleNamespace(order=order, outcome=failed, valid=False))  # type: ignore[arg-type]
+    assert f"  hint: {hint}" in out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("name", ["a run; rm x", "of a study with a name that is long " * 5])
+def test_printed_commands_can_be_typed_as_they_are(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = STUDY.replace('kind = "fake"\n\n[[path]]', 'kind = "fake"\n[host.options]\n"fail.b" = "gone"\n[[path]]', 1)
-    root = make_run(tmp_path / "a run; rm x", text)
+    root = make_run(tmp_path / name, text)
     assert run(["compare", str(root)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    typed = [out.rpartition("facts: nearmetal ")[2], re.findall(r"\(nearmetal (show .*?)\)", out)[0]]
+    out = capsys.readouterr().out
+    typed = re.findall(r"(?m)facts: nearmetal (.*)$", out) + re.findall(r"\(nearmetal (show .*?)\)", out)
+    assert len(typed) == 2
     for words in map(shlex.split, typed):
         assert run(words) == 0, words
         assert words[1] == str(root)

@@ -135,9 +135,10 @@ class _Lines:
         outcome = record.outcome
         if not record.valid:
             took = format_duration(outcome.elapsed_ns)
-            hint = f"\n  hint: {outcome.hint}" if outcome.hint else ""
             what = f"trial {record.order.trial} failed ({_combination(record)}, {took})"
-            self._console.print(f"{what}: {outcome.reason}{hint}")
+            self._console.print(f"{what}: {outcome.reason}")
+            if outcome.hint:  # it may be a command of any program
+                self._console.print(f"  hint: {outcome.hint}", soft_wrap=True)
         if busy := self._disturbance.words(record):
             self._console.print(busy)
 

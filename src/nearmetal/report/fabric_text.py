@@ -1,6 +1,5 @@
 """A fabric in words and characters, at most 80 columns wide."""
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, s
 from nearmetal.fabric.unseen import beyond_the_margin, unseen
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
-from nearmetal.units import as_percent, counted, rounded
+from nearmetal.units import as_percent, counted, rounded, wrapped
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
 """Shades of the heat map change at these multiples of the median pair's time."""
@@ -56,7 +55,7 @@ def _wrapped(lines: Sequence[str]) -> str:
     short = []
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))
-        short += textwrap.wrap(line, _WIDTH, subsequent_indent=f"{indent}  ") if len(line) > _WIDTH else [line]
+        short += wrapped(line, _WIDTH, subsequent_indent=f"{indent}  ") if len(line) > _WIDTH else [line]
     return "\n".join(short) + "\n"
 
 

@@ -11,8 +11,10 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Column, Table
+from rich.text import Text
 
 from nearmetal.errors import visible
+from nearmetal.units import wrapped
 
 
 class Console(rich.console.Console):
@@ -21,11 +23,30 @@ class Console(rich.console.Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; prose is broken into lines as `wrapped` does it, so that what is to be copied stays whole."""
+        whole = options.get("soft_wrap", self.soft_wrap) or options.get("no_wrap")
+        if len(objects) == 1 and isinstance(objects[0], str | Text) and not whole:
+            options = {"no_wrap": True, "overflow": "ignore", "crop": False, **options}
+            objects = (_in_lines(Text() + objects[0], self.width),)
+        super().print(*objects, **options)
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield what is drawn, with control characters made visible; those of rich itself pass."""
         return _unpadded(
             one if one.control else Segment(visible(one.text), one.style) for one in super().render(renderable, options)
         )
+
+
+def _in_lines(text: Text, width: int) -> Text:
+    lines = []
+    for line in text.split(allow_blank=True):
+        end, fits = 0, len(line) <= width
+        for part in [line.plain] if fits else wrapped(line.plain, width, expand_tabs=False, replace_whitespace=False):
+            start = line.plain.index(part, end)
+            end = start + len(part)
+            lines.append(line[start:end])
+    return Text("\n").join(lines)
 
 
 def plain_table(*heads: str, right: Container[str] = ()) -> Table:

@@ -1,7 +1,6 @@
 """The view of a trace for a terminal and as data."""
 
 import math
-import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +8,7 @@ from nearmetal.predict.trace import named_calls
 from nearmetal.predict.trace_view import RankTimes, TraceView, Traffic, matrix
 from nearmetal.report import schema
 from nearmetal.report.tables import Table, aligned
-from nearmetal.units import as_percent, counted, format_duration, format_size
+from nearmetal.units import as_percent, counted, format_duration, format_size, wrapped
 
 MATRIX_CELLS = 64
 _RANK_ROWS = 16
@@ -158,8 +157,8 @@ def _head(view: TraceView) -> str:
 
 
 def _filled(line: str) -> str:
-    """Return a line in as many as 80 columns need; words are not broken."""
-    return textwrap.fill(line, 80, break_long_words=False, break_on_hyphens=False)
+    """Return a line in as many as 80 columns need."""
+    return "\n".join(wrapped(line, 80))
 
 
 def time_sentence(view: TraceView) -> str:

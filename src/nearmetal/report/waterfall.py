@@ -1,7 +1,6 @@
 """Waterfalls for a terminal: every path and setting on one axis of time, and what each part adds to the baseline."""
 
 import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -11,7 +10,7 @@ from nearmetal.report import words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table, aligned
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
-from nearmetal.units import NS_PER_US, as_percent, format_size
+from nearmetal.units import NS_PER_US, as_percent, format_size, wrapped
 
 _WIDTH = 80
 _NARROWEST, _LEAST_BAR = 30, 36
@@ -158,7 +157,7 @@ def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: 
 
 
 def _folded(sentences: Sequence[str], width: int) -> list[str]:
-    return [line for one in sentences for line in textwrap.wrap(one, width)]
+    return [line for one in sentences for line in wrapped(one, width)]
 
 
 def _bars(lanes: Sequence[Lane], width: int) -> list[str]:
