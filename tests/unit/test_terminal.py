@@ -518,6 +518,24 @@ def test_a_narrow_terminal_cuts_nothing(
     assert "/bin/mpicc)" in out.replace("\n", "").replace(" ", "")
 
 
+def test_figures_that_do_not_fit_stand_below_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells of `plan` ended in an ellipsis at 60 columns, PCI addresses of `guests` at 80."""
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(["plan", "nanos-placement"]) == 0
+    plan = capsys.readouterr().out
+    assert {"workload   operation sizes iterations", "workload     nodes of ranks  progress"} <= {*plan.splitlines()}
+    assert "inter-node  0 1 2 3 4 5 6 7   polling" in plan.splitlines()
+    assert run(["guests", "--xml", str(Path(__file__).parents[1] / "data" / "domain-vf-virtio.xml")]) == 0
+    guests = capsys.readouterr().out
+    assert re.search(r"(?m)^hpc-guest .*0000:3b:02\.1$", guests)
+    assert re.search(r"(?m)^hpc-guest +4 \(2\) +8192 MiB$", guests)
+    for text in (plan, guests):
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 40
+
+
 def test_plan_shows_iterations_only_for_workloads_that_take_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "lockwood-apps"]) == 0
     assert "1000" not in (stdout := capsys.readouterr().out)

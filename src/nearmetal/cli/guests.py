@@ -4,15 +4,18 @@ import json
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import ExitCode, ForeignFileError
 from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
 from nearmetal.reading import read_text
+from nearmetal.report import words
+from nearmetal.report.as_table import draw
+from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import look_at
+from nearmetal.units import format_size
 
 _MIB = 1 << 20
 
@@ -33,7 +36,7 @@ def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool
         facts = {name: value for guest in guests for name, value in guest.facts().items()}
         click.echo(json.dumps({"facts": facts, "warnings": found}, indent=1, sort_keys=True))
     else:
-        Console().print(_table(guests))
+        draw(Console(), _tables(guests))
         for warning in found:
             warn(warning)
     return ExitCode.FAILED if strict and found else ExitCode.OK
@@ -62,16 +65,13 @@ def _domain(path: Path) -> Guest:
         raise ForeignFileError(named, hint=error.hint or _DUMP) from error
 
 
-def _table(guests: list[Guest]) -> Table:
-    table = Table("guest", "vCPUs (pinned)", "memory", "NIC", "backend", "queues", "behind it", title="Guests")
+def _tables(guests: list[Guest]) -> list[Table]:
+    machines = []
     for guest in guests:
-        pages = (
-            f", {guest.page_bytes // 1024} KiB pages" if guest.page_bytes else ", huge pages" if guest.hugepages else ""
-        )
-        row = [guest.name, f"{guest.vcpus} ({len(guest.pins)})", f"{guest.memory_bytes // _MIB} MiB{pages}"]
-        for nic in guest.nics:
-            table.add_row(*row, nic.kind, nic.backend, str(nic.queues), nic.source)
-            row = ["", "", ""]
-        if not guest.nics:
-            table.add_row(*row, "none", "", "", "")
-    return table
+        pages = format_size(guest.page_bytes) if guest.page_bytes else "huge" if guest.hugepages else words.NOTHING
+        machines.append((guest.name, f"{guest.vcpus} ({len(guest.pins)})", f"{guest.memory_bytes // _MIB} MiB", pages))
+    nics = [(one.name, nic.kind, nic.backend, str(nic.queues), nic.source) for one in guests for nic in one.nics]
+    return [
+        Table("Guests", ("guest", "vCPUs (pinned)", "memory", "large pages"), tuple(machines)),
+        Table("NICs", ("guest", "NIC", "backend", "queues", "behind it"), tuple(nics)),
+    ]

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.table import Column, Table
 
 from nearmetal import scratch
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError
@@ -69,13 +68,9 @@ def status(*, verify: bool) -> int:
         console.print(f"  {wire.message}\n  hint: {wire.hint}", soft_wrap=True)
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
     entries = image.cached(verify=verify)
-    serving = [entry for entry in entries if entry.serves]
-    # Folders of one image differ at the ends of their names.
-    folder = Column("folder", min_width=max((len(entry.folder.name) for entry in serving), default=0))
-    table = Table(folder, "made of", "size", "state", box=None, pad_edge=False, header_style="bold")
-    for entry in serving:
-        table.add_row(entry.folder.name, entry.about, f"{entry.size_bytes >> 20} MiB", entry.state)
-    console.print(table)
+    for entry in entries:
+        if entry.serves:
+            console.print(f"{entry.folder.name}: {entry.about}, {entry.size_bytes >> 20} MiB, {entry.state}")
     if old := [entry.size_bytes for entry in entries if not entry.serves]:
         console.print(
             f"{len(old)} folders of other sources or packages hold {sum(old) / 2**30:.1f} GiB: "

@@ -1,17 +1,19 @@
 """`nearmetal plan STUDY`: what would run, and for how long."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import fill
 
 import click
-from rich.table import Table
+import rich.table
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report import words
+from nearmetal.report.as_table import draw
+from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.stopping import as_it_ends
 from nearmetal.run.check import check_study
@@ -21,13 +23,13 @@ from nearmetal.run.unused import measured_twice, progress_of
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TrialsSpec
-from nearmetal.units import counted, format_duration, format_size, format_wait
+from nearmetal.units import counted, format_duration, format_size, format_wait, wrapped
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
 _ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
 """The kinds of workload that take a study's `iterations`; others have a class, an input or a time of their own."""
-_SIZES_WIDE = 11
-"""Where sizes are broken into lines: a size and its unit stay together, which a column by itself would not know."""
+_LISTS_WIDE = 15
+"""Where lists of sizes and nodes are broken into lines."""
 
 
 @click.command(name="plan")
@@ -55,20 +57,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     combined = " x ".join(counted(count, what) for what, count in parts.items())
     console.print(f"{combined}, the baseline {spec.baseline!r} twice: {per_block} trials per block")
     console.print(blocks(spec.trials, shortest, longest))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
-        table.add_column(column, no_wrap=column != "nodes of ranks")
-    for workload in spec.workload:
-        table.add_row(
-            workload.name,
-            workload.operation or workload.name,
-            fill(" ".join(format_size(size).replace(" ", "\u00a0") for size in workload.sizes), _SIZES_WIDE) or "none",
-            str(workload.iterations) if workload.kind in _ITERATE else "its own",
-            " ".join(map(str, workload.placed)),
-            progress_of(workload) or "its own",
-            f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
-        )
-    console.print(table)
+    draw(console, [_workloads(spec)])
     if len(spec.path) == 1 and len(spec.setting) == 1:
         console.print("\none path under one setting: nothing is compared, and nothing is resolved")
     else:
@@ -83,7 +72,28 @@ def command(study: Path, *, order: bool, form: str) -> None:
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
 
 
-def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tuple[Table, list[str]]:
+def _workloads(spec: Study) -> Table:
+    head = ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause")
+    rows = [
+        (
+            one.name,
+            one.operation or one.name,
+            _in_lines(map(format_size, one.sizes)) or "none",
+            str(one.iterations) if one.kind in _ITERATE else "its own",
+            _in_lines(map(str, one.placed)),
+            progress_of(one) or "its own",
+            f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, one)) else "none",
+        )
+        for one in spec.workload
+    ]
+    return Table("What a block launches", head, tuple(rows))
+
+
+def _in_lines(entries: Iterable[str]) -> str:
+    return "\n".join(wrapped(" ".join(entries), _LISTS_WIDE))
+
+
+def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tuple[rich.table.Table, list[str]]:
     """Return what a study can resolve: differences as a table, modes and percentiles as sentences.
 
     `more` is the key of the study that asks for more blocks.
