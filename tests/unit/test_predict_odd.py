@@ -86,6 +86,19 @@ def test_no_table_cell_is_truncated_or_wrapped_at_eighty_columns(
     assert "veth / tuned" in out
 
 
+def test_a_small_ratio_has_the_digits_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory against a network had `0.003 [0.00 to 0.01]`, which says nothing."""
+    named = [
+        replace(NAMED, path=name, machine=Machine(path(1), path(far))) for name, far in (("veth", 500), ("shm", 1))
+    ]
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(named)), tmp_path / "two.json")
+    out, _ = output_of(monkeypatch, marked(10), str(tmp_path / "two.json"))
+    row = re.search(r"(?m)^shm .* (0\.00\d{3,})( .*)?\n +\[(0\.00\d{2,}) to (0\.00\d{2,})\]", out)
+    assert row, out
+    low, median, high = (float(row[at]) for at in (3, 1, 4))
+    assert low < median < high
+
+
 def test_columns_show_only_values_that_intervals_cover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 95th percentile over replays alone was inside the interval of launches, which includes the model's error."""
     out, _ = output_of(monkeypatch, computing(1), two_paths(tmp_path))

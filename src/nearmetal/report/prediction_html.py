@@ -9,7 +9,7 @@ from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axi
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, section
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
-from nearmetal.report.prediction_text import figures, parameter, placements
+from nearmetal.report.prediction_text import figures, parameter, placements, ratio_span
 from nearmetal.report.tables import Table
 from nearmetal.report.words import moment
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, as_percent, by_key, format_duration, format_size, ranges
@@ -57,9 +57,8 @@ def _answer(of: PredictionFile) -> str:
     if first.launches_ns:
         said += f" [{' to '.join(map(format_duration, first.launches_ns))}]"
     if first is not last:
-        said += f"; {_short(of, last)} the slowest: {last.ratio.median:.2f} times {last.ratio.to}"
-        if last.ratio.interval:
-            said += f" [{last.ratio.interval[0]:.2f} to {last.ratio.interval[1]:.2f}]"
+        said += f"; {_short(of, last)} the slowest: {words.figure(last.ratio.median)} times {last.ratio.to}"
+        said += f" {span}" if (span := ratio_span(last)) else ""
     return f"{said}."
 
 

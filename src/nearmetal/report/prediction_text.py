@@ -9,6 +9,7 @@ from nearmetal.predict.calibration import LEAST_CASES, LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
+from nearmetal.report import words
 from nearmetal.report.prediction_json import PlacedJson, PredictedJson
 from nearmetal.report.tables import Table
 from nearmetal.units import as_percent, by_key, counted, format_duration
@@ -53,8 +54,13 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
 
 
 def _ratio(row: PredictedJson) -> str:
+    return "\n".join(filter(None, (words.figure(row.ratio.median), ratio_span(row))))
+
+
+def ratio_span(row: PredictedJson) -> str:
+    """Return the interval of a ratio to the native path, '' for none."""
     ends = row.ratio.interval
-    return f"{row.ratio.median:.3f}" + (f"\n[{ends[0]:.2f} to {ends[1]:.2f}]" if ends else "")
+    return f"[{words.span(*ends)}]".replace("..", " to ") if ends else ""
 
 
 def _p99(row: PredictedJson) -> str:
