@@ -1,5 +1,6 @@
 """`nearmetal plot RUN WHAT -o FILE`: one chart of a run for a paper, and its data."""
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -9,7 +10,7 @@ from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
 from nearmetal.report import figure
 from nearmetal.report.words import warnings
-from nearmetal.results.paths import build_view
+from nearmetal.results.paths import build_view, cautions_of
 from nearmetal.results.records import GroupId
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
@@ -37,8 +38,10 @@ def command(
     if out.suffix not in _SUFFIXES:
         instead = out / "chart.svg" if out.is_dir() else out.with_suffix(".svg")
         raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {quote(str(instead))}")
-    view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
+    opened = RunDir.open(run)
+    view = build_view(opened, allow_mixed=allow_mixed, distributions=False)
     chosen = figure.choose(view, what, GroupId(workload, operation, setting))
+    view = replace(view, cautions=cautions_of(opened, view, chosen.group))
     rows = figure.data(chosen)
     width_in = figure.PAGE_IN if wide else figure.COLUMN_IN
     text = figure.as_tex(chosen, rows, width_in) if out.suffix == ".tex" else figure.as_svg(chosen, width_in)

@@ -86,7 +86,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        cautions=(*evidence.cautions(good, run.info.host_kind), *_rounded(cells, run.info.host_kind)),
+        cautions=_cautions(run, good, cells),
         busy=evidence.mostly_disturbed(good),
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),
@@ -98,10 +98,23 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     )
 
 
-def _rounded(cells: Sequence[Cell], host_kind: str) -> tuple[str, ...]:
+def cautions_of(run: RunDir, view: View, group: GroupId) -> tuple[str, ...]:
+    """Return the cautions of a run that are about the launches of a group, where that alone is shown."""
+    ours = [
+        one
+        for one in valid(run.trials())
+        if (one.order.workload.label, one.order.setting) == (group.workload, group.setting)
+    ]
+    return _cautions(run, ours, view.cells_of(group))
+
+
+def _cautions(run: RunDir, records: Sequence[TrialRecord], cells: Sequence[Cell]) -> tuple[str, ...]:
+    rounded = _rounded(cells) if run.info.host_kind == "import" else ()
+    return (*evidence.cautions(records, run.info.host_kind), *rounded)
+
+
+def _rounded(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return a sentence on imported figures that are the same in every launch, as two decimals of 0.25 us are."""
-    if host_kind != "import":
-        return ()
     alike = [
         CellId(**asdict(cell.group), message_bytes=cell.message_bytes, path=one.path).name(sized=cell.sized)
         for cell in cells

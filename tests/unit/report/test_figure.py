@@ -139,6 +139,17 @@ def test_paths_that_are_not_drawn_and_cautions_are_named_beside_the_chart(tmp_pa
         assert "CAUTION: " in said
 
 
+def test_cautions_are_of_what_is_drawn(tmp_path: Path) -> None:
+    """Those of another workload were printed with a chart that they say nothing about."""
+    two = ONE_SIZE.replace("[trials]", '[[workload]]\nname = "bw"\nsizes = [8]\niterations = 40\nwarmup = 4\n[trials]')
+    timer = {"timer.latency.8": "delayed acknowledgement"}
+    recipe = Recipe(study=two, blocks=2, facts=lambda order: timer if order.workload.label == "latency" else {})
+    run = make_run(tmp_path / "run", recipe).root
+    for workload, told in (("latency", True), ("bw", False)):
+        said = _plot(run, "mean", "--workload", workload, "-o", tmp_path / "fig.svg").stderr
+        assert ("CAUTION: latency of 8 B takes delayed acknowledgement" in said) is told
+
+
 def test_an_unsupported_format_is_refused_with_the_supported_ones(root: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"none of \.svg, \.pdf, \.png, \.tex"):
         _plot(root, "cost", "-o", tmp_path / "fig.eps")
