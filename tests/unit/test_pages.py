@@ -83,11 +83,21 @@ def test_each_shell_gets_a_completion_script(shell: str) -> None:
         ("nearmetal com", "plain,compare"),
         ("nearmetal history s", "plain,show"),
         ("nearmetal compare --format m", "plain,markdown"),
+        ("nearmetal run lockwood-l", "plain,lockwood-lammps plain,lockwood-latency-bandwidth"),
+        ("nearmetal plan local", "plain,local.toml"),
+        ("nearmetal tune sub/", "plain,sub/one.toml plain,sub/two.toml"),
+        ("nearmetal run --resume lo", "file,lo"),
+        ("nearmetal run runs/", "file,runs/"),
     ],
 )
-def test_bash_completes(words: str, expected: str) -> None:
+def test_bash_completes(words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of studies those that ship and TOML files; every file was offered, and no shipped study."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("local.toml", "local.txt", "sub/one.toml", "sub/two.toml", "runs/first/run.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     asked = {"_NEARMETAL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    assert _nearmetal(asked).split() == [expected]
+    assert _nearmetal(asked).split() == expected.split()
 
 
 def test_completing_a_verb_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import click
 import rich.table
 
 from nearmetal.cli.progress import warn
-from nearmetal.cli.values import PATH, format_option
+from nearmetal.cli.values import STUDY, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report import words
 from nearmetal.report.as_table import draw
@@ -33,7 +33,7 @@ _LISTS_WIDE = 15
 
 
 @click.command(name="plan")
-@click.argument("study", type=PATH)
+@click.argument("study", type=STUDY)
 @click.option("--order", is_flag=True, help="Also list the trials of the first block in their seeded order.")
 @format_option("table", "json")
 def command(study: Path, *, order: bool, form: str) -> None:

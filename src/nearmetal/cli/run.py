@@ -9,7 +9,7 @@ import click
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import COUNT, PATH, check_resume, format_option, refuse_other_version
+from nearmetal.cli.values import COUNT, PATH, STUDY, check_resume, format_option, refuse_other_version
 from nearmetal.errors import ExitCode, TrialError, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
@@ -31,7 +31,7 @@ from nearmetal.units import counted, format_duration
 
 
 @click.command(name="run")
-@click.argument("study", type=PATH, required=False)
+@click.argument("study", type=STUDY, required=False)
 @click.option("--out", type=PATH, help="The run directory [default: runs/NAME-TIME].")
 @click.option("--resume", type=PATH, help="Resume this run.")
 @click.option(

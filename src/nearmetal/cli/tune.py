@@ -12,7 +12,7 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
-from nearmetal.cli.values import PATH, check_resume, refuse_other_version
+from nearmetal.cli.values import PATH, STUDY, check_resume, refuse_other_version
 from nearmetal.errors import BadInputError, ExitCode, command_line, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
@@ -37,7 +37,7 @@ from nearmetal.units import counted
 
 
 @click.command(name="tune")
-@click.argument("study", type=PATH, required=False)
+@click.argument("study", type=STUDY, required=False)
 @click.option(
     "--out", type=PATH, help="The profile to write, or a directory for one per class [default: NAME.profile.json]."
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 import nearmetal
 from nearmetal.cli.main import FilePath
@@ -18,7 +19,22 @@ from nearmetal.units import parse_share, parse_size_bytes
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
+
+class _StudyPath(FilePath):
+    """The path of a study, or the name of one that ships."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the shipped studies and the TOML files that begin so; where none does, let the shell look for any."""
+        from nearmetal.study.shipped import shipped  # noqa: PLC0415 (loads pydantic, which few verbs need)
+
+        folder = incomplete[: incomplete.rfind("/") + 1]
+        names = [*shipped(), *(f"{folder}{one.name}" for one in sorted(Path(folder).glob("*.toml")))]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or super().shell_complete(ctx, param, incomplete)
+
+
 PATH = FilePath(path_type=Path)
+STUDY = _StudyPath(path_type=Path)
 COUNT = click.IntRange(min=1)
 
 
