@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -45,7 +46,11 @@ class Machine:
         source = str(Path(nearmetal.__file__).parents[1])
         own = {"XDG_STATE_HOME": str(home / "state"), "NEARMETAL_MACHINE_STATE": str(sshd.folder / "machine")}
         self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, **own}
-        self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
+        self.use("-c", "from nearmetal.cli.main import main; main()")
+
+    def use(self, *words: str) -> None:
+        """Let what is started from here on be this of Python."""
+        self._argv = [sys.executable, *words]
 
     def verb(self, *words: str, typed: str = "", there: bool = False) -> process.Finished:
         argv = [*self._place(there), *self._argv, *words]
@@ -110,6 +115,36 @@ def eventually(happened: Callable[[], bool], what: str) -> None:
     while not happened():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+_MEASURE = """
+import os, pwd, sys
+from nearmetal.knobs.presence import measuring_from_here
+with measuring_from_here(sys.argv[1]):
+    if os.geteuid() == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+    print("measures", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_machine_on_which_another_user_measures_is_not_changed(far: Machine, tmp_path: Path, there: bool) -> None:
+    """Neither a run that another user began there was seen, nor one over ssh that another user began here."""
+    (wanted := tmp_path / "host.json").write_text(Profile("p", "any", (), {"host.busy_read": "50"}).to_json())
+    far.use("-c", _MEASURE, "" if there else "far")
+    with far.start(there=there) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "measures\n"
+        far.use("-c", "from nearmetal.cli.main import main; main()")
+        refused = far.verb("apply", str(wanted), "--host", "far")
+        other.kill()
+    assert refused.exit_status == 1
+    of_whom = " of nobody" if os.geteuid() == 0 else ""
+    where = "on far measures there now" if there else "measures on far now"
+    says = re.compile(rf"error: process \d+{of_whom} {where}")
+    assert says.search(refused.complaint()), refused.complaint()
+    assert not says.search(far.verb("apply", str(wanted), "--host", "far").complaint()), "it has ended"
 
 
 def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, profile: str) -> None:

@@ -109,10 +109,10 @@ def test_this_machine_gets_no_folder_by_a_run(state: Path, local: Study) -> None
 
 _MEASURE = """
 import os, sys
-from nearmetal.knobs.presence import measuring_here
-with measuring_here():
-    if sys.argv[1:]:
-        os.setuid(int(sys.argv[1]))
+from nearmetal.knobs.presence import measuring_from_here
+with measuring_from_here(sys.argv[1]):
+    if sys.argv[2:]:
+        os.setuid(int(sys.argv[2]))
     print(flush=True)
     sys.stdin.read()
 """
@@ -128,7 +128,7 @@ def user_named(name: str) -> int:
 def test_a_run_of_any_user_and_home_on_this_machine_is_seen_until_it_is_killed(
     tmp_path: Path, local: Study, user: str
 ) -> None:
-    argv = [sys.executable, "-c", _MEASURE, *([str(user_named(user))] if user else [])]
+    argv = [sys.executable, "-c", _MEASURE, "", *([str(user_named(user))] if user else [])]
     elsewhere = os.environ | {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "another")}
     said: list[str] = []
     with subprocess.Popen(argv, env=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -283,7 +283,7 @@ def test_apply_knows_a_machine_by_the_name_that_a_job_has_for_it(
         assert run(["apply", str(profile), "--host", host]) == 1
     said = capsys.readouterr().err
     assert f"measures on {'this machine' if host == 'local' else host} now" in said
-    note = f"note: runs that other users, or other machines, measure on {host} are not seen\n"
+    note = f"note: runs that others measure on {host} from other machines are not seen\n"
     assert (note in said) == (host != "local")
 
 

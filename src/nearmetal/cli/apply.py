@@ -24,6 +24,7 @@ from nearmetal.knobs.effect import verified
 from nearmetal.knobs.folder import expire
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
+from nearmetal.knobs.presence import refuse_measured_there
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.trust import caller, trusted_bytes
 from nearmetal.knobs.undo import RollbackResult
@@ -95,10 +96,9 @@ def command(
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
     guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
-    _refuse_measured(host, knobs)
     _warn_of_launches(profile, wanted)
     with (
-        open_shell(host) as shell,
+        _unmeasured(host, knobs) as shell,
         places.host_locks(shell, host, folder) as held,
         contextlib.ExitStack() as confirming,
     ):
@@ -130,10 +130,20 @@ def command(
         return _restore(session)
 
 
+@contextlib.contextmanager
+def _unmeasured(host: str, knobs: Iterable[str]) -> Iterator[Shell]:
+    """Open a host; raise TrialError while somebody measures on it."""
+    _refuse_measured(host, knobs)
+    with open_shell(host) as shell:
+        if host != places.LOCAL and not all(name.startswith("nic.") for name in knobs):
+            refuse_measured_there(shell, host)
+        yield shell
+
+
 def _refuse_measured(host: str, knobs: Iterable[str]) -> None:
     """Raise TrialError while a run or a search measures on the host, by any name that it may have there.
 
-    What namespaces of this machine measure has interfaces of its own. A job on it, whose user has one home everywhere,
+    What namespaces of a machine measure has interfaces of its own. A job on it, whose user has one home everywhere,
     has its ports.
     """
     if host == places.LOCAL:
@@ -143,7 +153,7 @@ def _refuse_measured(host: str, knobs: Iterable[str]) -> None:
         names, called = (own, own.partition(".")[0]), "this machine"
     else:
         names, called = (host, host.rpartition("@")[2]), host
-        click.echo(f"note: runs that other users, or other machines, measure on {host} are not seen", err=True)
+        click.echo(f"note: runs that others measure on {host} from other machines are not seen", err=True)
     for name in dict.fromkeys(names):
         if name != places.LOCAL:
             places.refuse_measured(name, called)

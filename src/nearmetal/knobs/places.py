@@ -15,7 +15,7 @@ from nearmetal.knobs.folder import age, host_lock, journal_folder, measured, ref
 from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
-from nearmetal.knobs.presence import measuring_here, refuse_measured_here
+from nearmetal.knobs.presence import measuring_from_here, refuse_measured_from_here
 from nearmetal.knobs.rollback import OVER, UnfinishedError, changed_by_journals, journals_of, refuse_unfinished
 from nearmetal.knobs.trust import UntrustedError
 from nearmetal.process import Finished
@@ -133,18 +133,20 @@ def measuring(machines: Iterable[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in machines:
             if name == LOCAL:
-                stack.enter_context(measuring_here())
+                stack.enter_context(measuring_from_here())
             elif "/" not in name:
                 stack.enter_context(measured(folder_of(name)))
+                stack.enter_context(measuring_from_here(name))
         yield
 
 
 def refuse_measured(host: str, called: str) -> None:
-    """Raise TrialError while a process measures on a host: on this machine, anybody's; from here on a far one, ours."""
+    """Raise TrialError while a process here measures on a host: anybody's, and elsewhere one of this home's user."""
     if host == LOCAL:
-        refuse_measured_here()
+        refuse_measured_from_here()
     else:
         refuse_measured_far(folder_of(host), called)
+        refuse_measured_from_here(host, called)
 
 
 def refuse_unfinished_here() -> None:

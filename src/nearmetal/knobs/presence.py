@@ -1,4 +1,4 @@
-"""Who measures on this machine, whatever user and home: a socket with a name and without a file.
+"""Who measures on this machine, or from it on a far one, whatever user and home: a socket with a name and no file.
 
 Every process on this machine's network may bind one and see all of them, so no directory has to be shared, and the
 kernel removes it with its process, however that ends.
@@ -15,34 +15,49 @@ from hashlib import sha256
 from pathlib import Path
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.host import Shell
+from nearmetal.knobs.access import run_c
 from nearmetal.knobs.registry import machine_folder
 
 _SOCKETS = Path("/proc/net/unix")
+_HINT = "wait until it ends, or stop it with Ctrl-C: a run and a search can be resumed"
 
 
-def _name() -> str:
+def _name(host: str) -> str:
     """Return how the names begin: another folder of the machine, as in tests, is another machine."""
-    return f"nearmetal-measures-{sha256(bytes(machine_folder())).hexdigest()[:16]}-"
+    of = bytes(machine_folder()) + (f"\0{host}".encode() if host else b"")
+    return f"nearmetal-measures-{sha256(of).hexdigest()[:16]}-"
 
 
 @contextlib.contextmanager
-def measuring_here() -> Iterator[None]:
-    """Let others see for the length of a `with` that this process measures here; where that is forbidden, go on."""
+def measuring_from_here(host: str = "") -> Iterator[None]:
+    """Let others see for the length of a `with` that this process measures on a far host, '' for this machine.
+
+    Where that is forbidden, go on.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
         with contextlib.suppress(OSError):
-            mark.bind(f"\0{_name()}{os.getpid()}-{secrets.token_hex(4)}")
+            mark.bind(f"\0{_name(host)}{os.getpid()}-{secrets.token_hex(4)}")
         yield
 
 
-def refuse_measured_here() -> None:
-    """Raise TrialError while a process of any user measures on this machine."""
-    try:
-        sockets = _SOCKETS.read_text(errors="replace")
-    except OSError:
-        return
-    found = re.findall(rf" @{_name()}(\d{{1,10}})-[0-9a-f]{{8}}$", sockets, re.MULTILINE)
-    if found:
-        raise measured_by(found, "this machine")
+def refuse_measured_from_here(host: str = "", called: str = "this machine") -> None:
+    """Raise TrialError while a process of any user here measures on a far host, '' for this machine."""
+    with contextlib.suppress(OSError):
+        if found := _pids(_SOCKETS.read_text(errors="replace"), host):
+            raise measured_by(found, called)
+
+
+def refuse_measured_there(shell: Shell, host: str) -> None:
+    """Raise TrialError while a process of any user on a far machine measures on that machine."""
+    if found := _pids(run_c(shell, ("cat", str(_SOCKETS)), "").stdout.decode(errors="replace"), ""):
+        owner = run_c(shell, ("stat", "-c", "%U", f"/proc/{found[-1]}"), "")
+        of_whom = f" of {owner.stdout.decode(errors='replace').strip()}" if owner.ok else ""
+        raise TrialError(f"process {found[-1]}{of_whom} on {host} measures there now", hint=_HINT)
+
+
+def _pids(sockets: str, host: str) -> list[str]:
+    return re.findall(rf" @{_name(host)}(\d{{1,10}})-[0-9a-f]{{8}}$", sockets, re.MULTILINE)
 
 
 def measured_by(pids: list[str], host: str) -> TrialError:
@@ -50,7 +65,7 @@ def measured_by(pids: list[str], host: str) -> TrialError:
     alive = [pid for pid in dict.fromkeys(pids) if Path(f"/proc/{pid}").exists()]
     return TrialError(
         f"{f'process {alive[-1]}{_of_whom(alive[-1])}' if alive else 'another process'} measures on {host} now",
-        hint="wait until it ends, or stop it with Ctrl-C: a run and a search can be resumed",
+        hint=_HINT,
     )
 
 
