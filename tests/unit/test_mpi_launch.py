@@ -9,6 +9,7 @@ import os
 import sys
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -204,7 +205,7 @@ def test_processors_are_those_that_a_far_machine_lets_programs_use() -> None:
 def test_a_quota_of_processor_time_bounds_the_ranks_that_have_a_processor_each() -> None:
     """Ranks of a container with a limit polled, as if they had every processor of its machine."""
     with quota_of(1.5) as held:
-        here = [sys.executable, "-c", "from nearmetal.workloads.processors import own_processors as o; print(o())"]
+        here = [sys.executable, "-c", "from nearmetal.hosts.processors import own_processors as o; print(o())"]
         assert process.run([*held, *here], timeout_s=60).text == "1\n"
         machine = FarMachine("held", partial(open_program, (*held, "/bin/sh")))
         with (
@@ -214,6 +215,30 @@ def test_a_quota_of_processor_time_bounds_the_ranks_that_have_a_processor_each()
             shell.add_node("n0")
             assert processors(shell, ["n0", "n0"]) == 1
             assert sharing_facts(shell, ["n0"])["nodes.processors"] == 1
+
+
+_PARALLEL = """
+import nearmetal.hosts.lab.cluster as cluster
+from nearmetal.hosts.lab.lab import slots_of
+from nearmetal.predict import simulate
+from tests.unit.simulated import ping
+from tests.unit.test_predict_odd import NAMED
+from nearmetal.predict.native import Placement
+cluster._available_mib = lambda: 1 << 20
+threads, replay = [], simulate._sim.simulate
+simulate._sim.simulate = lambda *given, **options: threads.append(given[4]) or replay(*given, **options)
+simulate.simulate(ping(8), NAMED.machine, Placement.block(2, 1), seed=1, replicas=4)
+print(slots_of({"nodes": 2}), *threads)
+"""
+
+
+def test_a_quota_bounds_the_machines_of_the_lab_and_the_threads_of_a_replay() -> None:
+    """In a container both took every processor of its machine, and waited for their slices."""
+    with quota_of(1.5) as held:
+        argv = [*held, sys.executable, "-c", _PARALLEL]
+        tests = Path(__file__).parents[1]
+        said = process.run(argv, timeout_s=600, env={**os.environ, "PYTHONPATH": f"{tests.parent}:{tests}"})
+    assert said.text == "1 1\n", said.complaint()
 
 
 def test_polling_ranks_yield_only_if_they_outnumber_cores() -> None:

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NoReturn
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy import special
 
 from nearmetal import limits
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.hosts.processors import own_processors
 from nearmetal.predict import _sim
 from nearmetal.predict.models import Machine, PathModel, Segment
 from nearmetal.predict.native import Placement, native_job
@@ -110,6 +111,12 @@ def simulate(
     return simulate_launches([schedule], [machine], placement, seed=seed, replicas=replicas)
 
 
+@cache
+def _processors() -> int:
+    """Return how many threads replay; asked once, because a short replay takes less time than the answer."""
+    return own_processors()
+
+
 def simulate_launches(
     schedules: Sequence[Schedule],
     machines: Sequence[Machine],
@@ -146,7 +153,7 @@ def simulate_launches(
             seed,
             first,
             len(own),
-            threads or len(os.sched_getaffinity(0)),
+            threads or _processors(),
             keep_marks,
             max_steps=limits.STEPS.value(),
             max_bytes=limits.MEMORY.value(),

@@ -8,6 +8,7 @@ from nearmetal.errors import BadInputError, UnavailableError, refuse_unknown
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
+from nearmetal.hosts.processors import own_processors
 from nearmetal.hosts.table import HOSTS, find_host, refuse_imported
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
@@ -40,7 +41,6 @@ from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.pairs import check_halves
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
-from nearmetal.workloads.processors import own_processors
 from nearmetal.workloads.table import find_workload
 
 

@@ -3,23 +3,15 @@
 Standard library only: it also runs in the lab's guest.
 """
 
-import os
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.hosts import plain_files
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
+from nearmetal.hosts.processors import GROUPS, own_processors, quota_files, quotas
 from nearmetal.knobs.knob import allowed_in, parse_cpus
 
 _STATUS, _ONLINE = "/proc/self/status", "/sys/devices/system/cpu/online"
-_GROUPS, _GROUP_TOP = "/proc/self/cgroup", "/sys/fs/cgroup"
-_GROUP = re.compile(r"^\d+:(?:|(?:\S+,)?cpu(?:,\S+)?):(/.+)$", re.MULTILINE)
-
-_ReadAll = Callable[[Sequence[str]], Mapping[str, bytes]]
 
 
 def processors(shell: Shell, nodes: Sequence[str]) -> int:
@@ -31,11 +23,6 @@ def processors(shell: Shell, nodes: Sequence[str]) -> int:
         return cores(shell, HYPERVISOR)
     crowded = {node: cores(shell, node) for node, ranks in Counter(nodes).items() if ranks > cores(shell, node)}
     return min(crowded.values(), default=0)
-
-
-def own_processors() -> int:
-    """Return how many processors this process may use."""
-    return min([len(os.sched_getaffinity(0)), *_quotas(plain_files.read_all)])
 
 
 def cores(shell: Shell, node: str) -> int:
@@ -64,10 +51,10 @@ def usable_processors(shell: Shell, node: str) -> int:
     def read_all(paths: Sequence[str]) -> Mapping[str, bytes]:
         return shell.read_all(paths, node=node)
 
-    files = read_all([_STATUS, _ONLINE, _GROUPS, *_quota_files("")])
+    files = read_all([_STATUS, _ONLINE, GROUPS, *quota_files("")])
     allowed = allowed_in(files.get(_STATUS, b"").decode(errors="replace"))
     listed = allowed or files.get(_ONLINE, b"").decode(errors="replace").strip()
-    return min([count_processors(listed), *_quotas(read_all, files)]) if listed else 0
+    return min([count_processors(listed), *quotas(read_all, files)]) if listed else 0
 
 
 def count_processors(listed: str) -> int:
@@ -76,30 +63,3 @@ def count_processors(listed: str) -> int:
         return len(parse_cpus(listed))
     except ValueError as error:
         raise NearmetalError(f"cannot read a list of processors: {error}") from error
-
-
-def _quotas(read_all: _ReadAll, files: Mapping[str, bytes] | None = None) -> list[int]:
-    """Return the whole processors in each quota of processor time that programs have, at least 1 in each.
-
-    A container sees its own group as the top one, whatever its name outside is; other programs have the quotas of all
-    groups above theirs, too. `files` are those of the top group, where they have been read.
-    """
-    told = dict(read_all([_GROUPS, *_quota_files("")]) if files is None else files)
-    named = _GROUP.findall(told.get(_GROUPS, b"").decode(errors="replace"))
-    parents = (PurePosixPath(group).parents for group in named)
-    groups = list(dict.fromkeys(map(str, chain(map(PurePosixPath, named), *parents))))
-    inner = [group for group in groups if group != "/"]
-    if inner:
-        told |= read_all(list(chain(*map(_quota_files, inner))))
-    found = (b" ".join(told.get(path, b"") for path in _quota_files(group)).split() for group in ("", *inner))
-    return [max(1, int(one[0]) // int(one[1])) for one in found if len(one) == 2 and all(map(_positive, one))]
-
-
-def _quota_files(group: str) -> tuple[str, str, str]:
-    """Return the files with the quota of a control group: of version 2, and quota and period of version 1."""
-    v1 = f"{_GROUP_TOP}/cpu{group}/cpu.cfs"
-    return f"{_GROUP_TOP}{group}/cpu.max", f"{v1}_quota_us", f"{v1}_period_us"
-
-
-def _positive(text: bytes) -> bool:
-    return text.isdigit() and int(text) > 0

@@ -26,6 +26,7 @@ from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.machine import Boot, LabMachine, machine_named
 from nearmetal.hosts.lab.running import carry_out
 from nearmetal.hosts.lab.vm import Vm
+from nearmetal.hosts.processors import own_processors
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Order, Outcome, Scalar
 from nearmetal.study.spec import HostSpec
@@ -194,7 +195,7 @@ class LabHost:
         asked = set(map(self._which, orders)) or {(0, False)}
         # What others are made of comes first, so that no core waits for it.
         wanted = sorted(asked | {(variant, False) for variant, _ in asked}, key=lambda which: which[::-1])
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(own_processors()) as pool:
             try:
                 list(pool.map(self._prepared, wanted))
             except BaseException:
@@ -349,7 +350,7 @@ def slots_of(options: Mapping[str, Scalar]) -> int:
     """Return how many trials run side by side: as asked, else what cores and memory hold; refuse what is no number."""
     nodes = nodes_of(options)
     # Two machines rarely work at the same time until ranks poll, so that two pairs of them fill two cores.
-    most = min(_SLOTS, len(os.sched_getaffinity(0))) * 2 // max(2, nodes)
+    most = min(_SLOTS, own_processors()) * 2 // max(2, nodes)
     return whole_number(
         options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most))
     )
