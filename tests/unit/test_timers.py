@@ -26,12 +26,12 @@ def cell(median_ns: int, operation: str = "latency") -> CellSamples:
 @pytest.mark.parametrize(
     ("median_ns", "facts", "name"),
     [
-        (8_003_300, TICK, "2 ticks of the scheduler (4 ms)"),
+        (8_003_300, TICK, "2 ticks of the scheduler (4 ms each)"),
         (4_000_000, TICK, "1 tick of the scheduler (4 ms)"),
         (8_003_300, {}, ""),
         (8_200_000, TICK, ""),
-        (16_000_000, TICK, "4 ticks of the scheduler (4 ms)"),
-        (16_160_000, TICK, "4 ticks of the scheduler (4 ms)"),  # 1 % above, the maximum
+        (16_000_000, TICK, "4 ticks of the scheduler (4 ms each)"),
+        (16_160_000, TICK, "4 ticks of the scheduler (4 ms each)"),  # 1 % above, the maximum
         (16_160_001, TICK, ""),
         (20_000_000, TICK, ""),
         (40_100_000, {}, "TCP's shortest delay of an acknowledgement"),

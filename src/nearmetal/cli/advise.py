@@ -11,10 +11,11 @@ from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
 from nearmetal.report import words
 from nearmetal.report.advice import RULES, advise
+from nearmetal.results.evidence import mostly_disturbed
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.stopping import unfinished
 from nearmetal.run.adopt import HOST_KIND
-from nearmetal.store.query import refuse_fabric
+from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir
 
 
@@ -52,6 +53,10 @@ def command(run: Path, form: str) -> None:
         gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
         click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")
         click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")
+    if mostly_disturbed(valid(records)):
+        click.echo(
+            "most launches ran on a busy machine: measure on a quieter one first, or noise hides what settings do"
+        )
     if not found:
         click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
     click.echo(

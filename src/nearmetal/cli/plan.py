@@ -102,14 +102,15 @@ def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tupl
     table = plain_table(*heads, right=heads)
     for sd, smallest, enough in found.differences:
         table.add_row(words.percent(sd), words.percent(smallest), str(enough or "over 1,000"))
-    held = f"{words.percentile_name(found.percentile)} of a launch" if found.percentile else "no percentile of a launch"
+    held = f"percentiles up to {words.percentile_name(found.percentile)}" if found.percentile else "no percentile"
     beyond = f"; {words.percentile_name(found.next_percentile)} needs {found.next_iterations}"
     sentences = [
         f"a mode in fewer than {words.percent(found.rarest_mode)} of launches may stay unseen; near-metal needs "
         f"{found.blocks_for_mode} blocks"
     ]
     if found.iterations:
-        sentences.append(f"at most {held}, with {found.iterations} iterations{beyond if found.next_percentile else ''}")
+        support = f"a launch of {found.iterations} iterations supports {held}"
+        sentences.append(f"{support}{beyond if found.next_percentile else ''}")
     gap = f"a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
     goals = ["near-metal", *(["its p99"] if found.iterations else []), *([gap] if found.proposed_blocks else [])]
     goal = ", ".join(goals[:-1]) + "," * (len(goals) > 2) + " and " * (len(goals) > 1) + goals[-1]

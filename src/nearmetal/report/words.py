@@ -282,7 +282,8 @@ def launches_sentence(view: View) -> str:
     least = min(one.launches for one in decided)
     unseen = percent(round(rarest_excluded(least), 2))
     fewest = f"{least}" if all(one.launches == least for one in decided) else f"at least {least}"
-    return f" Ratios rest on {fewest} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
+    which = "Ratios" if len(decided) == len([*view.compared()]) else "Decided ratios"
+    return f" {which} rest on {fewest} launches of each path: a mode in fewer than {unseen} of launches may be unseen."
 
 
 def when(view: View) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.facts import TICK, TIMER
 from nearmetal.study.order import Scalar
+from nearmetal.units import counted
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
@@ -44,7 +45,7 @@ def _known(facts: Mapping[str, Scalar]) -> dict[int, str]:
     if not isinstance(tick_ns, int):
         return _OF_TCP
     of_the_tick = {
-        count * tick_ns: f"{count} tick{'s' if count > 1 else ''} of the scheduler ({tick_ns / 1e6:g} ms)"
+        count * tick_ns: f"{counted(count, 'tick')} of the scheduler ({tick_ns / 1e6:g} ms{' each' * (count > 1)})"
         for count in range(1, _MOST_TICKS + 1)
     }
     return _OF_TCP | of_the_tick

@@ -18,7 +18,7 @@ from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.profile import Profile
-from tests.unit.report.synthetic_run import Recipe, make_run
+from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import TrialRecord
@@ -261,6 +261,14 @@ def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:
 def test_the_verb_ends_with_the_next_step(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["advise", str(run.root)]) == 0
     assert "next: change a copy of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("busy", [2, 0])
+def test_a_busy_machine_comes_before_all_advice(tmp_path: Path, busy: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compare` said that a quieter machine comes first, `advise` that nothing has a reason."""
+    root = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=3, busy=busy)).root
+    assert nearmetal(["advise", str(root)]) == 0
+    assert ("most launches ran on a busy machine" in capsys.readouterr().out) is bool(busy)
 
 
 def test_a_run_without_a_valid_trial_is_not_reported_as_healthy(

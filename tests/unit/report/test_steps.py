@@ -202,6 +202,11 @@ def test_where_cells_differ_the_fewest_launches_are_reported(tmp_path: Path) -> 
     recipe = Recipe(study=ONE_SIZE, fails=fails)
     view = build_view(make_run(tmp_path / "run", replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})))
     assert launches_sentence(view).startswith(" Ratios rest on at least 7 launches of each path: a mode in fewer than")
+    slower = replace(recipe, cost={**dict.fromkeys(COST, 1.5), "veth": 1.0})
+    lost = replace(slower, fails=lambda order, _: order.path.label == "tap" and order.block > 1)
+    undecided = make_run(tmp_path / "few", lost)
+    said = launches_sentence(build_view(undecided))
+    assert said.startswith(" Decided ratios rest on 8 launches of each path:"), "those of tap rest on two"
     study = ONE_SIZE.replace('"35 %"', '"45 %"')
     view = build_view(make_run(tmp_path / "same", replace(recipe, study=study, cost=SAME)))
     assert launches_sentence(view).startswith(" The weakest near-metal cell rests on 7 launches, which cannot rule out")
