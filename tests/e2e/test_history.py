@@ -97,7 +97,7 @@ def test_show_finds_the_change_and_the_facts_that_changed_with_it(
     assert nearmetal(["history", "show", history]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    assert "1 of 2 series show a change of level" in " ".join(printed.split())
+    assert "1 of 2 series shows a change of level" in " ".join(printed.split())
     assert printed.startswith("Figures from made up.")
     assert "of those marked, at most 5 % are expected to be false." in " ".join(printed.split())
     assert "kernel.release: 6.1 -> 6.8" in printed
@@ -147,7 +147,7 @@ def test_a_change_of_only_the_tail_is_reported_beside_the_mean() -> None:
     assert by_mean.marked == ()
     assert by_mean.further == ((Metric.P99, 1),)
     assert words.found(by_mean).startswith(
-        "0 of 1 series show a change of level in the mean. 1 more do in the p99: `--metric p99`. Found by"
+        "0 of 1 series show a change of level in the mean. 1 more shows one in the p99: `--metric p99`. Changes are"
     )
     assert "false" not in words.found(by_mean), "nothing is marked that could be"
     assert json.loads(as_json.render(by_mean))["further"] == {"p99": 1}

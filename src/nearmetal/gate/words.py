@@ -121,8 +121,9 @@ def cell(one: GateCell) -> str:
     if one.found is None:
         return f"{one.standing}: {one.reason}"
     found = one.found
-    first = f"; at first {words.ratio(one.first.ratio)} [{words.ratio_span(one.first.interval)}]" if one.first else ""
+    seen = f"{words.ratio(one.first.ratio)} [{words.ratio_span(one.first.interval)}]" if one.first else ""
+    first = f"; the run's own blocks gave {seen}" if seen else ""
     return (
         f"{one.standing}: {words.ratio(found.ratio)} times the base [{words.ratio_span(found.interval)}], "
-        f"{found.run} and {found.base}{first}; {one.reason}"
+        f"{found.run} against {found.base}{first}; {one.reason}"
     )

@@ -114,8 +114,11 @@ def runs(history: History) -> Table:
 
 def found(history: History) -> str:
     """Return how many series changed, and what that rests on."""
-    text = f"{len(history.marked)} of {len(history.series)} series show a change of level in the {history.metric}."
-    text += "".join(f" {count} more do in the {metric}: `--metric {metric}`." for metric, count in history.further)
+    marked = len(history.marked)
+    text = f"{marked} of {len(history.series)} series {_show(marked)} a change of level in the {history.metric}."
+    text += "".join(
+        f" {count} more {_show(count)} one in the {metric}: `--metric {metric}`." for metric, count in history.further
+    )
     least = min((len(one.points) for one in history.series), default=0)
     needed = least_runs(len(history.series), history.alpha)
     few = f" The shortest series has {counted(least, 'run')}: fewer than {needed} cannot show a change"
@@ -124,7 +127,11 @@ def found(history: History) -> str:
     false = f"; of those marked, at most {share} are expected to be false" if history.marked else ""
     rates = history.metric is Metric.P99 and any(one.shown.rate for one in history.series)
     durations = " The p99 of a rate is that of the durations: the rate of the slowest hundredth." if rates else ""
-    return f"{text} Found by ranks and permutations{false}.{few}{durations}"
+    return f"{text} Changes are sought by ranks and permutations{false}.{few}{durations}"
+
+
+def _show(count: int) -> str:
+    return "shows" if count == 1 else "show"
 
 
 # ---- A history on a terminal, in 80 columns
