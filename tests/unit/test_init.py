@@ -12,6 +12,7 @@ from nearmetal.cli.init import command
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.cli.values import parse_sizes
 from nearmetal.errors import BadInputError
+from nearmetal.results.stopping import criteria_of
 from nearmetal.study.draft import toml
 from nearmetal.study.shipped import read_study
 
@@ -38,6 +39,9 @@ def test_every_host_gets_a_study_that_can_be_planned(
     study, _ = read_study(file)
     assert (study.name, study.host.kind, study.baseline) == ("s", host, paths.partition(",")[0])
     assert [node.port for node in study.host.node] == ([2201, 0] if host == "ssh" else [])
+    needed = criteria_of(study).least_launches
+    assert f"near-metal needs {needed}" in file.read_text()
+    assert study.trials.max_blocks >= needed, "a first study of 12 blocks could not show near-metal, as `plan` said"
 
 
 @pytest.mark.parametrize(

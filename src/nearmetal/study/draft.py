@@ -78,7 +78,7 @@ def draft_text(draft: Draft) -> str:
         "",
         "[trials]",
         "min_blocks = 5   # launches of every combination before the first check whether to stop",
-        "max_blocks = 12  # more only while a comparison is undecided",
+        "max_blocks = 16  # more only while a comparison is undecided; near-metal needs 14",
         "",
     ]
     return "\n".join(lines)
