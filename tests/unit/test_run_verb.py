@@ -94,6 +94,8 @@ def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None
     near_the_cap = _RemainingTime(6, 3)
     assert near_the_cap.words(4, 0.0) == "block 5 of at most 6"
     assert near_the_cap.words(5, 120.0) == "block 6 of at most 6, about 2 min left at most"
+    fixed = _RemainingTime(3, None, least_blocks=3)
+    assert fixed.words(0, 0.0) == "block 1 of 3", "none of them can be left out"
     quick = _RemainingTime(3, None)
     quick.words(0, 0.0)
     assert quick.words(1, 5.0) == "block 2 of at most 3", "a few seconds are not worth showing"

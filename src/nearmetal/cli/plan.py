@@ -68,6 +68,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
         for line in sentences:
             console.print(line)
     if order:
+        console.print("\nthe first block, in its order")
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
 

@@ -86,8 +86,9 @@ def _combination(record: TrialRecord) -> str:
 class _RemainingTime:
     """The current block and the longest time left, from the blocks that this call has run."""
 
-    def __init__(self, most_blocks: int, blocks: int | None) -> None:
+    def __init__(self, most_blocks: int, blocks: int | None, least_blocks: int = 0) -> None:
         self._most = most_blocks
+        self._cap = f"{most_blocks}" if least_blocks == most_blocks else f"at most {most_blocks}"
         self._blocks = most_blocks if blocks is None else blocks
         self._first: tuple[int, float] | None = None
 
@@ -99,7 +100,7 @@ class _RemainingTime:
         occasion, block = divmod(number, self._most)
         to_come = min(self._most - block, begun + self._blocks - number)
         last = block + to_come
-        place = f"block {block + 1} of " + (f"{last} (max {self._most})" if last < self._most else f"at most {last}")
+        place = f"block {block + 1} of " + (f"{last} (max {self._most})" if last < self._most else self._cap)
         left_s = (now_s - since_s) / (number - begun) * to_come if number > begun else 0.0
         left = f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _LEAST_SHOWN_S else ""
         return f"occasion {occasion + 1}, {place}{left}" if occasion else f"{place}{left}"
@@ -123,7 +124,7 @@ class _Lines:
     """A line a block, one for each trial that failed, and one where a busy time begins."""
 
     def __init__(self, study: Study, blocks: int | None, console: rich.console.Console) -> None:
-        self._remaining = _RemainingTime(study.trials.max_blocks, blocks)
+        self._remaining = _RemainingTime(study.trials.max_blocks, blocks, study.trials.min_blocks)
         self._disturbance = _DisturbanceWatch()
         self._console = console
 

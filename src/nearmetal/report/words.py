@@ -338,7 +338,8 @@ def method_sentence(view: View) -> str:
     over = f"geometric means over blocks, {_intervals(view)}"
     if view.occasions > 1:
         over = over.replace("blocks", "occasions")
-    twice = f" (both launches of {view.baseline} in a block count)" if any(one.again for one in view.paths) else ""
+    both = f" (both launches of {view.baseline} in a block count, in its own figures, too)"
+    twice = both if any(one.again for one in view.paths) else ""
     return (
         f"Ratios are path / {view.baseline}{twice}, of each launch's mean ({trimmed}), median and p99: "
         f"{over}. "
