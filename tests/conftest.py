@@ -79,6 +79,7 @@ def pytest_collection() -> Generator[None, object, object]:
     collected = yield
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # tests make few cycles: thirty times as many searches found next to nothing
     gc.enable()
     return collected
 
