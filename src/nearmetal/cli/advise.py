@@ -54,9 +54,7 @@ def command(run: Path, form: str) -> None:
         click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")
         click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")
     if mostly_disturbed(valid(records)):
-        click.echo(
-            "most launches ran on a busy machine: measure on a quieter one first, or noise hides what settings do"
-        )
+        click.echo("most launches ran on a busy machine: first measure on a quieter one")
     if not found:
         click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
     click.echo(
