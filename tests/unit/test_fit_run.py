@@ -17,7 +17,7 @@ from nearmetal.facts.inventory import sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.predict.doubts import find_doubts
-from nearmetal.predict.fit_run import fit_records, fit_run
+from nearmetal.predict.fit_run import failed_of, fit_records, fit_run
 from nearmetal.predict.models import Cores
 from nearmetal.predict.native import Placement
 from nearmetal.store.rundir import RunDir
@@ -256,7 +256,11 @@ def test_paths_whose_trials_failed_are_reported(tmp_path: Path) -> None:
     stderr = CliRunner().invoke(predict, argv, catch_exceptions=False).stderr
     assert "warning: tap / as-found / polling is left out: its ping-pong failed in" in stderr
     assert "first because: no relay" in stderr
-    assert fit_run(RunDir.open(run)).baseline == "veth"
+    opened = RunDir.open(run)
+    model = fit_run(opened)
+    assert model.baseline == "veth"
+    ((key, failed),) = failed_of(opened, model).items()
+    assert (key, {one.order.workload.label for one in failed}) == (("tap", "as-found", "polling"), {"latency"})
     assert "left out" not in CliRunner().invoke(predict, [*argv, "--path", "veth"], catch_exceptions=False).stderr
 
 
