@@ -134,6 +134,7 @@ def stand_in(folder: str) -> None:
         package.__path__.append(f"{folder}/player/{name}")
     kinds = dict.fromkeys(("Path", "IntRange", "FloatRange"), _Kind)
     _stand_in("click", command=_unchanged, argument=_unchanged, option=_unchanged, echo=_echo, **kinds)
+    _stand_in("click.shell_completion", CompletionItem=_Kind)
     _stand_in("pydantic", PlainSerializer=_unchanged, TypeAdapter=_Types, ValidationError=OSError)
     _stand_in("pydantic_core", SchemaValidator=_Types)
     _stand_in("nearmetal.cli.main", run=_run_verb, FilePath=_Kind)
