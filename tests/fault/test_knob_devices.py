@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -16,7 +17,7 @@ import pytest
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, TrialError
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.knobs import rollback, session
+from nearmetal.knobs import guards, rollback, session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
@@ -338,6 +339,14 @@ def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
     with pytest.raises(KnobError, match=r"nic\.mtu 1400 on n0/v0 would lower .* restore: m9 \(1450\) in /") as refused:
         plan(shell, {"nic.mtu": 1400}, [V0])
     assert "ip link set m9 mtu 1400" in refused.value.hint
+    # lsns prints nothing of this namespace now and then, here every other time.
+    lsns, asked = tmp_path / "lsns", tmp_path / "asked"
+    lsns.write_text(f'#!/bin/sh\nif rm {asked} 2> /dev/null; then exec {shutil.which("lsns")} "$@"; fi\n: > {asked}\n')
+    lsns.chmod(0o755)
+    silent = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", "sh", "-c", guards._ELSEWHERE_SCRIPT, "elsewhere", "v0"]
+    for _ in ("of the first interface", "of the second"):
+        assert [line.split()[1:] for line in shell.run(silent, node=NODE).text.splitlines()] == [["m9", "1450"]]
+        asked.touch()
     for harmless in (1450, 1600):
         assert plan(shell, {"nic.mtu": harmless}, [V0]).cells
     for name in ("m8", "m9"):
