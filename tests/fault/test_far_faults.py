@@ -308,7 +308,9 @@ def test_a_hanging_launch_is_ended_with_its_ranks(
     hanging.chmod(0o755)
     with monkeypatch.context() as patched:
         patched.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
-        assert far.host.carry_out(dataclasses.replace(DECLARED, timeout_s=3.0), carry_out).timed_out
+        outcome = far.host.carry_out(dataclasses.replace(DECLARED, timeout_s=2.5), carry_out)
+    assert outcome.timed_out
+    assert "did not end within 2.5 s" in outcome.reason
     eventually(lambda: not running("70000007.5"), "ranks were left behind")
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 

@@ -201,7 +201,7 @@ def _measure(
 
 def _late(order: Order, finished: Finished, launch: Launch) -> TimedOutError:
     return TimedOutError(
-        f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
+        f"the launch did not end within {order.timeout_s:g} s; {finished.complaint()}",
         hint=launch.late_hint
         or "raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
     )

@@ -244,7 +244,7 @@ class Allocations:
         if state.phase == "running":
             return UnavailableError(
                 f"{_STARTS} jobs started with too little time left, the last with {state.left_s} s; one trial may take "
-                f"{trial_s:.0f} s and {SPARE_S} s more",
+                f"{trial_s:g} s and {SPARE_S} s more",
                 hint="the batch system cut `time_limit_s`: name another `partition` or `qos`, or lower trials.timeout",
             )
         message, hint = self._scheduler.explain(state)

@@ -122,7 +122,7 @@ class BatchHost:
         time_limit_s = self._time_limit_s
         if time_limit_s < order.timeout_s + SPARE_S:
             raise BadInputError(
-                f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:.0f} s and {SPARE_S} s more",
+                f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:g} s and {SPARE_S} s more",
                 hint="raise the host's option `time_limit_s`, or lower `trials.timeout`",
             )
         asked = {name: str(value) for name, value in {**self._options, **order.path.options}.items()}

@@ -121,7 +121,7 @@ def limit_virtual_time(limit_s: float) -> None:
     """
 
     def over(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        reason = f"the trial exceeded its limit of {limit_s:.0f} s of virtual time"
+        reason = f"the trial exceeded its limit of {limit_s:g} s of virtual time"
         tell(Outcome(TrialStatus.FAILED, reason=reason))
         switch_off()
 
