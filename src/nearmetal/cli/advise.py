@@ -9,14 +9,16 @@ import click
 
 from nearmetal.cli.values import PATH, format_option
 from nearmetal.errors import BadInputError
-from nearmetal.report import words
 from nearmetal.report.advice import RULES, advise
+from nearmetal.report.as_table import say_unfinished
+from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import mostly_disturbed
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.stopping import unfinished
 from nearmetal.run.adopt import HOST_KIND
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir
+from nearmetal.units import wrapped
 
 
 @click.command(name="advise")
@@ -47,16 +49,16 @@ def command(run: Path, form: str) -> None:
         of_run = {"advise_format": 1, "unfinished": asdict(lacks) if lacks else None}
         click.echo(json.dumps({**of_run, "advice": [asdict(one) for one in found]}, indent=1))
         return
-    for line in words.unfinished(lacks):
-        click.echo(line)
+    console = Console()
+    say_unfinished(lacks, console)
     for number, one in enumerate(found, 1):
         gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
-        click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")
-        click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")
+        for text in (f"{number}. {one.path}: try {one.remedy}", f"   evidence: {one.evidence}", f"   gain: {gain}"):
+            console.print("\n".join(wrapped(text, console.width, subsequent_indent="   ")))
+        click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")  # in one piece, to be copied
     if mostly_disturbed(valid(records)):
-        click.echo("most launches ran on a busy machine: first measure on a quieter one")
+        console.print("most launches ran on a busy machine: first measure on a quieter one")
     if not found:
-        click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
-    click.echo(
-        f"next: change a copy of {shlex.quote(str(run / 'study.toml'))} and run it; or let `nearmetal tune` search"
-    )
+        console.print(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
+    copied = shlex.quote(str(run / "study.toml"))
+    console.print(f"next: change a copy of {copied} and run it; or let `nearmetal tune` search")

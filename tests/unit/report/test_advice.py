@@ -184,13 +184,17 @@ def test_a_path_that_the_run_already_has_is_compared_instead_of_added(run: RunDi
 
 
 def test_a_setting_shown_to_be_faster_comes_with_its_profile(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unarchive(OLDER_RUN, tmp_path / "example")
-    assert nearmetal(["advise", str(tmp_path / "example")]) == 0
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.chdir(tmp_path)
+    unarchive(OLDER_RUN, Path("example"))
+    assert nearmetal(["advise", "example"]) == 0
     stdout = capsys.readouterr().out
     assert stdout.startswith("1. vf: try setting `tuned`: nic.rx-usecs = 0\n")
-    assert "faster than `default` in 4 of 4 cells of this run" in stdout
+    assert "faster than `default` in 4 of 4 cells\n   of this run\n" in stdout
+    beyond = [line[:12] for line in stdout.splitlines() if len(line) > 50]
+    assert beyond == ["   how: echo"], "in one piece, to be copied"
     command = stdout.partition("how: ")[2].partition(" && ")[0]
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     assert Profile.read(tmp_path / "tuned.json").setting == {"nic.rx-usecs": "0"}
