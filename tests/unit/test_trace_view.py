@@ -179,6 +179,9 @@ def test_the_processors_of_a_trace_are_shown() -> None:
     text = as_text(view_trace(Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))))
     assert "\nOn AMD EPYC\n" in text
     assert "note: 2 ranks of a node shared fewer processors" in text
+    first, *others = ring().ranks
+    one_of_them = Trace((replace(first, meta=first.meta | about), *others))
+    assert one_of_them.processor == "AMD EPYC", "the others' files do not contain theirs"
     assert "\nOn " not in as_text(view_trace(ring()))
 
 

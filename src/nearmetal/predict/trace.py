@@ -230,8 +230,8 @@ class Trace:
 
     @property
     def processor(self) -> str:
-        """Return the model of the processor that the ranks computed on, empty if the trace does not contain it."""
-        return ", ".join(sorted({rank.meta.get("processor", "") for rank in self.ranks}))
+        """Return the models of the processors that the ranks computed on; empty if no rank's file contains one."""
+        return ", ".join(sorted({rank.meta.get("processor", "") for rank in self.ranks} - {""}))
 
     @property
     def commands(self) -> tuple[str, ...]:
