@@ -22,6 +22,7 @@ from nearmetal.study.spec import digest
 from nearmetal.workloads.figures import IMPORTED_MESSAGES
 from nearmetal.workloads.samples import read_foreign
 from nearmetal.workloads.tools import omb
+from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 
@@ -415,6 +416,17 @@ def test_each_column_of_osu_is_exact(
 def test_osu_counts_the_iterations_of_its_mean(tmp_path: Path) -> None:
     (table,) = osu_tables(stored(tmp_path / "run", late=3))
     assert table.rows[8][table.columns.index("Iterations")] == 20 - 5 - 3
+
+
+def test_osu_takes_both_launches_of_a_baseline(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=2, again=2.0))
+    of = {one.path: one for one in osu_tables(run)}
+    values = [
+        run.values(one, one.cells[0]) for one in run.trials() if one.order.path.label.removesuffix("-again") == "veth"
+    ]
+    assert "veth-again" not in of
+    assert of["veth"].trials == len(values) == 4
+    assert of["veth"].rows[8][0] == pytest.approx(np.concatenate(values).mean() / 2000, rel=1e-12)
 
 
 @pytest.mark.parametrize(("operation", "figure"), [("multi_latency", 2.0), ("message_rate", 2 * 64 / 4e-6)])

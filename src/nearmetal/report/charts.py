@@ -23,7 +23,7 @@ from nearmetal.report.axes import (
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.order import Curve
+from nearmetal.stats.order import Curve, quantile_ranks
 from nearmetal.units import as_percent
 
 WIDTH, HEIGHT = 560.0, 340.0
@@ -221,7 +221,7 @@ def tail_chart(view: View, cell: Cell) -> Markup:
     """Return the percentile curves on a log tail; dashed where the iterations no longer support a percentile."""
     title, show = _span_of(cell)
     curves = _curves(view, cell, lambda one: one.tail)
-    most = max(one.iterations for _, one, _ in curves)
+    most = max(one.drawn for _, one, _ in curves)
     x = _tail_scale(most)
     reach = [show(max(1.0, float(end))) for _, _, curve in curves for end in (curve.ns[0], curve.ns[-1])]
     y = logarithmic(min(reach), max(reach), FRAME.bottom, FRAME.top)
@@ -229,17 +229,24 @@ def tail_chart(view: View, cell: Cell) -> Markup:
     ends = []
     for entry, one, curve in curves:
         points = [
-            (float(f), x(min(float(f), 1.0 - 0.5 / one.iterations)), y(show(max(1.0, float(ns)))))
+            (float(f), x(min(float(f), 1.0 - 0.5 / one.drawn)), y(show(max(1.0, float(ns)))))
             for ns, f in zip(curve.ns, curve.fraction, strict=True)
         ]
-        firm = [(px, py) for f, px, py in points if f <= one.supported]
-        loose = firm[-1:] + [(px, py) for f, px, py in points if f > one.supported]
+        supported = _supported(one.drawn)
+        firm = [(px, py) for f, px, py in points if f <= supported]
+        loose = firm[-1:] + [(px, py) for f, px, py in points if f > supported]
         for run, kind in ((firm, "line"), (loose, "line loose")):
             if len(run) > 1:
                 drawn = joined(_thinned(run, _budget(view)))
                 parts.append(element("path", class_=f"{path_class(entry)} {kind}", d=drawn))
         ends.append((entry, points[-1][2]))
     return chart(f"percentiles, {words.cell_title(view, cell)}", *parts, labels_at_right(ends, FRAME))
+
+
+def _supported(n: int) -> float:
+    """Return the largest of 0.5, 0.9, 0.95, 0.99, 0.995 ... 0.99999995 that n samples support, 0 when none."""
+    ladder = [0.5, 0.9, 0.95] + [1 - step * 10.0**-k for k in range(2, 8) for step in (1.0, 0.5)]
+    return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
 def _tail_scale(n: int) -> Scale:
@@ -257,7 +264,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     series = [
         (entry, _drift(cell, one, own))
         for entry in view.paths
-        if (one := cell.of(entry.label)) and (own := _own(view, cell, entry))
+        if (one := cell.of(entry.label)) and one.trials and (own := _own(view, cell, entry))
     ]
     everything = [value for _, points in series for _, low, value, high in points for value in (low, value, high)]
     frame = PlotArea(FRAME.left, FRAME.top, FRAME.right, 238.0)

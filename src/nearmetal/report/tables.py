@@ -312,7 +312,8 @@ def within_trials(view: View, cell: Cell) -> Table:
     """Return what the trials of each path say by themselves: how they spread, and how dependent iterations are."""
     rows = []
     for one in cell.paths:
-        own = [trial.summary for trial in one.trials]
+        if not (own := [trial.summary for trial in one.trials]):
+            continue
         means = [cell.shown.value(summary.trimmed_mean_ns) for summary in own if summary.trimmed_mean_ns]
         spread = stdev(means) / mean(means) if len(means) > 1 else None
         ends = [cell.shown.value(ns) for s in own for ns in (s.min_ns, s.max_ns) if ns]
@@ -345,16 +346,16 @@ def _middle(values: Iterable[float | None], form: str) -> str:
 def trials(view: View, cell: Cell) -> Table:
     """Return every trial of a cell: what it says by itself, in the shown unit."""
     rows = []
-    for one in cell.paths:
-        for trial in one.trials:
-            own = trial.summary
-            middle = (own.figure(metric, view.criteria.margin) for metric in (HEADLINE, Metric.MEDIAN))
-            taken = [*middle, *((q.value_ns, q.reason) for q in own.percentiles)]
-            ends = sorted((own.min_ns, own.max_ns), reverse=cell.shown.rate)
-            lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:z.2f}"
-            figures = (_of_trial(cell, ns, why) for ns, why in (*taken, *((ns, "") for ns in ends)))
-            rows.append((one.path, str(trial.block + 1), str(own.n), *figures, lag1))
-    names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)
+    launches = [(one.path, trial) for one in cell.paths for trial in one.trials]
+    for path, trial in launches:
+        own = trial.summary
+        middle = (own.figure(metric, view.criteria.margin) for metric in (HEADLINE, Metric.MEDIAN))
+        taken = [*middle, *((q.value_ns, q.reason) for q in own.percentiles)]
+        ends = sorted((own.min_ns, own.max_ns), reverse=cell.shown.rate)
+        lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:z.2f}"
+        figures = (_of_trial(cell, ns, why) for ns, why in (*taken, *((ns, "") for ns in ends)))
+        rows.append((path, str(trial.block + 1), str(own.n), *figures, lag1))
+    names = tuple(words.percentile_name(q.probability) for q in launches[0][1].summary.percentiles)
     return Table(
         f"Trials: {words.cell_title(view, cell)}, {cell.shown.name}, {cell.shown.unit}",
         ("path", "block", "n", "mean", "median", *names, "least", "most", "lag-1"),

@@ -186,7 +186,7 @@ def _without(
     for other in cells:
         theirs = other.of(one.path)
         alike = (other.group.operation, other.message_bytes) == (cell.group.operation, cell.message_bytes)
-        if not alike or theirs is None or theirs is one:
+        if not alike or theirs is None or theirs is one or not theirs.trials:
             continue
         if max((m.distance for m in theirs.multimodal), default=1.0) > math.sqrt(one.multimodal[0].distance):
             continue
@@ -238,6 +238,8 @@ def _interrupts(records: Sequence[TrialRecord]) -> float:
 def _followed(one: PathCell, records: Sequence[TrialRecord]) -> str:
     """Return the counter that the launches' means follow, empty where none does, or where launches are too few."""
     means = np.array([trial.summary.trimmed_mean_ns for trial in one.trials])
+    if means.size < _FEWEST_LAUNCHES:
+        return ""
     found = []
     for name, (pattern, cause) in _FOLLOWED.items():
         counts = np.array([per_iteration(record, pattern) for record in records])

@@ -47,9 +47,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
     """Return the facts that are not the same on every path; an interface's facts are joined over the nodes."""
     by_path: dict[str, dict[str, set[str]]] = {path.label: {} for path in paths if not path.again}
     for record in records:
-        known = by_path.get(record.order.path.label)
-        if known is None:
-            continue
+        known = by_path[record.order.path.label.removesuffix(AGAIN)]
         for key, value in record.outcome.facts.items():
             known.setdefault(of_any_interface(key), set()).add(str(value))
     measured = [known for known in by_path.values() if known]
@@ -230,6 +228,7 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
     """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
 
+    Trials of the baseline are those under both its names, as of its levels.
     Those of an iteration stand apart for each setting, too: knobs change them. What a tool counts itself is the median
     over the trials of each workload that has it: in another's it is not 0, but unknown. Workloads that share launches
     share a row.
@@ -237,7 +236,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
     by_path = {
-        path.label: [record for record in records if record.order.path.label == path.label]
+        path.label: [record for record in records if record.order.path.label.removesuffix(AGAIN) == path.label]
         for path in paths
         if not path.again
     }

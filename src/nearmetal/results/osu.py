@@ -63,7 +63,7 @@ class OsuTable:
 
 
 def osu_tables(run: RunDir) -> list[OsuTable]:
-    """Return every table of a run; raise BadInputError when no operation of it is one that OMB has."""
+    """Return every table of a run, the baseline's of both its names; raise BadInputError for no operation of OMB."""
     refuse_fabric(run)
     groups: dict[_Group, list[TrialRecord]] = {}
     for record in valid(run.trials()):
@@ -71,8 +71,8 @@ def osu_tables(run: RunDir) -> list[OsuTable]:
         if PACE in wanted.workload.options or wanted.workload.kind not in (*WITH_OPERATIONS, IMPORTED):
             continue
         for operation in dict.fromkeys(cell.operation for cell in record.cells):
-            if operation in _TITLES and not wanted.path.label.endswith(AGAIN):
-                key = (wanted.path.label, wanted.workload.label, wanted.setting, operation)
+            if operation in _TITLES:
+                key = (wanted.path.label.removesuffix(AGAIN), wanted.workload.label, wanted.setting, operation)
                 groups.setdefault(key, []).append(record)
     if not groups:
         text = f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back"

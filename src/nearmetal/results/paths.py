@@ -3,7 +3,7 @@
 records -> provenance checked -> each trial summarized once -> cells -> comparisons, corrected -> verdicts
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
@@ -19,7 +19,7 @@ from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import estimate_level
-from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
+from nearmetal.stats.order import Curve, ecdf, tail_curve, tally
 from nearmetal.stats.summary import Metric, by_occasion, over_names
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
@@ -192,11 +192,11 @@ def _cells(
                 shown[key] = shown_for(wanted.workload, cell.operation, cell.message_bytes, of)
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(method.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
-    jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]
+    jobs = [(key, path) for key in keys for path in paths if _launches(sources[key], path)]
 
-    def one(job: tuple[_CellKey, str]) -> PathCell:
+    def one(job: tuple[_CellKey, PathEntry]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, distributions=distributions)
+        return _path_cell(run, sources[key], key, path, distributions=distributions)
 
     # Reading and sorting leave the interpreter to others.
     with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE if distributions else 1) as pool:
@@ -219,37 +219,48 @@ def _may_pause(workload: WorkloadOrder) -> bool:
     return workload.kind == "engine" and PACE not in workload.options
 
 
+def _launches(by_label: Mapping[str, Sequence[TrialRecord]], path: PathEntry) -> list[TrialRecord]:
+    """Return the trials that a path's figures are of, its own first: of the baseline those under both its names."""
+    names = (path.label, path.label + AGAIN) if path.baseline else (path.label,)
+    return [record for name in names for record in by_label.get(name, ())]
+
+
 def _path_cell(
     run: RunDir,
-    records: Sequence[TrialRecord],
+    by_label: Mapping[str, Sequence[TrialRecord]],
     key: _CellKey,
+    path: PathEntry,
     *,
     distributions: bool,
 ) -> PathCell:
-    """Return one path's part of a cell, without levels; `records` are its trials, one at least."""
+    """Return one path's part of a cell, without levels; `by_label` are the trials of each path, one of this at least.
+
+    Its distributions are of what its levels are of; the baseline's second name, which no chart draws, has none.
+    """
     group, size = key
     measured = [
         (record, next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size)))
-        for record in records
+        for record in _launches(by_label, path)
     ]
-    trials = [
+    trials = tuple(
         TrialSummary(
             record.order.trial, record.attempt, record.order.block, record.started_utc, run.summary(record, cell)
         )
         for record, cell in measured
-    ]
-    iterations = sum(one.summary.n for one in trials)
-    together = tally(run.values(*one) for one in measured) if distributions else None
+        if record.order.path.label == path.label
+    )
+    drawn = distributions and not path.again
+    together = tally(run.values(*one) for one in measured) if drawn else None
     return PathCell(
-        path=records[0].order.path.label,
-        trials=tuple(trials),
+        path=path.label,
+        trials=trials,
         levels={},
         comparison=None,
         uncompared="",
-        iterations=iterations,
+        iterations=sum(one.summary.n for one in trials),
         ecdf=_NO_CURVE if together is None else ecdf(together),
         tail=_NO_CURVE if together is None else tail_curve(together),
-        supported=_supported(iterations),
+        drawn=0 if together is None else int(together.upto[-1]),
     )
 
 
@@ -262,12 +273,6 @@ def _with_levels(cell: Cell, method: ComparisonMethod) -> Cell:
         return {metric: _level(*over_names(names, metric, margin), cell.shown, method) for metric in Metric}
 
     return replace(cell, paths=tuple(replace(one, levels=levels(one)) for one in cell.paths))
-
-
-def _supported(n: int) -> float:
-    """Return the largest of 0.5, 0.9, 0.95, 0.99, 0.995 ... 0.99999995 that n samples support, 0 when none."""
-    ladder = [0.5, 0.9, 0.95] + [1 - step * 10.0**-k for k in range(2, 8) for step in (1.0, 0.5)]
-    return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
 def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: ComparisonMethod) -> Level:

@@ -66,8 +66,9 @@ class PathCell:
     """One path in one cell: its trials, its levels, its distribution, and how it compares.
 
     `comparison` is None for the reference itself and where no block holds both sides; `uncompared` then says why.
-    `ecdf` and `tail` hold all trials' iterations together: they are for looking, no test uses them. `iterations`
-    counts them. `supported` is the largest fraction at which that many iterations still support a percentile.
+    `trials` and `iterations` are of one name. The baseline's levels are of both its names, so it may have levels and no
+    trial; so are `ecdf` and `tail`, which hold the iterations of all launches together, `drawn` of them: they are for
+    looking, no test uses them.
     """
 
     path: str
@@ -78,7 +79,7 @@ class PathCell:
     iterations: int
     ecdf: Curve
     tail: Curve
-    supported: float
+    drawn: int
 
     @property
     def launches(self) -> dict[int, Summary]:
@@ -114,7 +115,7 @@ class Cell:
     sized: bool = True
 
     def of(self, path: str) -> PathCell | None:
-        """Return one path's part, None when it has no valid trial here."""
+        """Return one path's part, None when it has no valid trial here, the baseline under neither of its names."""
         return next((one for one in self.paths if one.path == path), None)
 
     def named(self, path: str) -> list[PathCell]:

@@ -12,9 +12,9 @@ import pytest
 
 from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_json, charts, tables, words
+from nearmetal.report import as_html, as_json, charts, figure, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import block_ns, cautions, counter_rows, per_iteration, torn_blocks
+from nearmetal.results.evidence import block_ns, cautions, counter_rows, fact_rows, per_iteration, torn_blocks
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.shown import shown_for
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.store.rundir import RunDir, TrialRecord
+
+TWO_SETTINGS = ONE_SIZE + '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\nknobs = { "mpi.bind" = "core" }\n'
 
 
 def test_each_path_gets_the_verdict_of_its_cost(view: View) -> None:
@@ -462,8 +464,8 @@ def test_ranks_that_share_a_node_of_a_network_are_cautioned_of(tmp_path: Path, h
 
 def test_levels_agree_with_the_ratio_beside_them(tmp_path: Path) -> None:
     """The baseline's was of its first launches alone: 9.9 us stood against 12.5 us beside a ratio of 0.739."""
-    study = ONE_SIZE + '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\nknobs = { "mpi.bind" = "core" }\n'
-    view = build_view(make_run(tmp_path / "run", Recipe(study=study, again=1.5, setting_cost={"b": 0.8})))
+    recipe = Recipe(study=TWO_SETTINGS, again=1.5, setting_cost={"b": 0.8})
+    view = build_view(make_run(tmp_path / "run", recipe))
     of = {(cell.group.setting, one.path): one for cell in view.cells for one in cell.paths}
     for (setting, path), one in of.items():
         if path.removesuffix("-again") != "veth":
@@ -490,6 +492,63 @@ def test_levels_agree_with_the_ratio_beside_them(tmp_path: Path) -> None:
     assert [float(tip) for tip in tips] == pytest.approx(
         [100 / math.sqrt(1.5) - 100, 100 * math.sqrt(1.5) - 100], abs=2
     )
+
+
+def test_a_baseline_whose_first_launches_all_failed_has_the_figures_of_its_second(tmp_path: Path) -> None:
+    """A dash stood beside ratios to it, its counters and what a setting gains on it were missing."""
+    recipe = Recipe(study=TWO_SETTINGS, blocks=7, setting_cost={"b": 0.8})
+    lacking = make_run(tmp_path / "run", replace(recipe, fails=lambda order, attempt: order.path.label == "veth"))
+    view = build_view(lacking)
+    for cell in view.cells:
+        first, second, tap = (cell.of(path) for path in ("veth", "veth-again", "tap"))
+        assert first is not None
+        assert second is not None
+        assert tap is not None
+        assert tap.comparison is not None
+        assert first.levels == second.levels
+        assert (first.trials, first.iterations) == ((), 0), "they are of one name"
+        assert cell.noise is None
+        theirs, ours = first.headline.value, tap.headline.value
+        assert theirs is not None
+        assert ours is not None
+        assert tap.comparison.headline.ratio == pytest.approx(ours / theirs, rel=1e-12)
+    assert "veth" in {one.path for one in view.settings}
+    assert next(row for row in view.counters if row.name == "context switches").values[0]
+    page = as_html.render(view)
+    assert "veth: p5 " in page, "its distribution is drawn"
+    plotted = {(one.path, one.value) for one in figure.data(figure.ChartKind(view, view.groups[0], "mean"))}
+    assert ("veth", view.cells[0].paths[0].headline.value) in plotted
+
+
+def test_distributions_of_the_baseline_are_of_the_launches_that_its_figures_are_of(tmp_path: Path) -> None:
+    """They were of its first name alone: 20 us were drawn beside a level of 28 us."""
+    run = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, again=2.0))
+    cell = build_view(run).cells[0]
+    one = cell.of("veth")
+    assert one is not None
+    stored = [
+        run.values(record, record.cells[0])
+        for record in run.trials()
+        if record.order.path.label in {"veth", "veth-again"}
+    ]
+    both = np.sort(np.concatenate(stored))
+    assert one.drawn == both.size == 2 * one.iterations
+    for curve in (one.ecdf, one.tail):
+        assert [curve.ns[0], curve.ns[-1]] == [both[0], both[-1]]
+        at = int(curve.fraction.searchsorted(0.5))
+        assert curve.fraction[at] == np.count_nonzero(both <= curve.ns[at]) / both.size
+
+
+def test_counters_and_facts_of_the_baseline_are_of_both_its_launches(run: RunDir, view: View) -> None:
+    records = [one for one in run.trials() if one.order.block == 0 and one.order.path.label.startswith("veth")]
+    made = [
+        replace(one, outcome=replace(one.outcome, counters={"cpu.steal": steal}, facts={"mtu": steal}))
+        for one, steal in zip(records, (10, 20), strict=True)
+    ]
+    assert [row.values[0] for row in counter_rows(made, view.paths)] == [15]
+    other = next(one for one in run.trials() if one.order.path.label == "tap")
+    rows = fact_rows([*made, replace(other, outcome=replace(other.outcome, facts={"mtu": 10}))], view.paths)
+    assert [row.values[0] for row in rows] == ["10 / 20"]
 
 
 def test_a_ratio_of_launches_too_short_for_a_distribution_is_explained(view: View) -> None:
