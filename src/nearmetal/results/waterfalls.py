@@ -1,7 +1,6 @@
 """From traced trials to waterfalls: where the time of a message went, on every path and setting of a run."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,11 +13,13 @@ from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.results.series import CellId
-from nearmetal.stats.summary import TRIM
+from nearmetal.stats.summary import HEADLINE, TRIM, Summary, by_occasion, over_names
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import wire_of
 from nearmetal.study.order import TRACE_OPTION
+from nearmetal.study.plan import occasion_of
+from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_US
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
@@ -37,6 +38,7 @@ _OTHERWISE_ALIKE = frozenset({TRACE_OPTION, "operation", "sizes", "iterations", 
 class Waterfall(CellId):
     """The round trips of one cell, cut into parts; latencies are of one message: half a round trip.
 
+    The baseline's are of its launches under both names, as its levels.
     `kept` are the round trips without the 1 % slowest and fastest of each launch, of which all means are made: the
     figure that comparisons call the mean. `untraced_ns` is that mean of the same operation without tracing in the same
     run, where there is one. Means, because under adaptive moderation latencies have two peaks and a median jumps
@@ -86,7 +88,8 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
         if not order.workload.options.get(TRACE_OPTION):
             continue
         for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
-            key = CellId(order.workload.label, operation, order.setting, message_bytes, order.path.label)
+            path = order.path.label.removesuffix(AGAIN)
+            key = CellId(order.workload.label, operation, order.setting, message_bytes, path)
             traced.setdefault(key, []).append(found)
             alike[key] = (key.path, key.setting, _measured(record, operation), message_bytes)
     untraced = _untraced_means(run, records, set(alike.values()))
@@ -150,16 +153,26 @@ def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
 def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Untraced]) -> dict[_Untraced, float]:
     """Return the mean latency (ns) of what is wanted over all launches without trace.
 
-    It is that of the report: the geometric mean over launches. Only their samples are read: a run without traces,
-    however large, costs nothing here.
+    It is that of the report: the geometric mean over blocks, or occasions, of the baseline's launches under both names.
+    Only their samples are read: a run without traces, however large, costs nothing here.
     """
-    logs: dict[_Untraced, list[float]] = {}
+    if not wanted:
+        return {}
+    study = run.study()
+    found: dict[_Untraced, dict[tuple[str, str], dict[int, Summary]]] = {}
     for record in records:
         if record.order.workload.options.get(TRACE_OPTION):
             continue
+        label = record.order.path.label
         for cell in record.cells:
             what = _measured(record, cell.operation)
-            key = (record.order.path.label, record.order.setting, what, cell.message_bytes)
+            key = (label.removesuffix(AGAIN), record.order.setting, what, cell.message_bytes)
             if key in wanted:
-                logs.setdefault(key, []).append(math.log(run.summary(record, cell).trimmed_mean_ns))
-    return {key: math.exp(float(np.mean(found))) / 2 for key, found in logs.items()}
+                launches = found.setdefault(key, {}).setdefault((label, record.order.workload.label), {})
+                launches[record.order.block] = run.summary(record, cell)
+    means: dict[_Untraced, float] = {}
+    for key, names in found.items():
+        of_blocks, _ = over_names([*names.values()], HEADLINE)
+        of_occasions = by_occasion(of_blocks, lambda block: occasion_of(study, block))
+        means |= {key: whole / 2 for whole in by_occasion(of_occasions, lambda _: 0).values()}
+    return means

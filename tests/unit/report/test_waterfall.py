@@ -112,6 +112,28 @@ def test_an_untraced_workload_with_other_counts_is_a_reference(tmp_path: Path) -
     assert found.untraced_ns is not None
 
 
+def test_the_baseline_is_explained_by_its_launches_under_both_names(tmp_path: Path) -> None:
+    """Its untraced mean was of its first launches alone, beside a report's of both, and its second name a lane."""
+    root = tmp_path / "run"
+    made = RunDir.create(root, RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01T00:00:00+00:00"), STUDY)
+    files = read_bundle(GOLDEN)
+    for number, (label, path, times) in enumerate(
+        [("traced", "vf", 1), ("traced", "vf-again", 1), ("plain", "vf", 1), ("plain", "vf-again", 4)]
+    ):
+        options: dict[str, Scalar | list[Scalar]] = {"waterfall": True} if label == "traced" else {}
+        order = Order(number, 0, PathOrder(path, "vf"), WorkloadOrder(label, "engine", options), "default")
+        outcome = Outcome(TrialStatus.VALID, files=files if label == "traced" else {"samples": files["samples"]})
+        cells = [replace(cell, ns=cell.ns * times) for cell in decode(outcome)]
+        made.append(order, outcome, cells, attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    made.close()
+    (found,) = waterfalls(RunDir.open(root))
+    assert (found.path, found.trials, len(found.trips)) == ("vf", 2, 60)
+    plain = next(cell for cell in build_view(RunDir.open(root)).cells if cell.group.workload == "plain")
+    (level,) = (one.headline.value for one in plain.paths if one.path == "vf")
+    assert level is not None
+    assert found.untraced_ns == pytest.approx(level * 1000, rel=1e-12)
+
+
 def test_paths_with_different_numbers_of_round_trips_are_not_said_to_have_as_many(one: Waterfall) -> None:
     fewer = replace(one, path="native", trips=one.trips[:20])
     assert "30 traced round trips each" in waterfall.as_text([one, one], "native", "a test")
