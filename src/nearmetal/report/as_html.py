@@ -301,6 +301,7 @@ def _evidence(view: View) -> Markup:
         "What differs between paths",
         table_region(tables.facts(view)) or element("p", same),
         table_region(tables.modes(view)),
+        *(element("p", f"{cause}.", class_="note") for cause in view.causes),
         element(
             "div",
             element("div", table_region(tables.noise(view))),

@@ -16,8 +16,8 @@ def render(view: View) -> str:
     parts += [table(tables.verdicts(view)), table(steps.open_cells(view)), *map(_escape, steps.gains(view))]
     for group in view.groups:
         parts += map(table, (*tables.of_group(view, group), tables.tests(view, group)))
-    others = (tables.settings, tables.modes, tables.noise, tables.counters, tables.facts, tables.failures)
-    parts += [table(make(view)) for make in others]
+    parts += [table(tables.settings(view)), table(tables.modes(view)), *(_escape(f"{one}.") for one in view.causes)]
+    parts += [table(make(view)) for make in (tables.noise, tables.counters, tables.facts, tables.failures)]
     parts.append(_escape(words.method_sentence(view)))
     parts.append("\n".join(f"- {_escape(key)}: {_escape(str(value))}" for key, value in view.provenance))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -55,7 +55,10 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     for group in view.groups:
         draw(console, [tables.levels(view, group)] if brief else tables.of_group(view, group))
     if not brief:
-        draw(console, [tables.settings(view), tables.modes(view), tables.counters(view), tables.facts(view)])
+        draw(console, [tables.settings(view), tables.modes(view)])
+        for cause in view.causes:
+            console.print(f"{cause}.")
+        draw(console, [tables.counters(view), tables.facts(view)])
     draw(console, [tables.failures(view), tables.verdicts(view), steps.open_cells(view)])
     for sentence in steps.gains(view):
         console.print(sentence)

@@ -301,8 +301,7 @@ def modes(view: View) -> Table:
         "Modes: launches whose iterations fall into several groups",
         ("cell", "path", "launches", "apart", "centres (share)", "order"),
         tuple(rows),
-        "".join(f"{cause}.\n" for cause in view.causes)
-        + "The launch with the middle distance, in the unit of the cell. Alternating modes are lockstep: the program "
+        "The launch with the middle distance, in the unit of the cell. Alternating modes are lockstep: the program "
         "meets the same phase of a timer each time.",
         left=2,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nearmetal.report import as_html, as_table
+from nearmetal.report import as_html, as_markdown, as_table, tables
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.report.terminal import Console
 from nearmetal.report.words import cell_title, launches_sentence
@@ -182,6 +182,11 @@ def test_launches_that_stay_in_one_of_two_modes_are_reported_and_need_no_more_la
     assert len(view.causes) == 12
     first = 'pin ranks and interrupts, or set pace = "random": each launch keeps to one of several modes; else '
     assert all(step.startswith(first) for step in steps(view))
+    assert not tables.modes(view).rows
+    text = io.StringIO()
+    as_table.render(view, Console(file=text, width=400, color_system=None))
+    for written in (text.getvalue(), as_markdown.render(view), as_html.render(view)):
+        assert "2 of 8 launches have means of 42.5 to 42.6 us" in written, "although no iterations fall into groups"
 
 
 def test_occasions_that_differ_a_thousandfold_are_drawn_and_reported_as_inconclusive(tmp_path: Path) -> None:
