@@ -174,5 +174,6 @@ def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Un
     for key, names in found.items():
         of_blocks, _ = over_names([*names.values()], HEADLINE)
         of_occasions = by_occasion(of_blocks, lambda block: occasion_of(study, block))
-        means |= {key: whole / 2 for whole in by_occasion(of_occasions, lambda _: 0).values()}
+        if of_occasions:
+            means[key] = by_occasion(of_occasions, lambda _: 0)[0] / 2
     return means
