@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import list_anew
 from nearmetal.report import fabric_html
-from nearmetal.report.progress import progress, sentence
+from nearmetal.report.progress import last_trials, progress, sentence
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers, live_part
 from nearmetal.serve.app import make_app
@@ -387,6 +387,11 @@ def test_progress_is_described_in_words(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", fails)
     so_far = progress(run, run.trials())
     assert (so_far.block, so_far.block_done, so_far.valid, so_far.failed) == (2, 6, 10, 4)
+    took = {row[4].partition(":")[0]: row[5] for row in last_trials(so_far).rows}
+    assert took == {"valid": "1.5 s", "failed": "-"}, "how long a failed launch took is not recorded"
+    valid, *_ = (one for one in run.trials() if one.valid)
+    lost = progress(run, [valid, *(one for one in run.trials() if not one.valid)])
+    assert sentence(lost).endswith("A trial takes 1.5 s.")
     assert "10 valid in all, 4 failed" in sentence(so_far)
 
 

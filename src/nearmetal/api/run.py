@@ -110,7 +110,7 @@ class Run:
     def trials(self) -> Frame:
         """Return every finished trial, valid or failed, in the order of the plan; one row per attempt.
 
-        `elapsed_ns` is the time of the whole trial. Raise ForeignFileError for a damaged record.
+        `elapsed_ns` is the time of its launch, 0 where that is not known. Raise ForeignFileError for a damaged record.
         """
         schema = pa.schema(TRIAL_COLUMNS)
         rows = [trial_row(record) for record in self._directory.trials()]

@@ -79,7 +79,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         status = "valid" if record.valid else f"failed: {record.outcome.reason.splitlines()[0]}"
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         asked = (f"{order.trial}", f"{order.block + 1}", order.path.label, order.workload.label, order.setting)
-        took_ns = record.outcome.elapsed_ns  # 0 where nothing was launched, or files do not say
+        took_ns = record.outcome.elapsed_ns  # 0 where the launch failed, or files do not say
         table.add_row(*asked, format_duration(took_ns) if took_ns else words.NOTHING, status + again)
     console.print(table)
     if run.of_fabric:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from nearmetal.report import words
 from nearmetal.report.as_json import attempt
 from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
@@ -50,6 +51,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
     study = run.study()
     block = max((record.order.block for record in records), default=-1)
     within = block % study.trials.max_blocks + 1 if records else 0
+    took_ns = [ns for ns in map(own_ns, records) if ns]
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(
         running=running,
@@ -60,7 +62,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
         block_most=len(plan.block(study, max(block, 0))),
         valid=len({one.order.trial for one in records if one.valid}),
         failed=sum(not one.valid for one in records),
-        trial_ns=round(median(map(own_ns, records))) if records else None,
+        trial_ns=round(median(took_ns)) if took_ns else None,
         last=tuple(map(attempt, newest[:LAST_TRIALS])),
     )
 
@@ -89,7 +91,7 @@ def last_trials(so_far: RunProgress) -> Table:
             one.workload,
             one.setting,
             "failed: " + one.reason.partition("\n")[0] if one.status == "failed" else one.status,
-            format_duration(one.elapsed_ns),
+            format_duration(one.elapsed_ns) if one.elapsed_ns else words.NOTHING,
             one.started_utc[:19].replace("T", " "),
         )
         for one in so_far.last
