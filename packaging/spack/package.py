@@ -24,6 +24,7 @@ class Nearmetal(PythonPackage):
     depends_on("py-nanobind@3.1:", type="build")
 
     depends_on("py-click@8.1:", type="run")
+    depends_on("py-h11@0.14:", type="run")
     depends_on("py-numpy@2.1:", type="run")
     depends_on("py-pyarrow@18:", type="run")
     depends_on("py-pydantic@2.9:", type="run")

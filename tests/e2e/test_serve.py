@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -181,6 +182,19 @@ def _say(port: int, request: bytes) -> bytes:
     return b""
 
 
+def test_what_follows_an_answered_request_ends_the_connection(served: Served) -> None:
+    """Its body goes on as no HTTP could; a second answer is not possible, and was a traceback."""
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=600) as connection:
+        connection.sendall(head)
+        answer = connection.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 4"), answer
+        connection.sendall(b"zz\r\n")
+        while left := connection.recv(4096):
+            answer += left
+    assert answer.count(b"HTTP/1.1") == 1
+
+
 def test_garbage_requests_are_refused_and_others_are_still_served(served: Served) -> None:
     held = [socket.create_connection(("127.0.0.1", served.port), timeout=600) for _ in range(20)]
     for connection in held:
@@ -206,8 +220,18 @@ def test_the_token_is_printed_once_and_written_nowhere(served: Served) -> None:
     assert served.process.returncode == 0
     assert out == ""
     assert served.token not in err
-    assert err.splitlines()[-1] == "stopped", err
-    assert "serving 3 runs" in err
+    said = ["serving 3 runs", "stopped"]
+    assert [line.partition(" of ")[0] for line in err.splitlines()] == said, "nothing of the garbage above either"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, None], ids=["ctrl-c", "kill -INT of a job in the background"])
+def test_a_stopped_server_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: type[BaseException] | None
+) -> None:
+    """A shell starts jobs in the background with SIGINT ignored: no KeyboardInterrupt follows there."""
+    monkeypatch.setattr("nearmetal.serve.server.serve", Mock(side_effect=end))
+    assert run(["serve", str(folder)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped"
 
 
 def test_an_unusable_listening_address_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,9 +64,6 @@ def until_interrupted(catalogue: Catalogue, listening: Listening) -> None:
     """Serve until Ctrl-C."""
     from nearmetal.serve.server import serve  # noqa: PLC0415 (as above)
 
-    try:
+    with contextlib.closing(listening.socket), contextlib.suppress(KeyboardInterrupt):
         serve(catalogue, listening)
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
-    finally:
-        listening.socket.close()
+    click.echo("stopped", err=True)

@@ -1,12 +1,14 @@
-"""How long a connection may take to say what it wants, and how many may be silent at once.
+"""How long a connection may take to say what it wants, how many may be silent at once, and what ends one.
 
-uvicorn waits for ever for the first byte, so that a few hundred silent connections would lock everybody out.
+uvicorn waits for ever for the first byte, so that a few hundred silent connections would lock everybody out, and fails
+with a traceback where what is no HTTP follows a request that it has handed on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ class _TimeoutProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._stop_if_asked()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and end the connection; a request has one answer, which may be under way."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
 
     def on_response_complete(self) -> None:
         self._wait()

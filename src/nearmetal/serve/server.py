@@ -133,7 +133,10 @@ def preload() -> None:
 
 
 def serve(catalogue: Catalogue, listening: Listening, head_s: float = HEAD_S) -> None:
-    """Serve until interrupted. Nothing that a request says is written to a log."""
+    """Serve until SIGINT or SIGTERM: KeyboardInterrupt, unless the process was started with SIGINT ignored.
+
+    Nothing that a request says is written to a log.
+    """
     config = uvicorn.Config(
         make_app(catalogue, listening.access),
         http=patient(head_s),
@@ -142,6 +145,7 @@ def serve(catalogue: Catalogue, listening: Listening, head_s: float = HEAD_S) ->
         interface="asgi3",
         lifespan="off",
         log_config=None,
+        log_level="error",  # what clients send that is no HTTP is no concern of who serves
         access_log=False,
         server_header=False,
         proxy_headers=False,
