@@ -23,8 +23,8 @@ from nearmetal.report.axes import (
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.order import Curve, quantile_ranks
-from nearmetal.units import as_percent
+from nearmetal.stats.order import TOLD, Curve, quantile_ranks
+from nearmetal.units import as_percent, counted
 
 WIDTH, HEIGHT = 560.0, 340.0
 ROOM_FOR_NAMES = 108.0
@@ -176,7 +176,7 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
     x = logarithmic(least, most, FRAME.left, FRAME.right)
     y = linear(0.0, 1.0, FRAME.bottom, FRAME.top, as_percent)
     parts = [x_axis(FRAME, x, f"{title} (log scale)"), y_axis(FRAME, y, "share of iterations at or below")]
-    for entry, _, curve in curves:
+    for entry, one, curve in curves:
         inside = [
             (show(float(ns)), f) for ns, f in zip(curve.ns, curve.fraction, strict=True) if show(float(ns)) <= x.high
         ]
@@ -187,7 +187,7 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
         parts.append(
             element(
                 "path",
-                element("title", f"{entry.label}: " + _quantiles(curve, show)),
+                element("title", _quantiles(one, show)),
                 class_=f"{path_class(entry)} line",
                 d=f"M{pixels(points[0][0])} {pixels(FRAME.bottom)}{steps}",
             )
@@ -197,9 +197,11 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
     )
 
 
-def _quantiles(curve: Curve, show: Callable[[float], float]) -> str:
-    named = ((0.05, "p5"), (0.5, "median"), (0.95, "p95"), (0.99, "p99"))
-    return ", ".join(f"{name} {words.figure(show(_at(curve, p)))}" for p, name in named)
+def _quantiles(one: PathCell, show: Callable[[float], float]) -> str:
+    """Return the percentiles that so many iterations support, in words."""
+    known = ((name, p) for name, p in TOLD.items() if quantile_ranks(one.drawn, p) is not None)
+    told = ", ".join(f"{name} {words.figure(show(_at(one.ecdf, p)))}" for name, p in known)
+    return f"{one.path}: {told or counted(one.drawn, 'iteration')}"
 
 
 def _at(curve: Curve, fraction: float) -> float:
@@ -211,9 +213,8 @@ def _labels_on_median(
 ) -> Markup:
     """Return a legend at the right whose marks also lie on the curves at their medians."""
     parts = []
-    for entry, _, curve in curves:
-        median = show(_at(curve, 0.5))
-        parts.append(mark(entry, x(median), y(0.5), title=f"{entry.label}: median {words.figure(median)}"))
+    for entry, one, curve in curves:
+        parts.append(mark(entry, x(show(_at(curve, 0.5))), y(0.5), title=_quantiles(one, show)))
     return together(*parts, _legend([entry for entry, *_ in curves], FRAME))
 
 

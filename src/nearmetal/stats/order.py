@@ -20,6 +20,8 @@ from nearmetal.units import as_percent
 INTERVAL_LEVEL = 0.95
 _HALF = (1.0 - INTERVAL_LEVEL) / 2.0
 CURVE_POINTS = 200
+TOLD = {"p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}
+"""What is said of a distribution besides its curve, and so must be one of its points."""
 _COUNTED = 1 << 18
 """Most samples lie within 0.26 ms of the shortest: those are counted, in a third of the time and memory of sorting."""
 
@@ -207,12 +209,14 @@ class Curve:
 
 
 def ecdf(of: CountedSamples) -> Curve:
-    """Return the empirical distribution F(x) = #{x_i <= x} / n at ranks evenly spread over 1..n.
+    """Return the empirical distribution F(x) = #{x_i <= x} / n at ranks evenly spread over 1..n, and at `TOLD`.
 
     Every point is an observed sample; ties keep the highest rank.
     """
     n = int(of.upto[-1])
-    return _curve(of, np.linspace(1, n, min(CURVE_POINTS, n)).round().astype(np.int64))
+    told = [math.ceil(round(n * p, 6)) for p in TOLD.values()]
+    spread = np.linspace(1, n, min(CURVE_POINTS - len(told), n)).round()
+    return _curve(of, np.concatenate((spread, told)).astype(np.int64))
 
 
 def tail_curve(of: CountedSamples) -> Curve:

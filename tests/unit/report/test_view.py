@@ -539,6 +539,24 @@ def test_distributions_of_the_baseline_are_of_the_launches_that_its_figures_are_
         assert curve.fraction[at] == np.count_nonzero(both <= curve.ns[at]) / both.size
 
 
+@pytest.mark.parametrize(("iterations", "told"), [(5000, 4), (300, 3), (20, 1), (2, 0)])
+def test_a_distribution_names_its_own_percentiles_and_none_that_is_refused(
+    tmp_path: Path, iterations: int, told: int
+) -> None:
+    """The p99 of 40,000 iterations was their p99.5, twice as long: the nearest point of a curve of 200."""
+    run = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1, iterations=iterations))
+    view = build_view(run)
+    cell = view.cells[0]
+    (record,) = (one for one in run.trials() if one.order.path.label == "tap")
+    exact = np.quantile(run.values(record, record.cells[0]), (0.05, 0.95, 0.5, 0.99), method="inverted_cdf") / 2000
+    said = next(tip for tip in re.findall("<title>(tap: [^<]*)</title>", charts.ecdf_chart(view, cell)))
+    named: dict[str, str] = dict(re.findall(r"(p\d+|median) (\S+?)(?:,|$)", said))
+    assert len(named) == told
+    assert told or said == "tap: 2 iterations"
+    for name, value in zip(("p5", "p95", "median", "p99"), exact, strict=True):
+        assert name not in named or named[name] == words.figure(value)
+
+
 def test_counters_and_facts_of_the_baseline_are_of_both_its_launches(run: RunDir, view: View) -> None:
     records = [one for one in run.trials() if one.order.block == 0 and one.order.path.label.startswith("veth")]
     made = [
