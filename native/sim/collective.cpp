@@ -5,75 +5,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 
 namespace nearmetal {
 
 namespace {
 
 constexpr std::uint64_t kReduceSegment = 8 * 1024;
-constexpr std::uint64_t kContextBytes = 4, kMaskBytes = 260; // what ranks agree on for a new communicator
-
-// Ranks beyond the largest power of two send their part to a neighbour first and get the result at the end.
-struct Folded {
-    std::uint32_t power, rest, log2; // largest power of two, ranks beyond it
-    std::int32_t rank;               // rank among the power of two, or kAny for those that wait
-    Folded(std::uint32_t size, std::uint32_t me)
-        : power(std::bit_floor(size)), rest(size - power), log2(rounds_log2(power)),
-          rank(me >= 2 * rest ? as_rank(me - rest)
-               : me % 2       ? as_rank(me / 2)
-                              : kAny) {}
-    [[nodiscard]] std::int32_t original(std::uint32_t folded) const {
-        return as_rank(folded < rest ? 2 * folded + 1 : folded + rest);
-    }
-};
-
-Round fold_first(const CollectiveCall &c, const Folded &f, std::uint64_t bytes) {
-    if (c.rank >= 2 * f.rest)
-        return {};
-    if (c.rank % 2)
-        return {.recv_from = as_rank(c.rank - 1), .reduce_bytes = bytes};
-    return {.send_to = as_rank(c.rank + 1), .send_bytes = bytes};
-}
-
-Round fold_last(const CollectiveCall &c, const Folded &f) {
-    if (c.rank >= 2 * f.rest)
-        return {};
-    if (c.rank % 2)
-        return {.send_to = as_rank(c.rank - 1), .send_bytes = c.bytes};
-    return {.recv_from = as_rank(c.rank + 1)};
-}
-
-// What a rank does before and after the `rounds` rounds of the power of two, and while it waits for them.
-std::optional<Round> fold(const CollectiveCall &c, const Folded &f, std::uint32_t round, std::uint32_t rounds,
-                          std::uint64_t first_bytes) {
-    if (round == 0)
-        return fold_first(c, f, first_bytes);
-    if (round == rounds + 1)
-        return fold_last(c, f);
-    if (round > rounds + 1)
-        return Round{.last = true};
-    return f.rank == kAny ? std::optional(Round{}) : std::nullopt;
-}
-
-Round recursive_doubling_allreduce(const CollectiveCall &c, std::uint32_t round) {
-    const Folded f(c.size, c.rank);
-    if (const auto found = fold(c, f, round, f.log2, c.bytes))
-        return *found;
-    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (1u << (round - 1)));
-    return {.send_to = partner, .recv_from = partner, .send_bytes = c.bytes, .reduce_bytes = c.bytes};
-}
-
-Round rabenseifner_allreduce(const CollectiveCall &c, std::uint32_t round) {
-    const Folded f(c.size, c.rank);
-    if (const auto found = fold(c, f, round, 2 * f.log2, c.bytes))
-        return *found;
-    const bool scatter = round <= f.log2;
-    const std::uint32_t step = scatter ? round - 1 : 2 * f.log2 - round; // bit that the partners differ in
-    const std::uint64_t bytes = block_of(c.bytes, 2u << step);           // half to the nearest
-    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (1u << step));
-    return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = scatter ? bytes : 0};
-}
 
 Round ring(const CollectiveCall &c, std::uint32_t round, std::uint32_t rounds, std::uint64_t bytes, bool reduce) {
     if (round >= rounds)
@@ -82,24 +19,6 @@ Round ring(const CollectiveCall &c, std::uint32_t round, std::uint32_t rounds, s
             .recv_from = as_rank((c.rank + c.size - 1) % c.size),
             .send_bytes = bytes,
             .reduce_bytes = reduce ? bytes : 0};
-}
-
-Round scatter_allgather(const CollectiveCall &c, std::uint32_t round) {
-    const std::uint32_t scatter = rounds_log2(c.size);
-    const std::uint64_t block = block_of(c.bytes, c.size);
-    if (round < scatter)
-        return binomial(c, round, true, std::max<std::uint64_t>(block, 1), false);
-    return ring(c, round - scatter, c.size - 1, block, false);
-}
-
-// What `count` ranks contribute, from `first` on around the end.
-std::uint64_t contributed(const CollectiveCall &c, std::uint32_t first, std::uint64_t count) {
-    if (c.recv_sizes.empty())
-        return c.bytes * count;
-    std::uint64_t sum = 0;
-    for (std::uint64_t i = 0; i < count; ++i)
-        sum += c.recv_sizes[(first + i) % c.size];
-    return sum;
 }
 
 Round bruck_allgather(const CollectiveCall &c, std::uint32_t round) {
@@ -162,6 +81,22 @@ Round linear_barrier(const CollectiveCall &c, std::uint32_t round) {
     return round < others ? Round{.recv_from = peer, .open = round + 1 < others} : Round{.send_to = peer, .open = true};
 }
 
+// By doubling among a power of two ranks; each further one tells one of them before, and hears from it at the end.
+Round doubling_barrier(const CollectiveCall &c, std::uint32_t round) {
+    const std::uint32_t power = std::bit_floor(c.size), log2 = rounds_log2(power);
+    const bool first = round == 0, further = c.rank >= power;
+    if (round > log2 + 1)
+        return {.last = true};
+    if (!first && round <= log2) {
+        const std::int32_t partner = further ? kAny : as_rank(c.rank ^ (1u << (round - 1)));
+        return {.send_to = partner, .recv_from = partner};
+    }
+    const std::uint32_t other = further ? c.rank - power : c.rank + power;
+    if (other >= c.size)
+        return {};
+    return first == further ? Round{.send_to = as_rank(other)} : Round{.recv_from = as_rank(other)};
+}
+
 // To rank 0, one after the other, and from there all of it by a broadcast.
 Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t others = c.size - 1, gathering = c.rank == 0 ? others : 1;
@@ -177,52 +112,6 @@ Round gather_bcast(const CollectiveCall &c, std::uint32_t round) {
     all.bytes = contributed(c, 0, c.size);
     all.algorithm = choose_algorithm(CollectiveChoice::kOpenMpi, Collective::kBcast, c.size, all.bytes, false);
     return collective_round(all, round - gathering);
-}
-
-// All of it to rank 0, and from there a broadcast or a scatter.
-Round reduce_first(const CollectiveCall &c, std::uint32_t round, std::uint64_t whole, Algorithm then) {
-    CollectiveCall part{c};
-    part.root = 0;
-    part.sizes = c.recv_sizes;
-    const std::uint32_t reducing = rounds_log2(c.size);
-    if (round < reducing) {
-        part.bytes = whole;
-        return binomial(part, round, false, 0, true);
-    }
-    part.bytes = contributed(c, c.rank, 1);
-    part.algorithm = then;
-    return collective_round(part, round - reducing);
-}
-
-// Open MPI proposes the number of a new communicator, checks it and confirms it, by its non-blocking allreduce.
-Round agree_thrice(const CollectiveCall &c, std::uint32_t round) {
-    const std::uint32_t each = 2 * rounds_log2(c.size);
-    if (round >= 3 * each)
-        return {.last = true};
-    CollectiveCall one{c};
-    one.bytes = kContextBytes;
-    return reduce_first(one, round % each, one.bytes, Algorithm::kDoublingBcast);
-}
-
-// MPICH combines masks of the numbers that are free, and then agrees on one more word.
-Round agree_on_mask(const CollectiveCall &c, std::uint32_t round) {
-    const std::uint32_t each = Folded(c.size, c.rank).log2 + 2;
-    if (round >= 2 * each)
-        return {.last = true};
-    CollectiveCall one{c};
-    one.bytes = round < each ? kMaskBytes : kContextBytes;
-    return recursive_doubling_allreduce(one, round % each);
-}
-
-// Halves of what is left to partners, the widest apart first; blocks are assumed to be of one size.
-Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
-    const Folded f(c.size, c.rank);
-    const std::uint64_t whole = c.bytes * c.size;
-    if (const auto found = fold(c, f, round, f.log2, whole))
-        return *found;
-    const std::int32_t partner = f.original(static_cast<std::uint32_t>(f.rank) ^ (f.power >> round));
-    const std::uint64_t bytes = whole >> round;
-    return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = bytes};
 }
 
 Round linear_scan(const CollectiveCall &c, std::uint32_t round) {
@@ -241,7 +130,7 @@ Round recursive_doubling(const CollectiveCall &c, std::uint32_t round, bool grow
         return {};
     return {.send_to = as_rank(partner),
             .recv_from = as_rank(partner),
-            .send_bytes = growing ? c.bytes << round : c.bytes,
+            .send_bytes = growing ? contributed(c, c.rank >> round << round, 1u << round) : c.bytes,
             .reduce_bytes = reduce ? c.bytes : 0};
 }
 
@@ -269,9 +158,11 @@ Round neighbors(const CollectiveCall &c, std::uint32_t round) {
 // Every rank of an allgatherv and a reduce_scatter has the same list: where it is empty all return at once.
 bool all_empty(const CollectiveCall &c) {
     switch (c.algorithm) {
+    case Algorithm::kRecursiveDoublingAllgather:
     case Algorithm::kBruckAllgather:
     case Algorithm::kRingAllgather:
     case Algorithm::kGatherBcast:
+    case Algorithm::kPairwiseReduceScatter:
     case Algorithm::kHalvingReduceScatter:
     case Algorithm::kRingReduceScatter:
         return c.bytes == 0 && !c.recv_sizes.empty() && contributed(c, 0, c.size) == 0;
@@ -281,6 +172,16 @@ bool all_empty(const CollectiveCall &c) {
 }
 
 } // namespace
+
+// What `count` ranks contribute, from `first` on around the end.
+std::uint64_t contributed(const CollectiveCall &c, std::uint32_t first, std::uint64_t count) {
+    if (c.recv_sizes.empty())
+        return c.bytes * count;
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < count; ++i)
+        sum += c.recv_sizes[(first + i) % c.size];
+    return sum;
+}
 
 std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::vector<std::uint32_t> &periods,
                            std::uint32_t rank, std::uint32_t direction) {
@@ -308,18 +209,36 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return dissemination(c, round);
     case Algorithm::kLinearBarrier:
         return linear_barrier(c, round);
+    case Algorithm::kDoublingBarrier:
+        return doubling_barrier(c, round);
     case Algorithm::kLinearBcast:
         return linear_rooted(c, round, false);
     case Algorithm::kBinomialBcast:
         return binomial(c, round, true, 0, false);
     case Algorithm::kDoublingBcast:
-        return doubling_bcast(c, round);
-    case Algorithm::kScatterAllgatherBcast:
-        return scatter_allgather(c, round);
+        return doubling_bcast(c, round, false);
+    case Algorithm::kSwappedBcast:
+        return doubling_bcast(c, round, true);
+    case Algorithm::kBinaryBcast:
+        return binary_bcast(c, round);
+    case Algorithm::kKnomialBcast:
+        return knomial_bcast(c, round);
+    case Algorithm::kScatterDoublingBcast:
+        return scatter_allgather(c, round, true, false);
+    case Algorithm::kScatterRingBcast:
+        return scatter_allgather(c, round, false, false);
+    case Algorithm::kOverfullDoublingBcast:
+        return scatter_allgather(c, round, true, true);
+    case Algorithm::kOverfullRingBcast:
+        return scatter_allgather(c, round, false, true);
     case Algorithm::kChainBcast:
         return chain(c, round, std::max<std::uint64_t>(c.bytes, 1), false);
+    case Algorithm::kLinearReduce:
+        return linear_reduce(c, round);
     case Algorithm::kBinomialReduce:
         return binomial(c, round, false, 0, true);
+    case Algorithm::kSwappedReduce:
+        return binomial(c, round, false, 0, true, true);
     case Algorithm::kBinaryReduce:
         return binary_reduce(c, round);
     case Algorithm::kLineReduce:
@@ -327,19 +246,23 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kChainReduce:
         return chain(c, round, kReduceSegment, true);
     case Algorithm::kRabenseifnerReduce:
-        return rabenseifner_reduce(c, round, true);
+        return halving_reduce(c, round, true);
     case Algorithm::kFoldedReduce:
-        return rabenseifner_reduce(c, round, false);
+        return halving_reduce(c, round, false);
     case Algorithm::kRecursiveDoublingAllreduce:
         return recursive_doubling_allreduce(c, round);
     case Algorithm::kReduceBcast:
-        return reduce_first(c, round, c.bytes, Algorithm::kDoublingBcast);
-    case Algorithm::kReduceScatter:
-        return reduce_first(c, round, contributed(c, 0, c.size), Algorithm::kLinearScatter);
+        return reduce_first(c, round, c.bytes, Algorithm::kBinomialReduce, Algorithm::kDoublingBcast);
+    case Algorithm::kBinomialReduceScatter:
+        return reduce_first(c, round, contributed(c, 0, c.size), Algorithm::kBinomialReduce, Algorithm::kLinearScatter);
+    case Algorithm::kReduceThenScatter:
+        return reduce_then_scatter(c, round);
     case Algorithm::kRingAllreduce:
         return ring(c, round, 2 * (c.size - 1), block_of(c.bytes, c.size), round + 1 < c.size);
     case Algorithm::kRabenseifnerAllreduce:
-        return rabenseifner_allreduce(c, round);
+        return halving_allreduce(c, round, true);
+    case Algorithm::kFoldedAllreduce:
+        return halving_allreduce(c, round, false);
     case Algorithm::kRecursiveDoublingAllgather:
         return recursive_doubling(c, round, true, false);
     case Algorithm::kBruckAllgather:
@@ -369,8 +292,14 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
         return linear_rooted(c, round, false);
     case Algorithm::kGatherBcast:
         return gather_bcast(c, round);
+    case Algorithm::kPairwiseReduceScatter:
+        return pairwise_reduce_scatter(c, round);
     case Algorithm::kHalvingReduceScatter:
         return halving_reduce_scatter(c, round);
+    case Algorithm::kButterflyReduceScatter:
+        return nearest_reduce_scatter(c, round, true);
+    case Algorithm::kDoublingReduceScatter:
+        return nearest_reduce_scatter(c, round, false);
     case Algorithm::kRingReduceScatter:
         return ring(c, round, c.size - 1, c.bytes, true);
     case Algorithm::kLinearScan:
@@ -380,7 +309,9 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kNeighbors:
         return neighbors(c, round);
     case Algorithm::kAgreeOnMask:
-        return agree_on_mask(c, round);
+        return agree_on_mask(c, round, false);
+    case Algorithm::kAgreeOnMaskLater:
+        return agree_on_mask(c, round, true);
     case Algorithm::kAgreeThrice:
         return agree_thrice(c, round);
     case Algorithm::kNothing:

@@ -20,12 +20,21 @@ enum class CollectiveChoice : std::uint8_t { kOpenMpi = 0, kMpich = 1 };
 enum class Algorithm : std::uint8_t {
     kDissemination,
     kLinearBarrier,
+    kDoublingBarrier,
     kLinearBcast,
     kBinomialBcast,
     kDoublingBcast,
-    kScatterAllgatherBcast,
+    kSwappedBcast,
+    kBinaryBcast,
+    kKnomialBcast,
+    kScatterDoublingBcast,
+    kScatterRingBcast,
+    kOverfullDoublingBcast,
+    kOverfullRingBcast,
     kChainBcast,
+    kLinearReduce,
     kBinomialReduce,
+    kSwappedReduce,
     kBinaryReduce,
     kLineReduce,
     kChainReduce,
@@ -34,6 +43,7 @@ enum class Algorithm : std::uint8_t {
     kRecursiveDoublingAllreduce,
     kRingAllreduce,
     kRabenseifnerAllreduce,
+    kFoldedAllreduce,
     kReduceBcast,
     kRecursiveDoublingAllgather,
     kBruckAllgather,
@@ -50,12 +60,17 @@ enum class Algorithm : std::uint8_t {
     kAskedGather,
     kLinearScatter,
     kRingReduceScatter,
+    kPairwiseReduceScatter,
     kHalvingReduceScatter,
-    kReduceScatter,
+    kButterflyReduceScatter,
+    kDoublingReduceScatter,
+    kBinomialReduceScatter,
+    kReduceThenScatter,
     kLinearScan,
     kRecursiveDoublingScan,
     kNeighbors,
     kAgreeOnMask,
+    kAgreeOnMaskLater,
     kAgreeThrice,
     kNothing, // there are no data, and the library knows it
 };
@@ -63,10 +78,10 @@ enum class Algorithm : std::uint8_t {
 struct CollectiveCall {
     Algorithm algorithm;
     std::uint32_t size, rank, root;
-    std::uint64_t bytes;                              // as in the trace format: whole buffer, or block of one rank
+    std::uint64_t bytes; // as in the trace format: whole buffer, or block of one rank
     // Vector variants: bytes for each peer, in neighbour collectives for each direction, and `bytes` are their mean.
     std::span<const std::uint64_t> sizes, recv_sizes;
-    const Comm *comm;                                 // neighbour collectives: the grid
+    const Comm *comm; // neighbour collectives: the grid
 };
 
 // One round: at most one send and one receive. The round ends when both are done, unless `open`: then the next
@@ -99,13 +114,37 @@ inline bool is_empty(std::span<const std::uint64_t> sizes, std::uint32_t peer) {
     return !sizes.empty() && sizes[peer] == 0;
 }
 
+// The same in both directions.
+inline Round exchange(std::int32_t partner, std::uint64_t bytes, std::uint64_t reduce = 0) {
+    return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = reduce};
+}
+
+// What `count` ranks contribute, from `first` on around the end.
+std::uint64_t contributed(const CollectiveCall &c, std::uint32_t first, std::uint64_t count);
+
 // Rounds with a root (collective_rooted.cpp).
-Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uint64_t block, bool reduce);
-Round doubling_bcast(const CollectiveCall &c, std::uint32_t round);
+Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uint64_t block, bool reduce,
+               bool swapped = false);
+Round doubling_bcast(const CollectiveCall &c, std::uint32_t round, bool swapped);
+Round binary_bcast(const CollectiveCall &c, std::uint32_t round);
+Round knomial_bcast(const CollectiveCall &c, std::uint32_t round);
+Round scatter_allgather(const CollectiveCall &c, std::uint32_t round, bool doubling, bool overfull);
 Round chain(const CollectiveCall &c, std::uint32_t round, std::uint64_t segment, bool reduce);
+Round linear_reduce(const CollectiveCall &c, std::uint32_t round);
 Round binary_reduce(const CollectiveCall &c, std::uint32_t round);
-Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round, bool shared);
 Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather);
 Round asked_gather(const CollectiveCall &c, std::uint32_t round);
+
+// Rounds that combine parts (collective_reduce.cpp).
+Round recursive_doubling_allreduce(const CollectiveCall &c, std::uint32_t round);
+Round halving_allreduce(const CollectiveCall &c, std::uint32_t round, bool shared);
+Round halving_reduce(const CollectiveCall &c, std::uint32_t round, bool shared);
+Round reduce_first(const CollectiveCall &c, std::uint32_t round, std::uint64_t whole, Algorithm reduce, Algorithm then);
+Round reduce_then_scatter(const CollectiveCall &c, std::uint32_t round);
+Round agree_thrice(const CollectiveCall &c, std::uint32_t round);
+Round agree_on_mask(const CollectiveCall &c, std::uint32_t round, bool nonblocking);
+Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
+Round nearest_reduce_scatter(const CollectiveCall &c, std::uint32_t round, bool halves);
+Round pairwise_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
 
 } // namespace nearmetal

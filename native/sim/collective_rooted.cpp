@@ -10,40 +10,67 @@ namespace {
 
 constexpr std::uint64_t kAskedFor = 32 * 1024;
 
+// Ranks counted from the root, and back; `swapped`: with rank 0 in the root's place.
+struct FromRoot {
+    std::uint32_t size, root, rank;
+    bool swapped;
+    explicit FromRoot(const CollectiveCall &c, bool swaps = false)
+        : size(c.size), root(c.root), rank(swaps ? swap(c.rank) : (c.rank + c.size - c.root) % c.size), swapped(swaps) {
+    }
+    [[nodiscard]] std::int32_t real(std::uint64_t relative) const {
+        return as_rank(swapped ? swap(relative) : (relative + root) % size);
+    }
+    [[nodiscard]] std::uint32_t swap(std::uint64_t one) const {
+        return one == root ? 0 : one == 0 ? root : static_cast<std::uint32_t>(one);
+    }
+};
+
+// A binary tree as Open MPI builds it: 2^n ranks at depth n, of which each has one child as many ranks further on as
+// its level has, and one twice as far.
+struct Binary {
+    std::uint64_t rank, level;
+    explicit Binary(std::uint32_t me) : rank(me), level(std::bit_floor(std::uint64_t{me} + 1)) {}
+    [[nodiscard]] std::uint64_t child(std::uint32_t at) const { return rank + (at + 1) * level; }
+    [[nodiscard]] std::uint64_t parent() const {
+        return rank + 1 - level < level / 2 ? rank - level / 2 : rank - level;
+    }
+};
+
 } // namespace
 
 // A tree over ranks counted from the root. Down: the widest distance first. Up: the narrowest first.
 // `block` > 0: each edge carries that much for every rank of the subtree below it, else `c.bytes`.
-Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uint64_t block, bool reduce) {
+Round binomial(const CollectiveCall &c, std::uint32_t round, bool down, std::uint64_t block, bool reduce,
+               bool swapped) {
     const std::uint32_t rounds = rounds_log2(c.size);
     if (round >= rounds)
         return {.last = true};
     const std::uint32_t width = 1u << (down ? rounds - 1 - round : round);
-    const std::uint32_t me = (c.rank + c.size - c.root) % c.size, within = me % (2 * width);
-    const auto real = [&](std::uint32_t relative) { return as_rank((relative + c.root) % c.size); };
+    const FromRoot tree(c, swapped);
+    const std::uint32_t me = tree.rank, within = me % (2 * width);
     const auto volume = [&](std::uint32_t child) { return block ? block * std::min(width, c.size - child) : c.bytes; };
     if (within == width) { // a child: its parent is `width` below
         if (down)
-            return {.recv_from = real(me - width)};
-        return {.send_to = real(me - width), .send_bytes = volume(me)};
+            return {.recv_from = tree.real(me - width)};
+        return {.send_to = tree.real(me - width), .send_bytes = volume(me)};
     }
     if (within != 0 || me + width >= c.size)
         return {};
     if (down)
-        return {.send_to = real(me + width), .send_bytes = volume(me + width)};
-    return {.recv_from = real(me + width), .reduce_bytes = reduce ? c.bytes : 0};
+        return {.send_to = tree.real(me + width), .send_bytes = volume(me + width)};
+    return {.recv_from = tree.real(me + width), .reduce_bytes = reduce ? c.bytes : 0};
 }
 
 // From the root on, all that have the data pass it on at twice the distance each time.
-Round doubling_bcast(const CollectiveCall &c, std::uint32_t round) {
+Round doubling_bcast(const CollectiveCall &c, std::uint32_t round, bool swapped) {
     const std::uint64_t distance = std::uint64_t{1} << round;
     if (distance >= c.size)
         return {.last = true};
-    const std::uint64_t me = (c.rank + c.size - c.root) % c.size;
-    if (me < distance && me + distance < c.size)
-        return {.send_to = as_rank((c.rank + distance) % c.size), .send_bytes = c.bytes};
-    if (me >= distance && me < 2 * distance)
-        return {.recv_from = as_rank((c.rank + c.size - distance) % c.size)};
+    const FromRoot me(c, swapped);
+    if (me.rank < distance && me.rank + distance < c.size)
+        return {.send_to = me.real(me.rank + distance), .send_bytes = c.bytes};
+    if (me.rank >= distance && me.rank < 2 * distance)
+        return {.recv_from = me.real(me.rank - distance)};
     return {};
 }
 
@@ -66,50 +93,77 @@ Round chain(const CollectiveCall &c, std::uint32_t round, std::uint64_t segment,
     return r;
 }
 
-// To the root from two ranks, to each of them from two more, and so on.
-Round binary_reduce(const CollectiveCall &c, std::uint32_t round) {
-    if (round > 2)
+// From the largest rank down, one after the other.
+Round linear_reduce(const CollectiveCall &c, std::uint32_t round) {
+    if (c.rank != c.root)
+        return round > 0 ? Round{.last = true} : Round{.send_to = as_rank(c.root), .send_bytes = c.bytes};
+    if (round + 1 >= c.size)
         return {.last = true};
-    const std::uint64_t me = (c.rank + c.size - c.root) % c.size;
-    const auto real = [&](std::uint64_t relative) { return as_rank((relative + c.root) % c.size); };
-    if (round == 2)
-        return me == 0 ? Round{} : Round{.send_to = real((me - 1) / 2), .send_bytes = c.bytes};
-    const std::uint64_t child = 2 * me + 1 + round;
-    return child < c.size ? Round{.recv_from = real(child), .reduce_bytes = c.bytes} : Round{};
+    const std::uint32_t peer = c.size - 1 - round;
+    return {.recv_from = as_rank(peer > c.root ? peer : peer - 1), .reduce_bytes = c.bytes};
 }
 
-// Halves to partners, the nearest first, and what has been reduced back to the root. Before, of ranks beyond the
-// largest power of two each even one gets all from its neighbour, or shares the work and gets the neighbour's half.
-Round rabenseifner_reduce(const CollectiveCall &c, std::uint32_t round, bool shared) {
-    const std::uint32_t power = std::bit_floor(c.size), rest = c.size - power, log2 = rounds_log2(power);
-    const std::uint32_t before = rest == 0 ? 0 : shared ? 2 : 1;
-    const bool paired = c.rank < 2 * rest, gives = paired && c.rank % 2 == 1;
-    if (round >= before + 2 * log2)
+Round binary_reduce(const CollectiveCall &c, std::uint32_t round) {
+    const FromRoot me(c);
+    const Binary tree(me.rank);
+    if (round > 2)
         return {.last = true};
-    if (round < before) {
-        const std::uint64_t half = block_of(c.bytes, 2);
-        const std::int32_t neighbour = as_rank(c.rank ^ 1u);
-        if (!paired)
-            return {};
-        if (!shared)
-            return gives ? Round{.send_to = neighbour, .send_bytes = c.bytes}
-                         : Round{.recv_from = neighbour, .reduce_bytes = c.bytes};
-        if (round == 0)
-            return {.send_to = neighbour, .recv_from = neighbour, .send_bytes = half, .reduce_bytes = half};
-        return gives ? Round{.send_to = neighbour, .send_bytes = half} : Round{.recv_from = neighbour};
+    if (round == 2)
+        return me.rank == 0 ? Round{} : Round{.send_to = me.real(tree.parent()), .send_bytes = c.bytes};
+    const std::uint64_t child = tree.child(round);
+    return child < c.size ? Round{.recv_from = me.real(child), .reduce_bytes = c.bytes} : Round{};
+}
+
+Round binary_bcast(const CollectiveCall &c, std::uint32_t round) {
+    const FromRoot me(c);
+    const Binary tree(me.rank);
+    if (round > 2)
+        return {.last = true};
+    if (round == 0)
+        return me.rank == 0 ? Round{} : Round{.recv_from = me.real(tree.parent())};
+    const std::uint64_t child = tree.child(round - 1);
+    return {.send_to = child < c.size ? me.real(child) : kAny, .send_bytes = c.bytes, .open = true};
+}
+
+// Each rank hands the data to three at a fourth of its own distance, then to three at a fourth of that, and so on.
+Round knomial_bcast(const CollectiveCall &c, std::uint32_t round) {
+    constexpr std::uint64_t kRadix = 4, kChildren = kRadix - 1;
+    const FromRoot me(c);
+    std::uint64_t width = 1;
+    while (width < c.size && me.rank % (kRadix * width) == 0)
+        width *= kRadix;
+    if (round == 0)
+        return me.rank == 0 ? Round{} : Round{.recv_from = me.real(me.rank / (kRadix * width) * kRadix * width)};
+    for (std::uint32_t level = (round - 1) / kChildren + 1; level > 0; --level)
+        width /= kRadix;
+    if (width == 0)
+        return {.last = true};
+    const std::uint64_t child = me.rank + width * ((round - 1) % kChildren + 1);
+    return {.send_to = child < c.size ? me.real(child) : kAny, .send_bytes = c.bytes, .open = true};
+}
+
+// Each rank gets its part from the root by a tree; then all gather the parts. `overfull`: as MPICH does where the call
+// returns at once, ranks hand their first child all that is for later ranks, which it has no use for.
+Round scatter_allgather(const CollectiveCall &c, std::uint32_t round, bool doubling, bool overfull) {
+    const std::uint32_t scatter = rounds_log2(c.size);
+    const FromRoot me(c);
+    CollectiveCall gather{c};
+    gather.bytes = block_of(c.bytes, c.size);
+    if (round < scatter) {
+        Round part = binomial(c, round, true, std::max<std::uint64_t>(gather.bytes, 1), false);
+        const std::uint32_t child = me.rank + (1u << (scatter - 1 - round));
+        if (overfull && me.rank > 0 && part.send_to != kAny && child - me.rank == (me.rank & -me.rank) / 2)
+            part.send_bytes = gather.bytes * (c.size - child);
+        return part;
     }
-    const auto folded = [&](std::uint32_t rank) { return rank < 2 * rest ? rank / 2 : rank - rest; };
-    const std::uint32_t at = round - before, me = folded(c.rank), root = folded(c.root);
-    const bool scatter = at < log2;
-    const std::uint32_t step = scatter ? at : 2 * log2 - 1 - at, other = me ^ (1u << step);
-    const std::uint64_t bytes = block_of(c.bytes, 2u << step);
-    const std::int32_t partner = as_rank(other < rest ? 2 * other : other + rest);
-    if (gives || (!scatter && (me ^ root) >> (step + 1) != 0)) // it has given its part away
-        return {};
-    if (scatter)
-        return {.send_to = partner, .recv_from = partner, .send_bytes = bytes, .reduce_bytes = bytes};
-    return ((me ^ root) >> step & 1) == 0 ? Round{.recv_from = partner}
-                                          : Round{.send_to = partner, .send_bytes = bytes};
+    gather.algorithm = doubling ? Algorithm::kRecursiveDoublingAllgather : Algorithm::kRingAllgather;
+    if (!doubling)
+        return collective_round(gather, round - scatter);
+    gather.rank = me.rank;
+    Round exchanged = collective_round(gather, round - scatter);
+    if (!exchanged.last)
+        exchanged.send_to = exchanged.recv_from = me.real(static_cast<std::uint32_t>(exchanged.send_to));
+    return exchanged;
 }
 
 Round linear_rooted(const CollectiveCall &c, std::uint32_t round, bool gather) {

@@ -1,253 +1,231 @@
-// Which algorithm an MPI chooses: ompi/mca/coll/tuned (fixed decisions) and MPICH's src/mpi/coll, simplified where
-// stated.
+// Which algorithm an MPI chooses: ompi/mca/coll/tuned (fixed decisions) and coll/libnbc, and MPICH's selections for
+// collectives that are not divided by nodes (coll_selection.json), simplified where stated.
 #include "collective.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace nearmetal {
 
 namespace {
 
-// For fewer than so many ranks and bytes: the first row that matches.
-struct Rule {
-    std::uint32_t ranks;
-    std::uint64_t bytes;
-    Algorithm algorithm;
-};
-constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
-constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
+using enum Algorithm;
+using enum Collective;
 
-// As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules. Algorithms that are not
-// modelled use the nearest that is: linear_sync, which sends all at once unless given a limit, as linear; trees of
-// other widths as binomial; neighbour exchange and segmented rings as rings; a ring of fewer elements than ranks, and a
-// reduction with a broadcast behind it, as recursive doubling; butterflies, and a reduction with a scatter behind it,
-// as recursive halving.
-constexpr Rule kAlltoallRules[] = {
-    {3, kAnyBytes, Algorithm::kPairwiseAlltoall},
-    {8, 512 * kKi, Algorithm::kLinearAlltoall},
-    {8, 1024 * kKi, Algorithm::kPairwiseAlltoall},
-    {16, kAnyBytes, Algorithm::kLinearAlltoall},
-    {32, 4, Algorithm::kLinearAlltoall},
-    {64, 512, Algorithm::kBruckAlltoall},
-    {64, kAnyBytes, Algorithm::kLinearAlltoall},
-    {512, kKi, Algorithm::kBruckAlltoall},
-    {1024, 512, Algorithm::kBruckAlltoall},
-    {256, 256 * kKi, Algorithm::kLinearAlltoall},
-    {512, 32 * kKi, Algorithm::kLinearAlltoall},
-    {512, kAnyBytes, Algorithm::kPairwiseAlltoall},
-    {1024, 256 * kKi, Algorithm::kLinearAlltoall},
-    {1024, kAnyBytes, Algorithm::kPairwiseAlltoall},
-    {2048, 512, Algorithm::kBruckAlltoall},
-    {2048, kAnyBytes, Algorithm::kLinearAlltoall},
-    {4096, kKi, Algorithm::kBruckAlltoall},
-    {4096, kAnyBytes, Algorithm::kLinearAlltoall},
-    {kAnyRanks, 2 * kKi, Algorithm::kBruckAlltoall},
-    {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
+// Of some variants of a collective, for fewer than so many ranks: for fewer than so many bytes, else `otherwise`. The
+// first that matches counts.
+struct Below {
+    std::uint64_t bytes = 0;
+    Algorithm algorithm = kNothing;
 };
-constexpr Rule kAlltoallvRules[] = {
-    {4, kAnyBytes, Algorithm::kPairwiseAlltoall},    {64, kAnyBytes, Algorithm::kLinearAlltoall},
-    {128, kAnyBytes, Algorithm::kPairwiseAlltoall},  {256, kAnyBytes, Algorithm::kLinearAlltoall},
-    {1024, kAnyBytes, Algorithm::kPairwiseAlltoall}, {kAnyRanks, kAnyBytes, Algorithm::kLinearAlltoall},
+struct Rule {
+    Collective collective;
+    std::uint8_t variants;
+    std::uint32_t ranks;
+    Below steps[7];
+    Algorithm otherwise;
+    bool power = false; // for powers of two alone
 };
-constexpr Rule kAllreduceRules[] = {
-    {4, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4, 8 * kKi, Algorithm::kRingAllreduce},
-    {4, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4, 256 * kKi, Algorithm::kRingAllreduce},
-    {16, 8 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {32, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {64, 128, Algorithm::kRecursiveDoublingAllreduce},
-    {64, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {256, 256 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {512, 4 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {512, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {2048, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {2048, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {kAnyRanks, 2 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4096, 4 * kKi, Algorithm::kRingAllreduce},
-    {4096, 16 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {4096, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
-    {kAnyRanks, 16 * kKi, Algorithm::kRingAllreduce},
-    {kAnyRanks, 32 * kKi, Algorithm::kRecursiveDoublingAllreduce},
-    {kAnyRanks, kAnyBytes, Algorithm::kRabenseifnerAllreduce},
+constexpr std::uint8_t kPlain = 1, kLists = 2, kImmediate = 4, kAll = 7;
+constexpr std::uint32_t kAnyRanks = ~std::uint32_t{0};
+
+// clang-format off
+// As Open MPI chooses since 4.1 (pull requests 7730 and 7952), earlier versions by other rules, and by libnbc where a
+// call returns at once. Algorithms that are not modelled use the nearest that is: linear_sync of an alltoall, which
+// sends all at once unless given a limit, as linear; a split binary tree as k-nomial; neighbour exchange and segmented
+// rings as rings; a ring of fewer elements than ranks, and a reduction with a broadcast behind it, as recursive
+// doubling. An allreduce in place that returns at once is modelled as others.
+constexpr Rule kOpenMpiRules[] = {
+    {kBarrier, kImmediate, kAnyRanks, {}, kDissemination},
+    {kBarrier, kAll, 4, {}, kDoublingBarrier},
+    {kBarrier, kAll, 8, {}, kLinearBarrier},
+    {kBarrier, kAll, 64, {}, kDoublingBarrier},
+    {kBarrier, kAll, kAnyRanks, {}, kDissemination},
+    {kBcast, kImmediate, 5, {}, kLinearBcast},
+    {kBcast, kImmediate, kAnyRanks, {}, kSwappedBcast},
+    {kBcast, kAll, 4, {{32, kChainBcast}, {256, kBinaryBcast}, {512, kChainBcast}, {32 * kKi, kLinearBcast},
+     {128 * kKi, kBinaryBcast}, {256 * kKi, kChainBcast}, {512 * kKi, kLinearBcast}}, kBinaryBcast},
+    {kBcast, kAll, 8, {{64, kBinaryBcast}, {128, kDoublingBcast}, {2 * kKi, kBinaryBcast}, {8 * kKi, kDoublingBcast},
+     {1024 * kKi, kLinearBcast}}, kChainBcast},
+    {kBcast, kAll, 16, {{8, kKnomialBcast}, {64, kBinaryBcast}, {4 * kKi, kKnomialBcast}, {16 * kKi, kBinaryBcast},
+     {32 * kKi, kDoublingBcast}}, kLinearBcast},
+    {kBcast, kAll, 32, {{4 * kKi, kKnomialBcast}, {1024 * kKi, kDoublingBcast}}, kScatterDoublingBcast},
+    {kBcast, kAll, 64, {{2 * kKi, kDoublingBcast}}, kKnomialBcast},
+    {kBcast, kAll, 128, {}, kKnomialBcast},
+    {kBcast, kAll, 256, {{2, kDoublingBcast}, {16 * kKi, kBinaryBcast}, {32 * kKi, kLinearBcast},
+     {64 * kKi, kBinaryBcast}}, kKnomialBcast},
+    {kBcast, kAll, 1024, {}, kKnomialBcast},
+    {kBcast, kAll, 2048, {{512 * kKi, kKnomialBcast}}, kScatterDoublingBcast},
+    {kBcast, kAll, 4096, {{256 * kKi, kKnomialBcast}}, kScatterDoublingBcast},
+    {kBcast, kAll, kAnyRanks, {{8 * kKi, kKnomialBcast}, {16 * kKi, kBinaryBcast}, {256 * kKi, kKnomialBcast}},
+     kScatterDoublingBcast},
+    {kReduce, kImmediate, 3, {{64 * kKi, kBinomialReduce}}, kChainReduce},
+    {kReduce, kImmediate, kAnyRanks, {}, kRabenseifnerReduce},
+    {kReduce, kAll, 4, {{16, kBinaryReduce}, {32, kLineReduce}, {256 * kKi, kLinearReduce}}, kLineReduce},
+    {kReduce, kAll, 8, {{4 * kKi, kBinaryReduce}, {64 * kKi, kLineReduce}, {256 * kKi, kBinomialReduce},
+     {512 * kKi, kLinearReduce}, {1024 * kKi, kBinomialReduce}}, kLinearReduce},
+    {kReduce, kAll, 16, {{8 * kKi, kBinaryReduce}}, kBinomialReduce},
+    {kReduce, kAll, 32, {{4 * kKi, kBinaryReduce}}, kBinomialReduce},
+    {kReduce, kAll, kAnyRanks, {}, kBinomialReduce},
+    {kAllreduce, kImmediate, 4, {}, kReduceBcast},
+    {kAllreduce, kImmediate, kAnyRanks, {{64 * kKi, kReduceBcast}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 4, {{4 * kKi, kRecursiveDoublingAllreduce}, {8 * kKi, kRingAllreduce},
+     {16 * kKi, kRecursiveDoublingAllreduce}, {256 * kKi, kRingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 16, {{8 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 32, {{4 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 64, {{128, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 256, {{256 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 512, {{4 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 2048, {{16 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, 4096, {{2 * kKi, kRecursiveDoublingAllreduce}, {4 * kKi, kRingAllreduce},
+     {16 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kAllreduce, kAll, kAnyRanks, {{2 * kKi, kRecursiveDoublingAllreduce}, {16 * kKi, kRingAllreduce},
+     {32 * kKi, kRecursiveDoublingAllreduce}}, kRabenseifnerAllreduce},
+    {kGather, kImmediate, kAnyRanks, {}, kLinearGather},
+    {kGather, kLists, kAnyRanks, {}, kLinearGather},
+    {kGather, kPlain, 4, {{32 * kKi, kBinomialGather}, {64 * kKi, kLinearGather}, {128 * kKi, kBinomialGather}},
+     kAskedGather},
+    {kGather, kPlain, 8, {{kKi, kBinomialGather}, {8 * kKi, kLinearGather}, {32 * kKi, kBinomialGather},
+     {256 * kKi, kLinearGather}}, kAskedGather},
+    {kGather, kPlain, 256, {}, kBinomialGather},
+    {kGather, kPlain, 512, {{2 * kKi, kBinomialGather}, {8 * kKi, kLinearGather}}, kBinomialGather},
+    {kGather, kPlain, kAnyRanks, {}, kBinomialGather},
+    {kScatter, kImmediate, kAnyRanks, {}, kLinearScatter},
+    {kScatter, kLists, kAnyRanks, {}, kLinearScatter},
+    {kScatter, kPlain, 4, {}, kLinearScatter},
+    {kScatter, kPlain, 8, {{2 * kKi, kBinomialScatter}, {4 * kKi, kLinearScatter}, {8 * kKi, kBinomialScatter}},
+     kLinearScatter},
+    {kScatter, kPlain, 32, {{16 * kKi, kBinomialScatter}}, kLinearScatter},
+    {kScatter, kPlain, 64, {{512, kBinomialScatter}, {8 * kKi, kLinearScatter}, {16 * kKi, kBinomialScatter}},
+     kLinearScatter},
+    {kScatter, kPlain, kAnyRanks, {{512, kBinomialScatter}}, kLinearScatter},
+    {kAllgather, kImmediate, kAnyRanks, {}, kLinearAllgather},
+    {kAllgather, kLists, 3, {}, kRingAllgather},
+    {kAllgather, kLists, 8, {{256, kGatherBcast}, {16 * kKi, kRingAllgather}, {256 * kKi, kBruckAllgather}},
+     kRingAllgather},
+    {kAllgather, kLists, 16, {{kKi, kGatherBcast}}, kBruckAllgather},
+    {kAllgather, kLists, 32, {{128, kGatherBcast}, {256 * kKi, kBruckAllgather}}, kRingAllgather},
+    {kAllgather, kLists, 64, {{256, kGatherBcast}, {8 * kKi, kBruckAllgather}}, kRingAllgather},
+    {kAllgather, kLists, 128, {{256, kGatherBcast}, {4 * kKi, kBruckAllgather}}, kRingAllgather},
+    {kAllgather, kLists, 512, {{kKi, kBruckAllgather}}, kRingAllgather},
+    {kAllgather, kLists, 1024, {{512, kBruckAllgather}, {kKi, kGatherBcast}, {4 * kKi, kBruckAllgather}},
+     kRingAllgather},
+    {kAllgather, kLists, kAnyRanks, {{4 * kKi, kBruckAllgather}}, kRingAllgather},
+    {kAllgather, kPlain, 32, {}, kRecursiveDoublingAllgather},
+    {kAllgather, kPlain, 64, {{kKi, kRecursiveDoublingAllgather}}, kRingAllgather},
+    {kAllgather, kPlain, 256, {{512, kRecursiveDoublingAllgather}}, kRingAllgather},
+    {kAllgather, kPlain, 512, {{kKi, kRecursiveDoublingAllgather}}, kRingAllgather},
+    {kAllgather, kPlain, 1024, {{2 * kKi, kRecursiveDoublingAllgather}}, kRingAllgather},
+    {kAllgather, kPlain, kAnyRanks, {{4 * kKi, kRecursiveDoublingAllgather}}, kRingAllgather},
+    {kAlltoall, kImmediate, kAnyRanks, {}, kLinearAlltoall},
+    {kAlltoall, kLists, 4, {}, kPairwiseAlltoall},
+    {kAlltoall, kLists, 64, {}, kLinearAlltoall},
+    {kAlltoall, kLists, 128, {}, kPairwiseAlltoall},
+    {kAlltoall, kLists, 256, {}, kLinearAlltoall},
+    {kAlltoall, kLists, 1024, {}, kPairwiseAlltoall},
+    {kAlltoall, kLists, kAnyRanks, {}, kLinearAlltoall},
+    {kAlltoall, kPlain, 3, {}, kPairwiseAlltoall},
+    {kAlltoall, kPlain, 8, {{512 * kKi, kLinearAlltoall}, {1024 * kKi, kPairwiseAlltoall}}, kLinearAlltoall},
+    {kAlltoall, kPlain, 16, {}, kLinearAlltoall},
+    {kAlltoall, kPlain, 32, {{4, kLinearAlltoall}, {512, kBruckAlltoall}}, kLinearAlltoall},
+    {kAlltoall, kPlain, 64, {{512, kBruckAlltoall}}, kLinearAlltoall},
+    {kAlltoall, kPlain, 256, {{kKi, kBruckAlltoall}, {256 * kKi, kLinearAlltoall}}, kPairwiseAlltoall},
+    {kAlltoall, kPlain, 512, {{kKi, kBruckAlltoall}, {32 * kKi, kLinearAlltoall}}, kPairwiseAlltoall},
+    {kAlltoall, kPlain, 1024, {{512, kBruckAlltoall}, {256 * kKi, kLinearAlltoall}}, kPairwiseAlltoall},
+    {kAlltoall, kPlain, 2048, {{512, kBruckAlltoall}}, kLinearAlltoall},
+    {kAlltoall, kPlain, 4096, {{kKi, kBruckAlltoall}}, kLinearAlltoall},
+    {kAlltoall, kPlain, kAnyRanks, {{2 * kKi, kBruckAlltoall}}, kLinearAlltoall},
+    {kAlltoallInPlace, kAll, kAnyRanks, {}, kPairwiseAlltoall},
+    {kReduceScatter, kImmediate, kAnyRanks, {}, kBinomialReduceScatter},
+    {kReduceScatter, kLists, 4, {}, kRingReduceScatter},
+    {kReduceScatter, kLists, 32, {{256 * kKi, kHalvingReduceScatter}}, kRingReduceScatter},
+    {kReduceScatter, kLists, 64, {{512 * kKi, kHalvingReduceScatter}}, kRingReduceScatter},
+    {kReduceScatter, kLists, kAnyRanks, {}, kHalvingReduceScatter},
+    {kReduceScatter, kPlain, 4, {{128 * kKi, kHalvingReduceScatter}}, kReduceThenScatter},
+    {kReduceScatter, kPlain, 8, {{8, kHalvingReduceScatter}, {32, kDoublingReduceScatter},
+     {256, kButterflyReduceScatter}, {8 * kKi, kHalvingReduceScatter}, {16 * kKi, kButterflyReduceScatter},
+     {1024 * kKi, kHalvingReduceScatter}}, kReduceThenScatter},
+    {kReduceScatter, kPlain, 16, {{4, kReduceThenScatter}, {32, kHalvingReduceScatter}, {128, kButterflyReduceScatter},
+     {512 * kKi, kHalvingReduceScatter}, {4096 * kKi, kReduceThenScatter}}, kButterflyReduceScatter},
+    {kReduceScatter, kPlain, 32, {{32, kReduceThenScatter}, {512 * kKi, kHalvingReduceScatter},
+     {2048 * kKi, kReduceThenScatter}, {4096 * kKi, kHalvingReduceScatter}}, kButterflyReduceScatter},
+    {kReduceScatter, kPlain, kAnyRanks, {{4, kHalvingReduceScatter}, {16, kReduceThenScatter},
+     {64 * kKi, kButterflyReduceScatter}, {256 * kKi, kReduceThenScatter}}, kButterflyReduceScatter},
+    {kScan, kAll, kAnyRanks, {}, kLinearScan},
+    {kExscan, kAll, kAnyRanks, {}, kLinearScan},
+    {kNeighborAllgather, kAll, kAnyRanks, {}, kNeighbors},
+    {kNeighborAlltoall, kAll, kAnyRanks, {}, kNeighbors},
+    {kNewCommunicator, kAll, kAnyRanks, {}, kAgreeThrice},
 };
-constexpr Rule kAllgatherRules[] = {
-    {32, kAnyBytes, Algorithm::kRecursiveDoublingAllgather},      {64, kKi, Algorithm::kRecursiveDoublingAllgather},
-    {256, 512, Algorithm::kRecursiveDoublingAllgather},           {256, kAnyBytes, Algorithm::kRingAllgather},
-    {512, kKi, Algorithm::kRecursiveDoublingAllgather},           {512, kAnyBytes, Algorithm::kRingAllgather},
-    {1024, 2 * kKi, Algorithm::kRecursiveDoublingAllgather},      {1024, kAnyBytes, Algorithm::kRingAllgather},
-    {kAnyRanks, 4 * kKi, Algorithm::kRecursiveDoublingAllgather}, {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
+
+// Of MPICH 5 (coll_selection.json). By the bytes of all blocks for an allgather and a reduce-scatter.
+constexpr Rule kMpichRules[] = {
+    {kBarrier, kAll, kAnyRanks, {}, kDissemination},
+    {kBcast, kAll, 8, {}, kBinomialBcast},
+    {kBcast, kImmediate, kAnyRanks, {{12 * kKi, kBinomialBcast}, {512 * kKi, kOverfullDoublingBcast}},
+     kOverfullRingBcast},
+    {kBcast, kAll, kAnyRanks, {{12289, kBinomialBcast}, {512 * kKi + 1, kScatterDoublingBcast}}, kScatterRingBcast},
+    {kReduce, kAll, kAnyRanks, {{2 * kKi + 1, kBinomialReduce}}, kFoldedReduce},
+    {kAllreduce, kImmediate, kAnyRanks, {{2 * kKi + 1, kRecursiveDoublingAllreduce}}, kFoldedAllreduce},
+    {kAllreduce, kAll, kAnyRanks, {{9, kRecursiveDoublingAllreduce}}, kFoldedAllreduce},
+    {kGather, kLists, kAnyRanks, {}, kLinearGather},
+    {kGather, kAll, kAnyRanks, {}, kBinomialGather},
+    {kScatter, kLists, kAnyRanks, {}, kLinearScatter},
+    {kScatter, kAll, kAnyRanks, {}, kBinomialScatter},
+    {kAllgather, kAll, kAnyRanks, {{512 * kKi, kRecursiveDoublingAllgather}}, kRingAllgather, true},
+    {kAllgather, kAll, kAnyRanks, {{80 * kKi, kBruckAllgather}}, kRingAllgather},
+    {kAlltoall, kLists, kAnyRanks, {}, kLinearAlltoall},
+    {kAlltoall, kAll, 9, {{32 * kKi + 1, kLinearAlltoall}}, kPairwiseAlltoall},
+    {kAlltoall, kImmediate, kAnyRanks, {{2 * kKi + 1, kBruckAlltoall}, {32 * kKi + 1, kLinearAlltoall}},
+     kPairwiseAlltoall},
+    {kAlltoall, kAll, kAnyRanks, {{257, kBruckAlltoall}, {32 * kKi + 1, kLinearAlltoall}}, kPairwiseAlltoall},
+    {kAlltoallInPlace, kAll, kAnyRanks, {}, kOrderedAlltoall},
+    {kReduceScatter, kImmediate, kAnyRanks, {{kElement * 512 * kKi, kHalvingReduceScatter}}, kPairwiseReduceScatter},
+    {kReduceScatter, kAll, kAnyRanks, {{512 * kKi, kHalvingReduceScatter}}, kPairwiseReduceScatter},
+    {kScan, kAll, kAnyRanks, {}, kRecursiveDoublingScan},
+    {kExscan, kAll, kAnyRanks, {}, kRecursiveDoublingScan},
+    {kNeighborAllgather, kAll, kAnyRanks, {}, kNeighbors},
+    {kNeighborAlltoall, kAll, kAnyRanks, {}, kNeighbors},
+    {kNewCommunicator, kImmediate, kAnyRanks, {}, kAgreeOnMaskLater},
+    {kNewCommunicator, kAll, kAnyRanks, {}, kAgreeOnMask},
 };
-constexpr Rule kBcastRules[] = {
-    {4, kKi, Algorithm::kDoublingBcast},
-    {4, 32 * kKi, Algorithm::kLinearBcast},
-    {4, 128 * kKi, Algorithm::kDoublingBcast},
-    {4, 256 * kKi, Algorithm::kChainBcast},
-    {4, 512 * kKi, Algorithm::kLinearBcast},
-    {4, kAnyBytes, Algorithm::kDoublingBcast},
-    {8, 8 * kKi, Algorithm::kDoublingBcast},
-    {8, 1024 * kKi, Algorithm::kLinearBcast},
-    {8, kAnyBytes, Algorithm::kChainBcast},
-    {16, 32 * kKi, Algorithm::kDoublingBcast},
-    {16, kAnyBytes, Algorithm::kLinearBcast},
-    {32, 1024 * kKi, Algorithm::kDoublingBcast},
-    {32, kAnyBytes, Algorithm::kScatterAllgatherBcast},
-    {1024, kAnyBytes, Algorithm::kDoublingBcast},
-    {2048, 512 * kKi, Algorithm::kDoublingBcast},
-    {kAnyRanks, 256 * kKi, Algorithm::kDoublingBcast},
-    {kAnyRanks, kAnyBytes, Algorithm::kScatterAllgatherBcast},
-};
-constexpr Rule kGatherRules[] = {
-    {4, 32 * kKi, Algorithm::kBinomialGather},    {4, 64 * kKi, Algorithm::kLinearGather},
-    {4, 128 * kKi, Algorithm::kBinomialGather},   {4, kAnyBytes, Algorithm::kLinearGather},
-    {8, kKi, Algorithm::kBinomialGather},         {8, 8 * kKi, Algorithm::kLinearGather},
-    {8, 32 * kKi, Algorithm::kBinomialGather},    {8, kAnyBytes, Algorithm::kLinearGather},
-    {256, kAnyBytes, Algorithm::kBinomialGather}, {512, 2 * kKi, Algorithm::kBinomialGather},
-    {512, 8 * kKi, Algorithm::kLinearGather},     {kAnyRanks, kAnyBytes, Algorithm::kBinomialGather},
-};
-constexpr Rule kScatterRules[] = {
-    {4, kAnyBytes, Algorithm::kLinearScatter},         {8, 2 * kKi, Algorithm::kBinomialScatter},
-    {8, 4 * kKi, Algorithm::kLinearScatter},           {8, 8 * kKi, Algorithm::kBinomialScatter},
-    {8, kAnyBytes, Algorithm::kLinearScatter},         {32, 16 * kKi, Algorithm::kBinomialScatter},
-    {32, kAnyBytes, Algorithm::kLinearScatter},        {kAnyRanks, 512, Algorithm::kBinomialScatter},
-    {64, 8 * kKi, Algorithm::kLinearScatter},          {64, 16 * kKi, Algorithm::kBinomialScatter},
-    {kAnyRanks, kAnyBytes, Algorithm::kLinearScatter},
-};
-constexpr Rule kAllgathervRules[] = {
-    {3, kAnyBytes, Algorithm::kRingAllgather},
-    {8, 256, Algorithm::kGatherBcast},
-    {8, 16 * kKi, Algorithm::kRingAllgather},
-    {8, 256 * kKi, Algorithm::kBruckAllgather},
-    {8, kAnyBytes, Algorithm::kRingAllgather},
-    {16, kKi, Algorithm::kGatherBcast},
-    {16, kAnyBytes, Algorithm::kBruckAllgather},
-    {32, 128, Algorithm::kGatherBcast},
-    {32, 256 * kKi, Algorithm::kBruckAllgather},
-    {32, kAnyBytes, Algorithm::kRingAllgather},
-    {128, 256, Algorithm::kGatherBcast},
-    {64, 8 * kKi, Algorithm::kBruckAllgather},
-    {128, 4 * kKi, Algorithm::kBruckAllgather},
-    {512, kKi, Algorithm::kBruckAllgather},
-    {512, kAnyBytes, Algorithm::kRingAllgather},
-    {1024, 512, Algorithm::kBruckAllgather},
-    {1024, kKi, Algorithm::kGatherBcast},
-    {kAnyRanks, 4 * kKi, Algorithm::kBruckAllgather},
-    {kAnyRanks, kAnyBytes, Algorithm::kRingAllgather},
-};
-// By the bytes of all blocks; MPI_Reduce_scatter_block has its own rules, which nearly always halve.
-constexpr Rule kReduceScatterRules[] = {
-    {4, kAnyBytes, Algorithm::kRingReduceScatter},  {32, 256 * kKi, Algorithm::kHalvingReduceScatter},
-    {32, kAnyBytes, Algorithm::kRingReduceScatter}, {64, 512 * kKi, Algorithm::kHalvingReduceScatter},
-    {64, kAnyBytes, Algorithm::kRingReduceScatter}, {kAnyRanks, kAnyBytes, Algorithm::kHalvingReduceScatter},
-};
+// clang-format on
 
 template <std::size_t kRows>
-Algorithm apply_rules(const Rule (&rules)[kRows], std::uint32_t size, std::uint64_t bytes) {
-    for (const Rule &rule : rules)
-        if (size < rule.ranks && bytes < rule.bytes)
-            return rule.algorithm;
-    return rules[kRows - 1].algorithm;
+Algorithm apply_rules(const Rule (&rules)[kRows], Collective collective, std::uint8_t variant, std::uint32_t size,
+                      std::uint64_t bytes) {
+    const auto matches = [&](const Rule &rule) {
+        return rule.collective == collective && rule.variants & variant && size < rule.ranks &&
+               (!rule.power || std::has_single_bit(size));
+    };
+    const Rule *rule = std::find_if(rules, rules + kRows - 1, matches);
+    for (const Below &step : rule->steps)
+        if (bytes < step.bytes)
+            return step.algorithm;
+    return rule->otherwise;
 }
 
-Algorithm choose_openmpi(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    switch (collective) {
-    case Collective::kBarrier:
-        return size >= 3 && size < 8 ? Algorithm::kLinearBarrier : Algorithm::kDissemination;
-    case Collective::kBcast:
-        return apply_rules(kBcastRules, size, bytes);
-    case Collective::kReduce:
-        return Algorithm::kBinomialReduce;
-    case Collective::kAllreduce:
-        return apply_rules(kAllreduceRules, size, bytes);
-    case Collective::kGather:
-        return vector ? Algorithm::kLinearGather : apply_rules(kGatherRules, size, bytes);
-    case Collective::kScatter:
-        return vector ? Algorithm::kLinearScatter : apply_rules(kScatterRules, size, bytes);
-    case Collective::kAllgather: {
-        const Algorithm chosen =
-            vector ? apply_rules(kAllgathervRules, size, bytes) : apply_rules(kAllgatherRules, size, bytes);
-        const bool doubling = chosen == Algorithm::kRecursiveDoublingAllgather;
-        return doubling && !std::has_single_bit(size) ? Algorithm::kBruckAllgather : chosen;
-    }
-    case Collective::kAlltoall:
-        return vector ? apply_rules(kAlltoallvRules, size, bytes) : apply_rules(kAlltoallRules, size, bytes);
-    case Collective::kNewCommunicator:
-        return Algorithm::kAgreeThrice;
-    case Collective::kAlltoallInPlace: // two ranks at each distance in turn; before 5.0 as MPICH
-        return Algorithm::kPairwiseAlltoall;
-    case Collective::kReduceScatter:
-        return vector ? apply_rules(kReduceScatterRules, size, bytes * size) : Algorithm::kHalvingReduceScatter;
-    case Collective::kScan:
-    case Collective::kExscan:
-        return Algorithm::kLinearScan;
-    case Collective::kNeighborAllgather:
-    case Collective::kNeighborAlltoall:
-        return Algorithm::kNeighbors;
-    }
-    return Algorithm::kDissemination;
-}
-
-// Open MPI's libnbc, which has all non-blocking and persistent ones. An allreduce in place is modelled as others, and a
-// reduction whose root's neighbour would work for it as that to the neighbour.
-Algorithm choose_libnbc(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    switch (collective) {
-    case Collective::kBarrier:
-        return Algorithm::kDissemination;
-    case Collective::kBcast:
-        return size <= 4 ? Algorithm::kLinearBcast : Algorithm::kDoublingBcast;
-    case Collective::kReduce:
-        if (size > 2 && bytes >= kElement * std::bit_floor(size))
-            return Algorithm::kRabenseifnerReduce;
-        return size == 2 && bytes >= 64 * kKi ? Algorithm::kChainReduce : Algorithm::kBinomialReduce;
-    case Collective::kAllreduce:
-        return size < 4 || bytes < 64 * kKi ? Algorithm::kReduceBcast : Algorithm::kRabenseifnerAllreduce;
-    case Collective::kGather:
-        return Algorithm::kLinearGather;
-    case Collective::kScatter:
-        return Algorithm::kLinearScatter;
-    case Collective::kAllgather:
-        return Algorithm::kLinearAllgather;
-    case Collective::kAlltoall:
-        return Algorithm::kLinearAlltoall;
-    case Collective::kReduceScatter:
-        return Algorithm::kReduceScatter;
+// What takes the place of an algorithm for another number of ranks, or for fewer elements than ranks.
+Algorithm fitting(Algorithm chosen, std::uint32_t size, std::uint64_t bytes) {
+    const bool few = bytes < kElement * std::bit_floor(size), power = std::has_single_bit(size);
+    switch (chosen) {
+    case kFoldedReduce:
+        return few ? kBinomialReduce : chosen;
+    case kRabenseifnerReduce:
+        return few ? kSwappedReduce : chosen;
+    case kFoldedAllreduce:
+        return few ? kRecursiveDoublingAllreduce : chosen;
+    case kRecursiveDoublingAllgather:
+        return power ? chosen : kBruckAllgather;
+    case kScatterDoublingBcast:
+        return power ? chosen : kScatterRingBcast;
+    case kOverfullDoublingBcast:
+        return power ? chosen : kOverfullRingBcast;
+    case kDoublingReduceScatter:
+    case kButterflyReduceScatter:
+        return power ? chosen : kHalvingReduceScatter;
     default:
-        return choose_openmpi(collective, size, bytes, vector);
-    }
-}
-
-Algorithm choose_mpich(Collective collective, std::uint32_t size, std::uint64_t bytes, bool vector) {
-    const bool power = std::has_single_bit(size);
-    switch (collective) {
-    case Collective::kBarrier:
-        return Algorithm::kDissemination;
-    case Collective::kBcast:
-        return bytes < 12288 || size < 8 ? Algorithm::kBinomialBcast : Algorithm::kScatterAllgatherBcast;
-    case Collective::kAllreduce:
-        return bytes <= 2048 ? Algorithm::kRecursiveDoublingAllreduce : Algorithm::kRabenseifnerAllreduce;
-    case Collective::kGather:
-        return vector ? Algorithm::kLinearGather : Algorithm::kBinomialGather;
-    case Collective::kScatter:
-        return vector ? Algorithm::kLinearScatter : Algorithm::kBinomialScatter;
-    case Collective::kAllgather:
-        if (bytes * size >= 524288 || (!power && bytes * size >= 81920))
-            return Algorithm::kRingAllgather;
-        return power && !vector ? Algorithm::kRecursiveDoublingAllgather : Algorithm::kBruckAllgather;
-    case Collective::kAlltoall:
-        if (!vector && bytes <= 256 && size >= 8)
-            return Algorithm::kBruckAlltoall;
-        return vector || bytes <= 32768 ? Algorithm::kLinearAlltoall : Algorithm::kPairwiseAlltoall;
-    case Collective::kNewCommunicator:
-        return Algorithm::kAgreeOnMask;
-    case Collective::kAlltoallInPlace: // of an alltoallv those on the same node first, which is not modelled
-        return Algorithm::kOrderedAlltoall;
-    case Collective::kReduceScatter:
-        return bytes * size < 524288 ? Algorithm::kHalvingReduceScatter : Algorithm::kRingReduceScatter;
-    case Collective::kScan:
-    case Collective::kExscan:
-        return Algorithm::kRecursiveDoublingScan;
-    default:
-        return choose_openmpi(collective, size, bytes, vector);
+        return chosen;
     }
 }
 
@@ -267,11 +245,14 @@ bool sends_nothing(CollectiveChoice choice, Collective collective, std::uint64_t
 Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
                            bool vector, bool nonblocking) {
     if (sends_nothing(choice, collective, bytes, vector))
-        return Algorithm::kNothing;
-    if (choice == CollectiveChoice::kMpich)
-        return choose_mpich(collective, size, bytes, vector);
-    return nonblocking ? choose_libnbc(collective, size, bytes, vector)
-                       : choose_openmpi(collective, size, bytes, vector);
+        return kNothing;
+    const std::uint8_t variant = nonblocking ? kImmediate : vector ? kLists : kPlain;
+    const bool mpich = choice == CollectiveChoice::kMpich;
+    const bool whole = collective == kReduceScatter ? mpich || vector : mpich && collective == kAllgather;
+    const std::uint64_t judged = whole ? bytes * size : bytes;
+    return fitting(mpich ? apply_rules(kMpichRules, collective, variant, size, judged)
+                         : apply_rules(kOpenMpiRules, collective, variant, size, judged),
+                   size, bytes);
 }
 
 } // namespace nearmetal

@@ -23,8 +23,8 @@ struct Part {
     Where where;
     std::uint64_t bytes; // as of CollectiveCall
     bool nonblocking = false;
-    bool behind = false;       // the part after it starts meanwhile
-    bool to_first = false;     // the root is the first node, whatever that of the whole is
+    bool behind = false;                 // the part after it starts meanwhile
+    bool to_first = false;               // the root is the first node, whatever that of the whole is
     std::int32_t from = kAny, to = kAny; // of a message
 };
 
@@ -177,28 +177,6 @@ std::int32_t rank_in(const Group &group, std::int32_t peer) {
     return peer == kAny ? kAny : static_cast<std::int32_t>(group.ranks[static_cast<std::size_t>(peer)]);
 }
 
-// What the MPI chooses for a part, more closely than collective_rules.cpp has it for undivided ones.
-Algorithm choose_part(CollectiveChoice choice, const Part &part, std::uint32_t size) {
-    const Algorithm chosen = choose_algorithm(choice, part.collective, size, part.bytes, false, part.nonblocking);
-    if (choice == CollectiveChoice::kMpich) {
-        const bool few = part.bytes < kElement * std::bit_floor(size);
-        if (part.collective == Collective::kReduce)
-            return few || part.bytes <= kMpichSmallReduce ? chosen : Algorithm::kFoldedReduce;
-        if (part.collective == Collective::kAllreduce && part.bytes > kElement && !few)
-            return Algorithm::kRabenseifnerAllreduce;
-        return chosen;
-    }
-    if (chosen == Algorithm::kNothing || part.nonblocking || size > 8)
-        return chosen;
-    if (part.collective == Collective::kReduce && size >= 4) {
-        if (part.bytes < (size < 8 ? 4 : 8) * kKi)
-            return Algorithm::kBinaryReduce;
-        return size < 8 && part.bytes < kSegment ? Algorithm::kLineReduce : chosen;
-    }
-    const bool asks = part.bytes >= (size < 4 ? 128 : 256) * kKi;
-    return chosen == Algorithm::kLinearGather && asks ? Algorithm::kAskedGather : chosen;
-}
-
 // A round of a part. Its last one ends before the next part begins, unless that starts meanwhile: then nothing but what
 // is needed for a later round, or combined, is waited for.
 Round part_round(CollectiveChoice choice, const CollectiveCall &whole, const Part &part, const Group &group,
@@ -208,7 +186,7 @@ Round part_round(CollectiveChoice choice, const CollectiveCall &whole, const Par
     c.rank = group.rank;
     c.root = group.root;
     c.bytes = part.bytes;
-    c.algorithm = choose_part(choice, part, c.size);
+    c.algorithm = choose_algorithm(choice, part.collective, c.size, part.bytes, false, part.nonblocking);
     Round round = collective_round(c, at);
     if (round.last)
         return round;

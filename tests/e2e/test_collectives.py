@@ -1,6 +1,6 @@
-"""Collectives of the real Open MPI: their messages, as it counts them itself, are those of a replay.
+"""Collectives of the real Open MPI and MPICH: their messages, as these count or send them, are those of a replay.
 
-Undivided among the ranks of a node, and divided where several nodes have several ranks.
+Undivided among the ranks of a node, or among nodes of one rank each, and divided where several nodes have several.
 """
 
 from __future__ import annotations
@@ -30,19 +30,15 @@ pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
 NO_COUNTERS = 77
 Sent = dict[int, tuple[int, int]]
 """Messages and their bytes, by destination."""
-SIZES, SIZES_BY_NODES = (8, 128, 2048, 32768), (8, 4096, 65536, 1048576)
+SIZES = (8, 16, 64, 256, 2048, 3072, 12288, 32768, 131072, 262144, 524288, 1048576)
+SIZES_BY_NODES = (8, 1024, 4096, 65536, 1048576)
+EXACT, OF_A_MASK = 0.01, 0.2
+"""Parts of a message that do not divide evenly (a mask has 65 words) are replayed as of one size."""
 COLLECTIVES = 12
 DIVIDED_BY_LEADERS = {"barrier", "allreduce"}
 DIVIDED = {*DIVIDED_BY_LEADERS, "bcast", "reduce", "gather", "scatter", "allgather"}
-NOT_MODELLED = {
-    # Trees of other widths, and butterflies (native/sim/collective_rules.cpp).
-    (4, "reduce", False): {8, 128, 2048, 32768},
-    (6, "reduce", False): {8, 128, 2048, 32768},
-    (6, "bcast", False): {8, 128},
-    (6, "allreduce", False): {32768},
-    (6, "reduce_scatter", False): {8, 128, 2048, 32768},
-    (4, "reduce_scatter", False): {8, 128},
-}
+BUTTERFLIES = {5: {8, 16, 64, 12288}, 6: {8, 16, 64, 12288}, 7: {8, 16, 64, 12288}, 9: {64}}
+"""Sizes at which ranks that are no power of two reduce and scatter otherwise (docs/explanation/prediction.md)."""
 
 
 Played = Callable[[str, int, int, bool], Sent]
@@ -109,21 +105,52 @@ def differences(finished: Finished, played: Played) -> tuple[int, dict[tuple[str
     for name, nonblocking, bytes_, rank, *counts in lines:
         pairs = (tuple(map(int, one.split(":"))) for one in counts)
         real = {to: pair for to, pair in enumerate(pairs) if pair[0] and to != int(rank)}
-        if real != played(name, int(rank), int(bytes_), nonblocking == "1"):
+        tolerated = OF_A_MASK if name == "new_communicator" else EXACT
+        if not alike(real, played(name, int(rank), int(bytes_), nonblocking == "1"), tolerated):
             differ[name, nonblocking == "1"].add(int(bytes_))
     return len(lines), differ
 
 
-@pytest.mark.parametrize("ranks", [4, 6])
-def test_collectives_are_replayed_as_the_messages_that_open_mpi_counts(ranks: int, counter: tuple[Mpi, str]) -> None:
-    """Halves of an allreduce went to the farthest rank, which is on another node, and non-blocking ones as blocking."""
+def alike(real: Sent, replayed: Sent, tolerated: float) -> bool:
+    """Return whether as many messages go to the same ranks, with as many bytes."""
+    return {to: messages for to, (messages, _) in real.items()} == {
+        to: one for to, (one, _) in replayed.items()
+    } and all(abs(replayed[to][1] - volume) <= tolerated * volume for to, (_, volume) in real.items())
+
+
+RANKS = pytest.mark.parametrize(
+    ("ranks", "root"), [(2, 0), (3, 1), (4, 0), (4, 3), (5, 1), (6, 0), (6, 3), (7, 6), (8, 2), (9, 0), (9, 1), (16, 5)]
+)
+
+
+@RANKS
+def test_collectives_are_replayed_as_the_messages_that_open_mpi_counts(
+    ranks: int, root: int, counter: tuple[Mpi, str]
+) -> None:
+    """Trees had other widths, large gathers no requests, and 5 ranks sent a tenth less in a large allreduce."""
     mpi, program = counter
-    command = launch(mpi, job_here(mpi, (program, "0", *map(str, SIZES)), ranks=ranks))
+    command = launch(mpi, job_here(mpi, (program, str(root), *map(str, SIZES)), ranks=ranks))
     # Of the components that several nodes would use, those for point-to-point messages and collectives.
     finished = process.run(counting(command, coll="^sm,han,adapt"), timeout_s=LAUNCH_TIMEOUT_S)
-    lines, differ = differences(finished, played_on((0,) * ranks))
+    lines, differ = differences(finished, played_on((0,) * ranks, root))
     assert lines == COLLECTIVES * 2 * len(SIZES) * ranks
-    assert differ == {key[1:]: sizes for key, sizes in NOT_MODELLED.items() if key[0] == ranks}
+    assert differ == ({("reduce_scatter", False): BUTTERFLIES[ranks]} if ranks in BUTTERFLIES else {})
+
+
+@RANKS
+def test_collectives_are_replayed_as_the_messages_that_mpich_sends(
+    ranks: int, root: int, counter_of_mpich: tuple[Mpi, str]
+) -> None:
+    """A large reduce went to the root whole, and an allreduce of 16 B to 2 KiB to all ranks at each distance."""
+    mpi, program = counter_of_mpich
+    command = launch(mpi, job_here(mpi, (program, str(root), *map(str, SIZES)), ranks=ranks))
+    argv = launching(replace(command, env={**command.env, "MPIR_CVAR_NOLOCAL": "1"}))  # as if each had a node
+    lines, differ = differences(
+        process.run(argv, timeout_s=LAUNCH_TIMEOUT_S), played_on(tuple(range(ranks)), root, "mpich")
+    )
+    assert lines == COLLECTIVES * 2 * len(SIZES) * ranks
+    # A new communicator that is asked for without waiting tries again where those before were not freed.
+    assert set(differ) <= {("new_communicator", True)}
 
 
 @pytest.mark.netns
@@ -153,6 +180,7 @@ def test_collectives_are_divided_by_nodes_as_open_mpi_divides_them(
 @pytest.mark.parametrize(
     ("nodes", "root"),
     [
+        ((0, 1, 2, 3), 1),
         ((0, 0, 1, 1), 0),
         ((0, 1, 0, 1), 2),
         ((0, 0, 0, 0, 1, 1, 1, 1), 6),
@@ -169,7 +197,7 @@ def test_collectives_are_divided_by_nodes_as_mpich_divides_them(
     finished = run_on(shell, mpi, nodes, (program, str(root)), launching)
     lines, differ = differences(finished, played_on(nodes, root, "mpich"))
     assert lines == COLLECTIVES * 2 * len(SIZES_BY_NODES) * len(nodes)
-    assert not {name for name, nonblocking in differ if not nonblocking} & {*DIVIDED_BY_LEADERS, "bcast", "reduce"}
+    assert {name for name, nonblocking in differ if not nonblocking} <= {"scan"}
     assert any(" 1:8" in line for line in finished.text.splitlines())  # it counts
 
 
