@@ -35,7 +35,7 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
     ("workload", "message"),
     [
         (asked("nuttcp", second=1), "no option 'second'"),
-        (asked("nuttcp", (0, 1, 2)), "pairs of ranks, not 3"),
+        *((asked(kind, (0, 1, 2)), "pairs of ranks, not 3") for kind in ("nuttcp", "sockperf", "perftest")),
         (asked("iperf3", protocol="sctp"), "one of tcp, udp"),
         (asked("iperf3", seconds=0), "a whole number of at least 1"),
         (asked("iperf3", seconds=0.5), "a whole number of at least 1"),

@@ -73,9 +73,8 @@ def _cell(name: str, value: float, unit: str) -> FileCell:
 def _unit(name: str, value: str) -> str:
     """Return the unit of a key, empty for one that is no figure or was not measured (0 or negative)."""
     unit = "GB/s" if _STREAM.fullmatch(name) else next((unit for end, unit in _UNIT_ENDS if name.endswith(end)), "")
-    if not unit or value.strip().startswith("-"):
-        return ""
-    return unit if number(value, PROGRAM, name) > 0 else ""
+    measured = unit and not value.strip().startswith("-") and number(value, PROGRAM, name) > 0
+    return unit if measured else ""
 
 
 def _adopt(data: bytes) -> list[Foreign[FileCell]]:

@@ -15,7 +15,7 @@ from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, T
 
 PROGRAM = "netperf -k"
 
-SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "ELAPSED_TIME", "LOCAL_TRANSPORT_RETRANS", "MEAN_LATENCY")
+SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "LOCAL_TRANSPORT_RETRANS", "MEAN_LATENCY")
 _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 _CONNECTS = re.compile(r"^MIGRATED TCP Connect/", re.MULTILINE)
 _OTHERWISE = re.compile(rb"^MIGRATED (?:TCP MAERTS TEST|.* : first burst (?P<burst>[1-9]\d*)$)", re.MULTILINE)
@@ -40,14 +40,13 @@ def parse(data: bytes) -> ClientResult:
     if unit != "1/s" and "REQUEST/RESPONSE" in text:
         raise refuse(PROGRAM, f"its requests are counted in {fields['THROUGHPUT_UNITS'][:40]!r}: leave out -f")
     throughput = positive(fields["THROUGHPUT"], PROGRAM, "the throughput", "nothing was transferred")
-    number(fields["ELAPSED_TIME"], PROGRAM, "the time")
     printed = fields["LOCAL_TRANSPORT_RETRANS"].strip()
     retransmits = -1 if printed == "-1" else whole(printed, PROGRAM, "the count of retransmits")
     mean_us = number(fields["MEAN_LATENCY"], PROGRAM, "the latency")
     protocol = fields["PROTOCOL"].strip()
     if protocol.lower() not in ("tcp", "udp"):
-        named = protocol[:40] or "a protocol that it does not name"
-        raise ForeignFileError(f"netperf's test was over {named!r}")
+        named = protocol or "a protocol that it does not name"
+        raise ForeignFileError(f"netperf's test was over {named[:40]!r}")
     if unit == "1/s":
         spans = one_figure("us", mean_us or 1e6 / throughput)
         return ClientResult(f"{protocol.lower()}_round_trip", spans, retransmits)

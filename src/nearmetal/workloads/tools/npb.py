@@ -5,7 +5,7 @@ The time has two decimals, so a small class reads 0.00 or is wrong by tens of pe
 
 import re
 
-from nearmetal.workloads.tools.lines import number, positive, processes, refuse, to_text
+from nearmetal.workloads.tools.lines import positive, processes, refuse, to_text
 from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "the NAS Parallel Benchmarks"
@@ -29,7 +29,6 @@ def parse(data: bytes) -> Foreign[FileCell]:
     name = titles[0][1].lower()
     count = processes(fields.get("Total processes") or fields.get("Total threads") or "1", PROGRAM)
     mops = positive(fields["Mop/s total"], PROGRAM, "the rate", "its rate is 0: the run was too short for its clock")
-    number(fields["Time in seconds"], PROGRAM, "the time")
     cells = ((f"{name}.{fields['Class'][:1]} [Mop/s]", 0, one_figure("Mop/s", mops)),)
     lacks = ("one rate per run; its time has two decimals and is not used",)
     return Foreign("NPB", fields.get("Version", ""), f"npb-{name}-{count}", count, cells, lacks)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from nearmetal.workloads.figures import STREAMS
 from nearmetal.workloads.pairs import Pair
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions
-from nearmetal.workloads.tools.lines import number, positive, refuse, to_text, whole
+from nearmetal.workloads.tools.lines import positive, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import NO_SIZE, FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "nuttcp"
@@ -32,7 +32,6 @@ def parse(data: bytes) -> ClientResult:
         raise refuse(PROGRAM, f"it holds {len(found)} summary lines, not one")
     (fields,) = found
     rate_mbit_s = positive(fields["rate_Mbps"], PROGRAM, "the rate", "nothing was transferred")
-    number(fields["real_seconds"], PROGRAM, "the time")
     lost = whole(fields.get("drop", "0"), PROGRAM, "the count of lost datagrams")
     udp = whole(fields.get("pkt", "0"), PROGRAM, "the count of datagrams") > 0
     operation = "udp_stream" if udp else "tcp_stream"
@@ -45,7 +44,7 @@ def _summary(line: str) -> dict[str, str]:
     fields = (
         {k: v for k, v in match.groupdict().items() if v}
         if match
-        else dict(word.split("=", 1) for word in line.split() if "=" in word)
+        else dict(word.partition("=")[::2] for word in line.split() if "=" in word)
     )
     return fields if {"rate_Mbps", "real_seconds", "tx_cpu"} <= fields.keys() else {}
 

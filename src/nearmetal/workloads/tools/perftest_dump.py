@@ -38,7 +38,7 @@ def _values(data: bytes) -> NDArray[np.int64]:
     start = data.find(b"\n" + _HEAD)
     if start < 0:
         raise refuse(PROGRAM, f"there is no line {DUMP_HEAD!r}")
-    begin = data.find(b"\n", start + 1) + 1
+    begin = data.find(b"\n", start + len(_HEAD)) + 1
     end = _end_of_values(data, begin)
     if end <= begin:
         raise refuse(PROGRAM, "there are no values below their heading")
