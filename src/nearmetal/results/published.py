@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +80,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
     if not any(sources.values()):
         raise _nothing(figures)
-    ours = {name: {size: _middle(one.blocks.values()) for size, one in by.items()} for name, by in sources.items()}
+    ours = {name: {size: _middle(view, one.blocks) for size, one in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, {}, (), (), found, host_label=view.host_label)
@@ -178,8 +178,14 @@ def _statistic(trial: TrialSummary, column: Column) -> float | None:
     return {"max": float(own.max_ns), "median": own.median_ns}.get(column.statistic, own.mean_ns)
 
 
-def _middle(figures: Iterable[float]) -> float:
-    return float(np.exp(np.mean(np.log(list(figures)))))
+def _over_occasions(view: View, blocks: Mapping[int, float]) -> dict[int, float]:
+    """Return one figure an occasion; each has the numbers of as many blocks as are planned at most (`occasion_of`)."""
+    return by_occasion(blocks, lambda block: block // view.planned_blocks[1])
+
+
+def _middle(view: View, blocks: Mapping[int, float]) -> float:
+    """Return a level as a report has it: the geometric mean over blocks, or over occasions where there are several."""
+    return by_occasion(_over_occasions(view, blocks), lambda _: 0)[0]
 
 
 def _orders(view: View, figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
@@ -228,10 +234,7 @@ def _effects(view: View, figures: Figures, sources: _Sources) -> list[PublishedE
 
 
 def _ratio(view: View, one: _ColumnFigures | None, other: _ColumnFigures | None) -> RatioEstimate | None:
-    """Return the ratio over the blocks that both sides have, as a report's; over occasions where there are several.
-
-    Every occasion has the numbers of as many blocks as are planned at most (`study.plan.occasion_of`).
-    """
+    """Return the ratio over the blocks that both sides have, as a report's; over occasions where there are several."""
     if one is None or other is None:
         return None
     blocks = sorted(one.blocks.keys() & other.blocks.keys())
@@ -244,8 +247,7 @@ def _ratio(view: View, one: _ColumnFigures | None, other: _ColumnFigures | None)
         return estimate_ratio(
             BlockFigures(*figures, context=_context(view, blocks, one, other)), rng=rng, plan=view.plan
         )
-    most = view.planned_blocks[1]
-    means = [np.array([*by_occasion(side, lambda block: block // most).values()]) for side in sides]
+    means = [np.array([*_over_occasions(view, side).values()]) for side in sides]
     return estimate_ratio(BlockFigures(*means, launches=len(blocks), context=OCCASIONS), rng=rng)
 
 
