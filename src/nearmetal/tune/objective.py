@@ -1,9 +1,9 @@
 """What "better" means: figures of one trial turned into one cost, relative to the present setting.
 
 The cost of a setting in a block is the weighted mean over cells of log(figure / figure of the present setting in the
-same block), with the sign turned for figures where more is better: the logarithm of a geometric mean of ratios
-(Fleming and Wallace (1986), CACM 29(3)). Below 0 is better than present. Against native the cost differs by a constant,
-so the same setting wins; the ratio to native is reported beside it.
+same block): the logarithm of a geometric mean of ratios (Fleming and Wallace (1986), CACM 29(3)). All figures are
+durations or counts, those of bandwidths the durations of their windows. Below 0 is better than present. Against native
+the cost differs by a constant, so the same setting wins; the ratio to native is reported beside it.
 """
 
 import fnmatch
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError
 from nearmetal.run.unused import is_of
-from nearmetal.stats.equivalence import Better
 
 Figures = Mapping[str, float]
 """One trial: cell name such as `osu_latency/8 B/mean` to a positive figure."""
@@ -26,19 +25,14 @@ _PENALTY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Weights of cells by shell pattern (the first that matches counts), which cells are rates, and limits by pattern.
+    """Weights of cells by shell pattern (the first that matches counts), and limits by pattern.
 
     No cell that matches a limit may be worse than present by more than that, such as 0.02. A cell that matches no
     weight is measured for the limits and the Pareto front only.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
-    larger_is_better: tuple[str, ...] = ("*bandwidth*", "*rate*")
     limits: Mapping[str, float] = field(default_factory=dict)
-
-    def better(self, cell: str) -> Better:
-        """Return the direction of a cell."""
-        return Better.LARGER if _any(cell, self.larger_is_better) else Better.SMALLER
 
     def weight(self, cell: str) -> float:
         """Return the weight of a cell."""
@@ -50,7 +44,7 @@ class Objective:
 
     def log_costs(self, figures: Figures, present: Figures) -> dict[str, float]:
         """Return each cell's log cost relative to present."""
-        return {cell: self.better(cell).sign * math.log(figures[cell] / present[cell]) for cell in present}
+        return {cell: math.log(figures[cell] / present[cell]) for cell in present}
 
     def cost(self, log_costs: Mapping[str, float]) -> float:
         """Return the cost of one trial, limits included as a penalty."""

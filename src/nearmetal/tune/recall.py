@@ -37,7 +37,7 @@ class Search:
 def search_of(spec: Study, tune: TuneSpec, kind: TuneClass, launches: Launches, space: Space) -> Search:
     """Return the search of one class of a study."""
     trials = StudyTrials(spec, tune, kind, launches, {axis.knob: axis.values[0] for axis in space.axes})
-    objective = Objective(kind.weights, (), tune.limits)
+    objective = Objective(kind.weights, tune.limits)
     laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
     return Search(trials, objective, laboratory, _method(spec, tune, space))
 
