@@ -1,11 +1,12 @@
 """Fields of other programs' output on which the figure depends."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.tools import hpcc, iperf2, iperf3, nuttcp, sockperf
+from nearmetal.workloads.tools import hpcc, imb, iperf2, iperf3, npb, nuttcp, omb, sockperf
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 from tests.unit.test_tool_formats import _imported, _iperf3_intervals, data
 
@@ -87,3 +88,34 @@ def test_what_hpcc_did_not_measure_is_no_figure(value: str) -> None:
     names = {name for name, _, _ in hpcc.parse(text).cells}
     without = hpcc.parse(text.replace(b"MPIFFT_Gflops=4.97775", b"MPIFFT_Gflops=" + value.encode()))
     assert names - {name for name, _, _ in without.cells} == {"MPIFFT_Gflops [Gflop/s]"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "told", "none"),
+    [
+        (omb.parse, "written-omb-7.4-mbw_mr.txt", b"pairs: 2", b"pairs: 0"),
+        (imb.parse, "imb-2021.11.txt", b"#processes = 2", b"#processes = 0"),
+        (npb.parse, "written-npb-3.4-cg-S.txt", b"Total processes =                        2", b"Total processes = 0"),
+        (hpcc.parse, "hpcc-1.5.0-hpccoutf.txt", b"CommWorldProcs=2", b"CommWorldProcs=0"),
+        (hpcc.parse, "hpcc-1.5.0-hpl-section.txt", b"80     1     2", b"80     0     2"),
+    ],
+)
+def test_figures_of_no_process_are_refused(
+    reader: Callable[[bytes], object], name: str, told: bytes, none: bytes
+) -> None:
+    """A message rate of no pair was kept as that of messages within 1 ns."""
+    text = data(name)
+    reader(text)
+    assert told in text
+    with pytest.raises(ForeignFileError, match="number of processes"):
+        reader(text.replace(told, none))
+
+
+def test_half_a_summary_of_hpcc_is_refused() -> None:
+    """Above it are the rows of HPL, in other units."""
+    text = data("hpcc-1.5.0-hpccoutf.txt").decode()
+    begin, end = "Begin of Summary section.", "End of Summary section."
+    hpl = data("hpcc-1.5.0-hpl-section.txt").decode()
+    for damaged in (text.replace(begin, ""), text.replace(end, ""), text * 2, f"{hpl}{begin}\n", f"{hpl}{end}\n"):
+        with pytest.raises(ForeignFileError, match="summary section begins"):
+            hpcc.parse(damaged.encode())

@@ -45,10 +45,10 @@ def parse(data: bytes) -> Foreign[FileCell]:
 
 def _summary(text: str) -> Foreign[FileCell]:
     begins, ends = text.count(_BEGIN), text.count(_END)
-    section = text.partition(_BEGIN)[2].partition(_END)[0]
-    if (begins, ends) != (1, 1) or not section:
+    if (begins, ends) != (1, 1):
         raise refuse(PROGRAM, f"its summary section begins {begins} times and ends {ends} times, not once each")
-    fields = dict(line.split("=", 1) for line in section.splitlines() if "=" in line)
+    section = text.partition(_BEGIN)[2].partition(_END)[0]
+    fields = dict(line.partition("=")[::2] for line in section.splitlines() if "=" in line)
     if whole(fields.get("Success", "").strip() or "missing", PROGRAM, "Success") != 1:
         raise refuse(PROGRAM, "HPCC itself says that it did not succeed")
     units = {name: _unit(name, value) for name, value in fields.items()}
@@ -63,7 +63,7 @@ def _summary(text: str) -> Foreign[FileCell]:
 def _run(name: str, version: str, count: int, cells: list[FileCell]) -> Foreign[FileCell]:
     """Return a run on so many processes, under the name of what it ran."""
     lacks = ("one figure of each kind per run",)
-    return Foreign("HPCC", version, f"{name}-{count}", max(1, count), tuple(cells), lacks)
+    return Foreign("HPCC", version, f"{name}-{count}", count, tuple(cells), lacks)
 
 
 def _cell(name: str, value: float, unit: str) -> FileCell:

@@ -77,5 +77,8 @@ def whole(word: str, program: str, what: str, most: int = MOST_COUNT) -> int:
 
 
 def processes(word: str, program: str) -> int:
-    """Return a number of processes or pairs, which a reader may make that many records of."""
-    return whole(word, program, "the number of processes", limits.RANKS.value())
+    """Return a number >= 1 of processes or pairs, which a reader may make that many records of."""
+    count = whole(word, program, "the number of processes", limits.RANKS.value())
+    if count == 0:
+        raise refuse(program, "the number of processes is 0")
+    return count

@@ -67,8 +67,7 @@ def _end_of_values(data: bytes, begin: int) -> int:
     """
     end = len(data)
     while end > begin:
-        line_start = data.rfind(b"\n", begin, end - 1) + 1 or begin
-        line_start = max(line_start, begin)
+        line_start = max(begin, data.rfind(b"\n", begin, end - 1) + 1)
         head, comma, _ = data[line_start:end].partition(b",")
         if comma and head.isdigit():
             return end
