@@ -9,16 +9,19 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
 from nearmetal.workloads.program_group import LOG
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.table import find_workload
+from nearmetal.workloads.tools import imb, mpi4py, omb
 from nearmetal.workloads.workload import Launch
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
@@ -205,6 +208,57 @@ def test_ranks_of_one_node_put_nothing_on_the_path() -> None:
     assert find_workload("omb").least_packets(order_of("omb", (0, 0), operation="latency", sizes=[8])) == 0
 
 
+# ---- suites of MPI benchmarks (launched in tests/e2e/test_mpi_benchmarks.py)
+
+
+@pytest.mark.parametrize(
+    ("suite", "sized", "words"),
+    [
+        (omb, True, "-m 64:64 -i 50 -x 5"),
+        (omb, False, "-i 50 -x 5"),
+        (imb, True, "NAME -iter 50,1000000 -iter_policy off -npmin 4 -msglen FILE"),
+        (imb, False, "NAME -iter 50,1000000 -iter_policy off -npmin 4"),
+        (
+            *(mpi4py, True),
+            "-m mpi4py.bench NAME --min-size 64 --max-size 64 --loop 50 --skip 5 --loop-large 50 --skip-large 5"
+            " --loop-huge 50 --skip-huge 5",
+        ),
+    ],
+)
+def test_the_words_of_a_suite(suite: ModuleType, sized: bool, words: str) -> None:
+    run = BenchmarkRun("NAME", ranks=4, sized=sized, size_bytes=64, sizes_file="FILE", iterations=50, warmup=5)
+    assert " ".join(suite.TOOL.workload.arguments(run)) == words
+
+
+@pytest.mark.parametrize(("sizes", "launches"), [([], 1), ([8], 1), ([8, 64], 2)])
+def test_suites_count_the_iterations_of_all_launches(sizes: list[int], launches: int) -> None:
+    counters = find_workload("omb").counters(order_of("omb", sizes=sizes), {})  # type: ignore[attr-defined]
+    assert counters == {"tool.iterations": launches * 1100}
+
+
+def test_mpi4py_takes_powers_of_two_alone() -> None:
+    suite = find_workload("mpi4py")
+    suite.check(order_of("mpi4py", operation="latency", sizes=[1, 2, 64]).workload)
+    for size in (0, 3, 48):
+        with pytest.raises(BadInputError, match=f"not {size}"):
+            suite.check(order_of("mpi4py", operation="latency", sizes=[2, size]).workload)
+    find_workload("omb").check(order_of("omb", operation="latency", sizes=[0, 3]).workload)
+
+
+@pytest.mark.parametrize("operation", ["multi_latency", "message_rate"])
+def test_halves_of_ranks_that_share_a_node_are_refused(operation: str) -> None:
+    find_workload("omb").check(order_of("omb", (0, 0, 1, 1), operation=operation).workload)
+    with pytest.raises(BadInputError, match="on one node"):
+        find_workload("omb").check(order_of("omb", (0, 1, 0, 1), operation=operation).workload)
+    find_workload("omb").check(order_of("omb", (0, 1, 0, 1), operation="allreduce").workload)
+
+
+def test_a_mean_of_0_is_no_sample() -> None:
+    zero = (DATA / "written-omb-7.4-barrier.txt").read_bytes().replace(b"3.05", b"0.00")
+    with pytest.raises(ForeignFileError, match=r"OMB prints a mean of 0.00 for barrier"):
+        find_workload("omb").samples(zero)  # type: ignore[attr-defined]
+
+
 # ---- what an output must be of
 
 
@@ -278,9 +332,10 @@ def test_counters_of_streams_are_fairness_the_line_rate_and_what_was_told() -> N
     # (100 + 300)^2 / (2 * (100^2 + 300^2)) = 0.8, and the best turn carried 450 of 1000.
     assert counters == {"tool.lost_datagrams": 12, "tool.fairness_ppm": 800_000, "tool.line_rate_ppm": 450_000}
     alone = {str(OutputName("nuttcp", "udp_stream", 0, 0, 0)): output(100)}
-    assert find_workload("nuttcp").counters(order_of("nuttcp", protocol="udp"), alone) == {  # type: ignore[attr-defined]
-        "tool.lost_datagrams": 3
-    }
+    for lost in (3, 0):
+        told = {name: output.replace(b"drop=3", b"drop=%d" % lost) for name, output in alone.items()}
+        counters = find_workload("nuttcp").counters(order_of("nuttcp", protocol="udp"), told)  # type: ignore[attr-defined]
+        assert counters == {"tool.lost_datagrams": lost}
 
 
 def test_counters_of_netperf_are_retransmits_where_the_kernel_counts_them() -> None:

@@ -69,7 +69,6 @@ class CommandWorkload:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Return how to launch the command on the first rank's node, or as a parallel program."""
-        self.check(order.workload)
         workload = order.workload
         first = endpoints.ends[workload.placement[0]]
         folder = f"{shell.scratch}/{first.node}"

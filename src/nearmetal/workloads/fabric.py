@@ -61,7 +61,6 @@ class Fabric:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the engine for the MPI, hand it its rounds, and say how to launch it."""
-        self.check(order.workload)
         mpi = mpi_for(shell, order.mpi)
         program = build_fabric(mpi, shell=shell)
         first = endpoints.ends[order.workload.placement[0]].node

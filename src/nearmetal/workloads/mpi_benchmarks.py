@@ -69,7 +69,6 @@ class MpiBenchmark:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Find the program and the MPI, and say how to launch it for each size."""
-        self.check(order.workload)
         workload = order.workload
         operation = text_option(workload, "operation", "")
         node = endpoints.ends[workload.placement[0]].node

@@ -225,7 +225,6 @@ class Perftest:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair and size (each serves one client), and say how to launch the clients."""
-        self.check(order.workload)
         program = pairs.text_option(order.workload, "operation", "")
         every = pairs.pairs_of(order, endpoints, _FIRST_PORT)
         sizes = order.workload.numbers("sizes") or [_ATOMIC_BYTES]

@@ -120,7 +120,6 @@ class Sockperf:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server a pair and say how to launch all clients, size after size."""
-        self.check(order.workload)
         protocol = pairs.text_option(order.workload, "protocol", "tcp")
         flags = ["--tcp"] if protocol == "tcp" else []
         every = pairs.pairs_of(order, endpoints, _FIRST_PORT)
