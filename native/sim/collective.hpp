@@ -82,6 +82,7 @@ struct CollectiveCall {
     // Vector variants: bytes for each peer, in neighbour collectives for each direction, and `bytes` are their mean.
     std::span<const std::uint64_t> sizes, recv_sizes;
     const Comm *comm; // neighbour collectives: the grid
+    bool nonblocking = false;
 };
 
 // One round: at most one send and one receive. The round ends when both are done, unless `open`: then the next

@@ -12,7 +12,7 @@ namespace nearmetal {
 
 namespace {
 
-constexpr std::uint64_t kSegment = 64 * kKi;
+constexpr std::uint64_t kSegment = 64 * kKi, kFlagBytes = 4;
 
 // In each node, from or to its leader; among leaders; in the root's node, from or to the root; in other nodes.
 enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere };
@@ -88,6 +88,9 @@ MaybePart allreduce_part(const Segments &segments, std::uint32_t stage) {
 
 MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
     const std::uint64_t of_node = c.bytes * nodes.members[nodes.at[c.rank].node].size();
+    if (nodes.peers.size() == 1) // it is looked each time whether a node has several
+        return one_of({{Collective::kAllreduce, Where::kAmong, kFlagBytes}, {collective, Where::kAmong, c.bytes}},
+                      stage);
     switch (collective) {
     case Collective::kBarrier:
         return one_of(
@@ -123,6 +126,22 @@ Part message(std::uint32_t from, std::uint32_t to, std::uint64_t bytes) {
 constexpr std::uint64_t kMpichSmallBcast = 12288, kMpichLargeBcast = 512 * kKi, kMpichSmallReduce = 2 * kKi;
 constexpr std::uint32_t kMpichFewRanks = 8;
 
+// In each node, and to its leader; among leaders, and from each to the next, the last first; in all but the first node.
+MaybePart scan_part(const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
+    const auto count = static_cast<std::uint32_t>(nodes.members.size());
+    const auto leader = [&](std::uint32_t node) { return nodes.members[node].front(); };
+    if (stage == 0)
+        return Part{Collective::kScan, Where::kInEach, c.bytes};
+    if (stage <= count)
+        return message(nodes.members[stage - 1].back(), leader(stage - 1), c.bytes);
+    if (stage == count + 1)
+        return Part{Collective::kScan, Where::kAmong, c.bytes};
+    if (stage <= 2 * count)
+        return message(leader(2 * count - stage), leader(2 * count - stage + 1), c.bytes);
+    return one_of({{Collective::kBcast, Where::kInEach, kFlagBytes}, {Collective::kBcast, Where::kElsewhere, c.bytes}},
+                  stage - 2 * count - 1);
+}
+
 MaybePart mpich_part(Collective collective, const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
     const std::uint32_t leader = nodes.members[nodes.at[c.root].node].front();
     const Part among{collective, Where::kAmong, c.bytes}, down{Collective::kBcast, Where::kInEach, c.bytes};
@@ -132,7 +151,7 @@ MaybePart mpich_part(Collective collective, const CollectiveCall &c, const Nodes
     case Collective::kAllreduce:
         return one_of({{Collective::kReduce, Where::kInEach, c.bytes}, among, down}, stage);
     case Collective::kBcast:
-        if (c.bytes < kMpichSmallBcast || c.size < kMpichFewRanks)
+        if (c.nonblocking || c.bytes < kMpichSmallBcast || c.size < kMpichFewRanks)
             return one_of({message(c.root, leader, c.bytes), among, down}, stage);
         if (c.root == leader)
             return one_of({among, down}, stage);
@@ -140,10 +159,12 @@ MaybePart mpich_part(Collective collective, const CollectiveCall &c, const Nodes
     case Collective::kReduce: {
         Part first = among;
         first.to_first = true;
-        if (c.bytes > kMpichSmallReduce)
+        if (!c.nonblocking && c.bytes > kMpichSmallReduce)
             return one_of({{collective, Where::kInEach, c.bytes}, first, message(0, c.root, c.bytes)}, stage);
         return one_of({{collective, Where::kElsewhere, c.bytes}, among, {collective, Where::kAtRoot, c.bytes}}, stage);
     }
+    case Collective::kScan:
+        return scan_part(c, nodes, stage);
     default:
         return std::nullopt;
     }
@@ -186,7 +207,8 @@ Round part_round(CollectiveChoice choice, const CollectiveCall &whole, const Par
     c.rank = group.rank;
     c.root = group.root;
     c.bytes = part.bytes;
-    c.algorithm = choose_algorithm(choice, part.collective, c.size, part.bytes, false, part.nonblocking);
+    c.algorithm =
+        choose_algorithm(choice, part.collective, c.size, part.bytes, false, part.nonblocking || c.nonblocking);
     Round round = collective_round(c, at);
     if (round.last)
         return round;
@@ -219,18 +241,19 @@ Nodes::Nodes(std::span<const std::uint32_t> node_of) {
     }
 }
 
-bool is_divided(CollectiveChoice choice, Collective collective, std::uint64_t bytes, const Nodes &nodes) {
-    if (nodes.members.size() < 2 || nodes.peers.size() < 2)
+bool is_divided(CollectiveChoice choice, Collective collective, const CollectiveCall &call, const Nodes &nodes) {
+    const bool openmpi = choice == CollectiveChoice::kOpenMpi, several = nodes.peers.size() > 1;
+    if (nodes.members.size() < 2 || (openmpi && call.nonblocking))
         return false;
-    const auto size = static_cast<std::uint32_t>(nodes.at.size());
-    const bool openmpi = choice == CollectiveChoice::kOpenMpi;
+    if (!several)
+        return openmpi && collective == Collective::kAllgather;
     switch (collective) {
     case Collective::kBarrier:
     case Collective::kAllreduce:
-        return true;
+        return !call.nonblocking;
     case Collective::kBcast:
-        if (!openmpi && size >= kMpichFewRanks)
-            return bytes < (std::has_single_bit(size) ? kMpichLargeBcast : kMpichSmallBcast);
+        if (!openmpi && call.size >= kMpichFewRanks && !call.nonblocking)
+            return call.bytes < (std::has_single_bit(call.size) ? kMpichLargeBcast : kMpichSmallBcast);
         [[fallthrough]];
     case Collective::kReduce:
         return !openmpi || nodes.even();
@@ -238,6 +261,10 @@ bool is_divided(CollectiveChoice choice, Collective collective, std::uint64_t by
     case Collective::kScatter:
     case Collective::kAllgather:
         return openmpi && nodes.even();
+    case Collective::kScan:
+        return !openmpi &&
+               std::is_sorted(nodes.at.begin(), nodes.at.end(),
+                              [](const Nodes::At &one, const Nodes::At &next) { return one.node < next.node; });
     default:
         return false;
     }

@@ -28,7 +28,7 @@ struct Progress {
 };
 
 // Whether an MPI that divides collectives divides this one among ranks on these nodes.
-bool is_divided(CollectiveChoice choice, Collective collective, std::uint64_t bytes, const Nodes &nodes);
+bool is_divided(CollectiveChoice choice, Collective collective, const CollectiveCall &call, const Nodes &nodes);
 
 // The next round of a collective, and go past it; undivided without `nodes`. Peers are ranks of the communicator.
 Round next_round(CollectiveChoice choice, Collective collective, const CollectiveCall &call, const Nodes *nodes,

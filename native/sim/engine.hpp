@@ -282,7 +282,7 @@ class Engine {
 
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
-    [[nodiscard]] const Nodes *nodes_for(std::uint32_t rank, const Op &op, const Comm &comm);
+    [[nodiscard]] const Nodes *nodes_for(const Context &c);
     void advance(std::uint32_t context);
     void handle_received(Context &c);
     void end_round(Context &c);

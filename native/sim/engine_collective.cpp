@@ -26,8 +26,8 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
         c.slot = own;
         c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes,
                                        op.flags & kVector, !blocking);
-        if (machine_->by_nodes && blocking && c.algorithm != Algorithm::kNothing)
-            c.nodes = nodes_for(rank, op, comm);
+        if (machine_->by_nodes && c.algorithm != Algorithm::kNothing)
+            c.nodes = nodes_for(c);
         detach(rank, own);
         slot(r, own) = {.time = index, .state = SlotState::kCollective};
     }
@@ -54,21 +54,25 @@ CollectiveCall Engine::call_of(const Context &c) const {
             op.bytes,
             list(op.sizes),
             list(op.recv_sizes),
-            &comm};
+            &comm,
+            (op.flags & kNonblocking) != 0};
 }
 
 // The nodes of a communicator's ranks if the collective is divided by them.
-const Nodes *Engine::nodes_for(std::uint32_t rank, const Op &op, const Comm &comm) {
-    const std::uint64_t key = static_cast<std::uint64_t>(comm.context) << 32 | world_rank(comm, rank, 0);
+const Nodes *Engine::nodes_for(const Context &c) {
+    const CollectiveCall call = call_of(c);
+    const Op &op = program(ranks_[c.rank]).ops[c.op];
+    const Comm &comm = *call.comm;
+    const std::uint64_t key = static_cast<std::uint64_t>(comm.context) << 32 | world_rank(comm, c.rank, 0);
     auto found = nodes_.find(key);
     if (found == nodes_.end()) {
-        std::vector<std::uint32_t> node_of(comm_size(comm));
-        for (std::uint32_t member = 0; member < node_of.size(); ++member)
-            node_of[member] = places_[world_rank(comm, rank, member)].domain;
+        std::vector<std::uint32_t> node_of(call.size);
+        for (std::uint32_t member = 0; member < call.size; ++member)
+            node_of[member] = places_[world_rank(comm, c.rank, member)].domain;
         found = nodes_.emplace(key, Nodes(node_of)).first;
     }
-    const bool divided = (op.flags & kVector) == 0 &&
-                         is_divided(machine_->collectives, op.collective, op.bytes, found->second);
+    const bool divided =
+        (op.flags & kVector) == 0 && is_divided(machine_->collectives, op.collective, call, found->second);
     return divided ? &found->second : nullptr;
 }
 

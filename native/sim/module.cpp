@@ -195,10 +195,10 @@ std::vector<RoundTuple> expand(CollectiveChoice choice, Collective collective, s
     comm.dims = dims;
     comm.periods = periods;
     const Algorithm chosen = choose_algorithm(choice, collective, size, bytes, vector, nonblocking);
-    const CollectiveCall call{chosen, size, rank, root, bytes, sizes, recv_sizes, &comm};
-    const bool divisible = !nodes.empty() && !vector && !nonblocking && chosen != Algorithm::kNothing;
+    const CollectiveCall call{chosen, size, rank, root, bytes, sizes, recv_sizes, &comm, nonblocking};
+    const bool divisible = !nodes.empty() && !vector && chosen != Algorithm::kNothing;
     const Nodes by_node(divisible ? nodes : std::vector<std::uint32_t>{0});
-    const Nodes *divided = is_divided(choice, collective, bytes, by_node) ? &by_node : nullptr;
+    const Nodes *divided = is_divided(choice, collective, call, by_node) ? &by_node : nullptr;
     std::vector<RoundTuple> rounds;
     for (Progress at;;) {
         const Round round = next_round(choice, collective, call, divided, at);

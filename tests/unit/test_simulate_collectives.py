@@ -122,7 +122,7 @@ def test_a_collective_takes_as_long_as_its_messages(of: Collective, ranks: int, 
 
 DIVIDED = (
     *(Collective.BARRIER, Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE),
-    *(Collective.GATHER, Collective.SCATTER, Collective.ALLGATHER),
+    *(Collective.GATHER, Collective.SCATTER, Collective.ALLGATHER, Collective.SCAN),
 )
 
 
@@ -140,6 +140,9 @@ def test_a_divided_collective_takes_as_long_as_its_messages(
             by_messages = by_hand(mpi, of, ranks, size, root=root, nodes=nodes)
             assert run_ns(collective(of, ranks, size, root=root), eager, of_node) == run_ns(by_messages, eager, of_node)
             assert run_ns(collective(of, ranks, size, root=root), waiting, of_node) > 0  # it ends
+            later = by_hand(mpi, of, ranks, size, root=root, nonblocking=True, nodes=nodes)
+            at_once = collective(of, ranks, size, root=root, computes_ns=0)
+            assert run_ns(at_once, eager, of_node) == run_ns(later, eager, of_node)
 
 
 @pytest.mark.parametrize(("by_nodes", "between_nodes"), [(False, 4), (True, 2)])
@@ -153,7 +156,9 @@ def test_only_what_is_among_several_nodes_and_several_ranks_of_one_is_divided() 
     for nodes in ([0, 0, 0, 0], [0, 1, 2, 3]):
         for of in DIVIDED:
             for rank in range(4):
-                for mpi in range(len(MPIS)):
+                for mpi, name in enumerate(MPIS):
+                    if (name, of) == ("openmpi", Collective.ALLGATHER) and len(set(nodes)) > 1:
+                        continue  # it looks each time
                     sent = _sim.expand_collective(mpi, int(of), 4, rank, 0, 5000, nodes=nodes)
                     assert sent == _sim.expand_collective(mpi, int(of), 4, rank, 0, 5000)
 

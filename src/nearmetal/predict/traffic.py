@@ -212,8 +212,11 @@ def share_of_any_source(schedule: Schedule) -> float:
 
 _OF_LEADERS = {Collective.BARRIER, Collective.ALLREDUCE}
 """What Open MPI divides however many ranks each node has; all others it tries to, in vain where those differ."""
-_OF_MPICH = {*_OF_LEADERS, Collective.BCAST, Collective.REDUCE}
-_BY_NODES = {"mpich": _OF_MPICH, "openmpi": {*_OF_MPICH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER}}
+_OF_BOTH = {*_OF_LEADERS, Collective.BCAST, Collective.REDUCE}
+_BY_NODES = {
+    "mpich": {*_OF_BOTH, Collective.SCAN},
+    "openmpi": {*_OF_BOTH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER},
+}
 
 
 def shares_by_nodes(
