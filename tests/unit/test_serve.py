@@ -16,6 +16,7 @@ from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import list_anew
 from nearmetal.report import fabric_html
 from nearmetal.report.progress import last_trials, progress, sentence
+from nearmetal.results.paths import build_view
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers, live_part
 from nearmetal.serve.app import make_app
@@ -23,7 +24,7 @@ from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import AccessPolicy
 from nearmetal.store.rundir import RunDir
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import HOST_LABEL, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -338,6 +339,23 @@ def test_mixed_provenance_offers_to_show_the_run_anyway(client: TestClient) -> N
     page = client.get("/runs/mixed").text
     assert "kernel.release" in page
     assert 'href="/runs/mixed?allow_mixed=true"' in page
+
+
+def test_figures_of_mixed_provenance_are_marked_where_nobody_asked_for_them(runs: Path) -> None:
+    """Verdicts of trials on five kernels stood on the list and on the live page as any others."""
+    view = build_view(RunDir.open(runs / "mixed"), allow_mixed=True, distributions=False)
+    assert "mixed provenance: kernel.release" in overview.glance(view)
+    part = pages.live_part(progress(RunDir.open(runs / "mixed"), []), view, "")
+    assert f"Mixed provenance: {html.escape(view.mixed[0])}" in part
+    first = build_view(RunDir.open(runs / "first"), distributions=False)
+    assert "provenance" not in overview.glance(first)
+
+
+def test_the_live_page_says_what_kind_of_machine_its_figures_are_from_and_what_disturbed_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=5, busy=3))
+    part = pages.live_part(progress(run, run.trials()), build_view(run, distributions=False), "")
+    assert f"Figures from {HOST_LABEL}." in part
+    assert "CAUTION: 18 of 30 launches ran on a busy machine" in part
 
 
 def test_the_link_to_show_a_run_anyway_works_for_any_name(tmp_path: Path) -> None:

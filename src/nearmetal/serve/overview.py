@@ -215,6 +215,7 @@ def glance(view: View) -> Markup:
             found.append(together(element("span", str(verdict), class_=verdict_class(verdict)), f" {'; '.join(paths)}"))
     if view.unfinished and view.unfinished.short:
         found.append(element("span", f"not finished: {view.unfinished.says}", class_="note"))
+    found += [element("span", f"mixed provenance: {one}", class_="note") for one in view.mixed[:1]]
     lines: list[str] = [part for one in found for part in (element("br"), one)][1:]
     return together(element("td", *(lines or [words.NOTHING]), class_="words"), element("td", _spark(view)))
 

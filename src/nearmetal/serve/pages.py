@@ -172,6 +172,8 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str) -> str:
     else:
         if not so_far.running:
             early += [element("p", line, class_="note") for line in words.unfinished(view.unfinished)]
+        early += [element("p", f"Mixed provenance: {line}", class_="honest warn") for line in view.mixed]
+        early.append(element("p", f"Figures from {view.host_label}. {words.blocks_sentence(view)}", class_="note"))
         groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
         early += [as_html.verdicts(view, distributions=False), *groups]
     return together(
