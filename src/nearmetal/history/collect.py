@@ -43,18 +43,18 @@ def _identity(run: RunDir, series: RunSeries) -> str:
 
 
 def _facts(records: tuple[TrialRecord, ...]) -> dict[str, str]:
-    """Return the facts that decide what may be compared, over all trials; several values stand side by side.
+    """Return the facts that decide what may be compared, over all trials; several values stand in alphabetic order.
 
     An interface's facts carry its path, because the same node and interface name stand for different devices on
     different paths.
     """
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, set[str]] = {}
     for record in records:
         for key, value in record.outcome.facts.items():
             name = _kept_name(key, record.order.path.label)
             if name:
-                found.setdefault(name, {})[str(value)] = None
-    return {name: " | ".join(values) for name, values in sorted(found.items())}
+                found.setdefault(name, set()).add(str(value))
+    return {name: " | ".join(sorted(values)) for name, values in sorted(found.items())}
 
 
 def _kept_name(key: str, path: str) -> str:
