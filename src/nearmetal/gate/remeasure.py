@@ -2,7 +2,8 @@
 
 The study is the run's, to the byte; block numbers start after the last one that it could ever have planned, so no trial
 is measured twice. A launch measures all sizes of its workload, as it did in the run: a size alone would be another
-measurement. The baseline is measured beside what was suspected, so that the directory compares like any other.
+measurement. The baseline is measured beside what was suspected, under both its names, so that the directory compares
+like any other.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from nearmetal.results.series import CellId, Combination, RunSeries
 from nearmetal.run.schedule import Watcher, run_block
 from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
+from nearmetal.study.spec import AGAIN
 
 
 def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> set[Combination]:
     """Return what has to be launched: the suspects' combinations, with the baseline and the control."""
-    companions = {series.study.baseline} | ({control} if control else set())
+    companions = {series.study.baseline, series.study.baseline + AGAIN, *([control] if control else [])}
     return {cell.combination for cell in suspects} | {
         (path, cell.workload, cell.setting) for cell in suspects for path in companions
     }
