@@ -19,7 +19,7 @@ from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import PathSpec, Study
+from nearmetal.study.spec import AGAIN, PathSpec, Study
 from nearmetal.units import counted, format_size
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
@@ -265,7 +265,7 @@ def advise(study: Study, records: Sequence[TrialRecord], contrasts: Sequence[Set
         PathEvidence(
             study,
             path,
-            tuple(one for one in valid if one.order.path.label == path.name),
+            tuple(one for one in valid if one.order.path.label.removesuffix(AGAIN) == path.name),
             tuple(one for one in contrasts if one.path == path.name),
         )
         for path in subjects

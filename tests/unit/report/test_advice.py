@@ -80,6 +80,14 @@ def test_ranks_that_share_a_processor_are_not_advised_to_poll(run: RunDir) -> No
     assert advise(parse_study(text + "placement = [0, 1, 0, 1]\n", "s"), [one]) == []
 
 
+def test_advice_on_a_lone_path_is_by_its_launches_under_both_names(run: RunDir) -> None:
+    text = STUDY.replace('[[path]]\nname = "guest"\nkind = "KIND"\n', "").replace("HOST", "local")
+    one = trial(run, {"cpu.user": 95, "cpu.steal": 5}, {})
+    again = replace(one, order=replace(one.order, path=replace(one.order.path, label="native-again")))
+    (found,) = advise(parse_study(text.replace("PROGRESS", "polling"), "s"), [again])
+    assert (found.path, found.evidence) == ("native", "5.0 % of processor time was stolen")
+
+
 def test_a_run_without_evidence_gets_no_advice(run: RunDir) -> None:
     assert remedies(run, {"irq.24.eth0": 2000, "cpu.user": 1000, "sched.context_switches": 9000}) == []
 
