@@ -297,11 +297,11 @@ Round collective_round(const CollectiveCall &c, std::uint32_t round) {
     case Algorithm::kHalvingReduceScatter:
         return halving_reduce_scatter(c, round);
     case Algorithm::kButterflyReduceScatter:
-        return nearest_reduce_scatter(c, round, true);
+        return butterfly_reduce_scatter(c, round);
     case Algorithm::kDoublingReduceScatter:
-        return nearest_reduce_scatter(c, round, false);
+        return doubling_reduce_scatter(c, round);
     case Algorithm::kRingReduceScatter:
-        return ring(c, round, c.size - 1, c.bytes, true);
+        return ring(c, round, c.size - 1, contributed(c, (c.rank + 2 * c.size - 1 - round) % c.size, 1), true);
     case Algorithm::kLinearScan:
         return linear_scan(c, round);
     case Algorithm::kRecursiveDoublingScan:

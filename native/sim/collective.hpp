@@ -145,7 +145,8 @@ Round reduce_then_scatter(const CollectiveCall &c, std::uint32_t round);
 Round agree_thrice(const CollectiveCall &c, std::uint32_t round);
 Round agree_on_mask(const CollectiveCall &c, std::uint32_t round, bool nonblocking);
 Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
-Round nearest_reduce_scatter(const CollectiveCall &c, std::uint32_t round, bool halves);
+Round butterfly_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
+Round doubling_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
 Round pairwise_reduce_scatter(const CollectiveCall &c, std::uint32_t round);
 
 } // namespace nearmetal

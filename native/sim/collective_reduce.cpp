@@ -1,6 +1,7 @@
 // Reductions in which each rank combines a part, and agreements that consist of reductions.
 #include "collective.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace nearmetal {
@@ -43,11 +44,11 @@ Round fold(const CollectiveCall &c, const Folded &f, std::uint32_t round, std::u
 }
 
 // And after.
-Round unfold(const CollectiveCall &c, const Folded &f) {
+Round unfold(const CollectiveCall &c, const Folded &f, std::uint64_t bytes) {
     const std::int32_t neighbour = as_rank(c.rank ^ 1u);
     if (!f.paired)
         return {};
-    return f.rank == kAny ? Round{.recv_from = neighbour} : Round{.send_to = neighbour, .send_bytes = c.bytes};
+    return f.rank == kAny ? Round{.recv_from = neighbour} : Round{.send_to = neighbour, .send_bytes = bytes};
 }
 
 // A half to the nearest, half of that to one twice as far away, and so on.
@@ -65,7 +66,7 @@ Round recursive_doubling_allreduce(const CollectiveCall &c, std::uint32_t round)
     if (round == 0)
         return fold(c, f, round, c.bytes, false);
     if (round > f.log2)
-        return round > f.log2 + 1 ? Round{.last = true} : unfold(c, f);
+        return round > f.log2 + 1 ? Round{.last = true} : unfold(c, f, c.bytes);
     return f.rank == kAny ? Round{} : exchange(f.partner(1u << (round - 1)), c.bytes, c.bytes);
 }
 
@@ -76,7 +77,7 @@ Round halving_allreduce(const CollectiveCall &c, std::uint32_t round, bool share
     if (round < before)
         return fold(c, f, round, c.bytes, shared);
     if (at >= 2 * f.log2)
-        return f.rest == 0 || at > 2 * f.log2 ? Round{.last = true} : unfold(c, f);
+        return f.rest == 0 || at > 2 * f.log2 ? Round{.last = true} : unfold(c, f, c.bytes);
     Round halved = halve(c, f, at < f.log2 ? at : 2 * f.log2 - 1 - at);
     if (at >= f.log2)
         halved.reduce_bytes = 0;
@@ -164,7 +165,7 @@ Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     if (round == 0)
         return fold(c, f, round, contributed(c, 0, c.size), false);
     if (round > f.log2)
-        return round > f.log2 + 1 ? Round{.last = true} : unfold(c, f);
+        return round > f.log2 + 1 ? Round{.last = true} : unfold(c, f, contributed(c, c.rank ^ 1u, 1));
     if (f.rank == kAny)
         return {};
     const auto first = [&](std::uint32_t folded) { return folded < f.rest ? 2 * folded : folded + f.rest; };
@@ -176,13 +177,40 @@ Round halving_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     return exchange(f.partner(half), blocks(me ^ half, half), blocks(me, half));
 }
 
-// Of powers of two: to partners the nearest first, halves of what is left, or all that the partner's side lacks.
-Round nearest_reduce_scatter(const CollectiveCall &c, std::uint32_t round, bool halves) {
+// Of powers of two: halves of what is left, to partners the nearest first.
+Round butterfly_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
     const std::uint32_t distance = 1u << round;
     if (distance >= c.size)
         return {.last = true};
-    const std::uint64_t bytes = c.bytes * (halves ? c.size / distance / 2 : c.size - distance);
+    const std::uint64_t bytes = c.bytes * (c.size / distance / 2);
     return exchange(as_rank(c.rank ^ distance), bytes, bytes);
+}
+
+// To partners the nearest first, all that is not for the own side. In each step ranks that have no partner then get
+// what came from the other side, from those that had one.
+Round doubling_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {
+    std::uint32_t step = 0;
+    for (; round > step; ++step)
+        round -= step + 1;
+    const std::uint32_t width = 1u << step, side = c.rank & ~(width - 1), other = side ^ width;
+    if (width >= c.size)
+        return {.last = true};
+    if (other >= c.size)
+        return {};
+    const std::uint32_t there = std::min(width, c.size - other);
+    const std::uint64_t received = c.bytes * (c.size - there);
+    if (round == 0) {
+        const std::uint32_t partner = c.rank ^ width;
+        return partner < c.size
+                   ? exchange(as_rank(partner), c.bytes * (c.size - std::min(width, c.size - side)), received)
+                   : Round{};
+    }
+    const std::uint32_t half = width >> round, next = c.rank ^ half, among = c.rank & ~(2 * half - 1);
+    const bool has = c.rank < among + there, next_has = next < among + there;
+    if (has == next_has || next >= c.size)
+        return {};
+    return has ? Round{.send_to = as_rank(next), .send_bytes = received}
+               : Round{.recv_from = as_rank(next), .reduce_bytes = received};
 }
 
 Round pairwise_reduce_scatter(const CollectiveCall &c, std::uint32_t round) {

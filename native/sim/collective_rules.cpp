@@ -137,7 +137,8 @@ constexpr Rule kOpenMpiRules[] = {
     {kAlltoall, kPlain, kAnyRanks, {{2 * kKi, kBruckAlltoall}}, kLinearAlltoall},
     {kAlltoallInPlace, kAll, kAnyRanks, {}, kPairwiseAlltoall},
     {kReduceScatter, kImmediate, kAnyRanks, {}, kBinomialReduceScatter},
-    {kReduceScatter, kLists, 4, {}, kRingReduceScatter},
+    {kReduceScatter, kLists, 4, {{64 * kKi, kRingReduceScatter}, {128 * kKi, kHalvingReduceScatter}},
+     kRingReduceScatter},
     {kReduceScatter, kLists, 32, {{256 * kKi, kHalvingReduceScatter}}, kRingReduceScatter},
     {kReduceScatter, kLists, 64, {{512 * kKi, kHalvingReduceScatter}}, kRingReduceScatter},
     {kReduceScatter, kLists, kAnyRanks, {}, kHalvingReduceScatter},
@@ -180,6 +181,7 @@ constexpr Rule kMpichRules[] = {
      kPairwiseAlltoall},
     {kAlltoall, kAll, kAnyRanks, {{257, kBruckAlltoall}, {32 * kKi + 1, kLinearAlltoall}}, kPairwiseAlltoall},
     {kAlltoallInPlace, kAll, kAnyRanks, {}, kOrderedAlltoall},
+    {kReduceScatter, kLists, kAnyRanks, {{512 * kKi, kHalvingReduceScatter}}, kPairwiseReduceScatter},
     {kReduceScatter, kImmediate, kAnyRanks, {{kElement * 512 * kKi, kHalvingReduceScatter}}, kPairwiseReduceScatter},
     {kReduceScatter, kAll, kAnyRanks, {{512 * kKi, kHalvingReduceScatter}}, kPairwiseReduceScatter},
     {kScan, kAll, kAnyRanks, {}, kRecursiveDoublingScan},
@@ -221,7 +223,6 @@ Algorithm fitting(Algorithm chosen, std::uint32_t size, std::uint64_t bytes) {
         return power ? chosen : kScatterRingBcast;
     case kOverfullDoublingBcast:
         return power ? chosen : kOverfullRingBcast;
-    case kDoublingReduceScatter:
     case kButterflyReduceScatter:
         return power ? chosen : kHalvingReduceScatter;
     default:
@@ -246,7 +247,7 @@ Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::
                            bool vector, bool nonblocking) {
     if (sends_nothing(choice, collective, bytes, vector))
         return kNothing;
-    const std::uint8_t variant = nonblocking ? kImmediate : vector ? kLists : kPlain;
+    const std::uint8_t variant = (nonblocking ? kImmediate : 0) | (vector ? kLists : nonblocking ? 0 : kPlain);
     const bool mpich = choice == CollectiveChoice::kMpich;
     const bool whole = collective == kReduceScatter ? mpich || vector : mpich && collective == kAllgather;
     const std::uint64_t judged = whole ? bytes * size : bytes;

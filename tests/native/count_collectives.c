@@ -56,6 +56,50 @@ static int scan(int bytes, MPI_Comm comm, MPI_Request *request) {
     return BOTH(Scan, scan, out, in, bytes / 8, MPI_DOUBLE, MPI_SUM);
 }
 
+/* Of `bytes` from or for odd ranks, of half of it for others. */
+static int lists[3][RANKS], *const counts = lists[0], *const own = lists[1], *const starts = lists[2];
+
+static int part(int bytes, int rank) { return rank % 2 || bytes < 16 ? bytes : bytes / 16 * 8; }
+
+static int fill_lists(int bytes, MPI_Comm comm) {
+    int rank, ranks;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &ranks);
+    for (int i = 0; i < ranks; ++i) {
+        counts[i] = part(bytes, i);
+        own[i] = part(bytes, rank);
+        starts[i] = i * bytes;
+    }
+    return own[0];
+}
+
+static int gatherv(int bytes, MPI_Comm comm, MPI_Request *request) {
+    const int mine = fill_lists(bytes, comm);
+    return BOTH(Gatherv, gatherv, out, mine, MPI_CHAR, in, counts, starts, MPI_CHAR, root);
+}
+
+static int scatterv(int bytes, MPI_Comm comm, MPI_Request *request) {
+    const int mine = fill_lists(bytes, comm);
+    return BOTH(Scatterv, scatterv, out, counts, starts, MPI_CHAR, in, mine, MPI_CHAR, root);
+}
+
+static int allgatherv(int bytes, MPI_Comm comm, MPI_Request *request) {
+    const int mine = fill_lists(bytes, comm);
+    return BOTH(Allgatherv, allgatherv, out, mine, MPI_CHAR, in, counts, starts, MPI_CHAR);
+}
+
+static int alltoallv(int bytes, MPI_Comm comm, MPI_Request *request) {
+    fill_lists(bytes, comm);
+    return BOTH(Alltoallv, alltoallv, out, counts, starts, MPI_CHAR, in, own, starts, MPI_CHAR);
+}
+
+static int reduce_scatterv(int bytes, MPI_Comm comm, MPI_Request *request) {
+    fill_lists(bytes, comm);
+    for (int i = 0; i < RANKS; ++i)
+        counts[i] /= 8;
+    return BOTH(Reduce_scatter, reduce_scatter, out, in, counts, MPI_DOUBLE, MPI_SUM);
+}
+
 /* Not freed: its copy is made when the request completes. */
 static int new_communicator(int bytes, MPI_Comm comm, MPI_Request *request) {
     static MPI_Comm made;
@@ -77,6 +121,11 @@ static const struct {
            {"alltoall_in_place", alltoall_in_place},
            {"scan", scan},
            {"reduce_scatter", reduce_scatter},
+           {"gatherv", gatherv},
+           {"scatterv", scatterv},
+           {"allgatherv", allgatherv},
+           {"alltoallv", alltoallv},
+           {"reduce_scatterv", reduce_scatterv},
            {"new_communicator", new_communicator}};
 
 enum { MESSAGES, VOLUME, COUNTERS };
