@@ -64,6 +64,49 @@ def test_a_suspect_without_a_retest_is_not_named() -> None:
         assert unconfirmed(Screen(nodes, MARGIN, fits, (one,))) == (RetestedSuspect(one),)
 
 
+@pytest.mark.parametrize(("nodes", "links", "sends"), [(6, 180, 50), (16, 2080, 2080)])
+def test_the_chance_of_a_suspect_is_that_of_all_above_suspicion(nodes: int, links: int, sends: int) -> None:
+    """Ten times the directions between nodes above suspicion that are no suspected link, or the nodes in whole passes.
+
+    Holm's factor of the smallest of three is 3.
+    """
+    times = {(2, other): 1500.0 for other in range(nodes)} | {(4, 5): 3000.0, (5, 4): 3000.0}
+    ends = [pair for turn in all_pairs(nodes) for pair in turn]
+    found = screen(pairs(nodes, ends, times, 50.0), MARGIN)
+    tested = {(one.suspect.role, one.suspect.a): one for one in confirm(found, pairs(nodes, ends * 10, times, 50.0))}
+    send, link = tested["send", 2], tested["link", 4]
+    assert (send.p_value, link.p_value) == pytest.approx(
+        ((1 + sends) ** -float(send.retests), 3 * (1 + links) ** -10.0)
+        if nodes == 6
+        else (3 * (1 + sends) ** -float(send.retests), 2 * (1 + links) ** -10.0),
+        rel=1e-6,
+        abs=0,
+    )
+
+
+@pytest.mark.parametrize(("nodes", "controls"), [(6, 140), (16, 1190)])
+def test_a_ping_counts_once_whichever_end_it_is_seen_from(nodes: int, controls: int) -> None:
+    ends = [pair for turn in all_pairs(nodes) for pair in turn]
+    slow = np.array([100.0 if set(pair) == {1, 3} else 50.0 for pair in ends])
+    made = replace(pairs(nodes, ends, {}, 50.0), latency_ns=slow)
+    again = replace(pairs(nodes, ends * 10, {}, 50.0), latency_ns=np.tile(slow, 10))
+    (one,) = confirm(screen(made, MARGIN), again)
+    assert (one.suspect.role, one.suspect.a, one.suspect.b, one.one_sided) == ("link", 1, 3, False)
+    assert (one.retests, one.beyond, one.ratio) == (10, 10, pytest.approx(2.0))
+    assert one.p_value == pytest.approx((1 + controls) ** -10.0, rel=1e-6, abs=0)
+
+
+def test_retests_without_a_control_show_a_ratio_and_name_nothing() -> None:
+    """Nothing says how far that launch as a whole is off, nor how often a healthy pair exceeds the limit."""
+    ends = [pair for turn in all_pairs(16) for pair in turn]
+    slow = np.array([100.0 if 5 in pair else 50.0 for pair in ends])
+    found = screen(replace(pairs(16, ends, {}, 50.0), latency_ns=slow), MARGIN)
+    again = pairs(16, [pair for pair in ends if 5 in pair], {}, 100.0)
+    (one,) = confirm(found, again)
+    assert (one.suspect.role, one.suspect.a, one.retests, one.beyond) == ("node", 5, 15, 15)
+    assert (one.ratio, one.p_value, one.named) == (pytest.approx(2.0), 1.0, False)
+
+
 def test_what_is_named_is_beyond_both_levels() -> None:
     one = RetestedSuspect(Suspect("latency", "node", 5, -1, 0.5), p_value=ALPHA, p_sign=SIGN_LEVEL)
     assert one.named

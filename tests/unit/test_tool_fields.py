@@ -26,6 +26,15 @@ def test_datagrams_of_which_nobody_says_how_many_arrived_are_refused(missing: st
         iperf3.parse(json.dumps(report).encode())
 
 
+def test_a_single_datagram_is_all_that_was_sent() -> None:
+    report = json.loads(data("iperf3-3.12-udp.json"))
+    report["end"] = {"sum": report["end"]["sum"] | {"packets": 1, "lost_packets": 0, "bits_per_second": 1e6}}
+    assert iperf3.parse(json.dumps(report).encode()).received_bit_s == 1e6
+    report["end"]["sum"]["packets"] = 0
+    with pytest.raises(ForeignFileError, match="not a whole number"):
+        iperf3.parse(json.dumps(report).encode())
+
+
 def test_nothing_that_arrived_is_no_figure() -> None:
     report = json.loads(data("iperf3-3.12-tcp.json"))
     report["end"]["sum_received"]["bits_per_second"] = 0

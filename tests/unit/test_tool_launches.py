@@ -19,7 +19,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
 from nearmetal.workloads.program_group import LOG
-from nearmetal.workloads.streams import OutputName
+from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.tools import imb, mpi4py, omb
 from nearmetal.workloads.workload import Launch
@@ -132,6 +132,9 @@ def test_the_words_of_a_launch(kind: str, options: Mapping[str, object], server:
     assert (servers, clients) == ([("n1", server)], [(0, client)])
     assert launch.facts == {f"{kind}.version": "6.1" if kind == "perftest" else "Version: 6.1"}
     assert launch.node == "n0"
+    (output,) = filter(None, map(read_name, launch.files))
+    sizes = options.get("sizes") or [{"sockperf": 14, "perftest": 8}.get(kind, 0)]
+    assert (output.kind, [output.size_bytes], output.run, output.pair) == (kind, sizes, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,16 @@ def test_the_summary_of_hpcc_holds_exactly_what_was_printed() -> None:
     assert cells["StarSTREAM_Triad [GB/s]", 0] == pytest.approx(bytes_per_s(57.5724e9), abs=0.51)
 
 
+def test_the_dump_of_perftest_is_every_iteration_in_a_row() -> None:
+    (found,) = read_foreign((DATA / "perftest-4.5-ib_atomic_lat.txt").read_bytes())
+    (cell,) = found.cells
+    assert (found.workload, found.ranks, found.lacks) == ("ib-atomic-lat", 2, ())
+    assert (cell.operation, cell.message_bytes, cell.ns.shape) == ("ib_atomic_lat", 8, (1, 999))
+    assert cell.ns[0, :3].tolist() == [148_334, 46_990, 39_989]
+    assert cell.ns[0, -3:].tolist() == [41_023, 39_999, 50_998]
+    assert cell.begin_ns[0, :4].tolist() == [0, 148_334, 195_324, 235_313]
+
+
 def test_several_tests_of_qperf_are_workloads_of_their_own() -> None:
     """Of a stream of datagrams what arrived counts."""
     found = read_foreign((DATA / "qperf-0.4.11-three.txt").read_bytes())
