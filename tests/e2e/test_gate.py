@@ -247,6 +247,17 @@ def test_a_failing_path_does_not_pass(made: Callable[..., str], capsys: pytest.C
     assert "link is down" in printed
 
 
+def test_a_baseline_without_a_valid_trial_counts_the_failures_of_both_its_names(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = made("old"), made("new", '"fail.veth" = "down", "fail.veth-again" = "down"', seed=2)
+    assert gate(new, "--against", base, "--no-remeasure", "--format", "json") == 2
+    reasons = {cell["reason"] for cell in found(capsys)["cells"] if cell["path"] == "veth"}  # type: ignore[attr-defined]
+    failed = [one for one in RunDir.open(Path(new)).trials() if one.order.workload.label == "latency" and not one.valid]
+    assert {one.order.path.label for one in failed} == {"veth", "veth-again"}
+    assert reasons == {f"no valid trial in the run: {len(failed)} failed, the last one with: down"}
+
+
 def test_what_the_base_could_not_measure_is_named(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base, new = made("old", '"fail.tap" = "link is down"'), made("new", seed=2)
     assert gate(new, "--against", base, "--no-remeasure") == 0
