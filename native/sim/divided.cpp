@@ -12,10 +12,11 @@ namespace nearmetal {
 
 namespace {
 
-constexpr std::uint64_t kSegment = 64 * kKi, kFlagBytes = 4;
+constexpr std::uint64_t kSegment = 64 * kKi, kFlagBytes = 4, kCountsBytes = 12, kAnswerBytes = 8;
 
-// In each node, from or to its leader; among leaders; in the root's node, from or to the root; in other nodes.
-enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere };
+// In each node, from or to its leader; among leaders; in the root's node, from or to the root; in other nodes; among
+// all.
+enum class Where : std::uint8_t { kInEach, kAmong, kAtRoot, kElsewhere, kWhole };
 
 // A flat collective that a divided one consists of, or a message.
 struct Part {
@@ -88,8 +89,14 @@ MaybePart allreduce_part(const Segments &segments, std::uint32_t stage) {
 
 MaybePart openmpi_part(Collective collective, const CollectiveCall &c, const Nodes &nodes, std::uint32_t stage) {
     const std::uint64_t of_node = c.bytes * nodes.members[nodes.at[c.rank].node].size();
-    if (nodes.peers.size() == 1) // it is looked each time whether a node has several
-        return one_of({{Collective::kAllreduce, Where::kAmong, kFlagBytes}, {collective, Where::kAmong, c.bytes}},
+    const bool of_any = collective == Collective::kBarrier || collective == Collective::kAllreduce;
+    if (nodes.peers.size() == 1) // it is looked each time whether a node has several, and whether all have as many
+        return one_of({{Collective::kAllreduce, Where::kWhole, kFlagBytes}, {collective, Where::kWhole, c.bytes}},
+                      stage);
+    if (!nodes.even() && !of_any)
+        return one_of({{Collective::kAllreduce, Where::kAmong, kCountsBytes},
+                       {Collective::kBcast, Where::kInEach, kAnswerBytes},
+                       {collective, Where::kWhole, c.bytes}},
                       stage);
     switch (collective) {
     case Collective::kBarrier:
@@ -184,6 +191,8 @@ std::optional<Group> group_of(const CollectiveCall &c, const Nodes &nodes, const
         const std::uint32_t first = part.to_first ? 0 : nodes.at[nodes.members[root.node][lead]].up;
         return me.place == lead ? std::optional(Group{nodes.peers[lead], me.up, first}) : std::nullopt;
     }
+    case Where::kWhole:
+        return Group{nodes.all, c.rank, c.root};
     case Where::kInEach:
         return Group{nodes.members[me.node], me.place, lead};
     case Where::kAtRoot:
@@ -238,6 +247,7 @@ Nodes::Nodes(std::span<const std::uint32_t> node_of) {
             peers.emplace_back();
         at.push_back({found->second, place, static_cast<std::uint32_t>(peers[place].size())});
         peers[place].push_back(rank);
+        all.push_back(rank);
     }
 }
 
@@ -256,11 +266,11 @@ bool is_divided(CollectiveChoice choice, Collective collective, const Collective
             return call.bytes < (std::has_single_bit(call.size) ? kMpichLargeBcast : kMpichSmallBcast);
         [[fallthrough]];
     case Collective::kReduce:
-        return !openmpi || nodes.even();
+        return true;
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kAllgather:
-        return openmpi && nodes.even();
+        return openmpi;
     case Collective::kScan:
         return !openmpi &&
                std::is_sorted(nodes.at.begin(), nodes.at.end(),
@@ -279,7 +289,7 @@ Round next_round(CollectiveChoice choice, Collective collective, const Collectiv
     const bool openmpi = choice == CollectiveChoice::kOpenMpi;
     CollectiveCall whole{call};
     whole.root = rooted ? call.root : 0;
-    const std::uint32_t lead = openmpi ? nodes->at[whole.root].place : 0;
+    const std::uint32_t lead = openmpi && nodes->even() ? nodes->at[whole.root].place : 0;
     while (const MaybePart part = (openmpi ? openmpi_part : mpich_part)(collective, whole, *nodes, at.stage)) {
         if (part->from != kAny) {
             at = {at.stage + 1, 0};

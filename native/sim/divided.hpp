@@ -17,6 +17,7 @@ struct Nodes {
     std::vector<At> at;                              // of each rank
     std::vector<std::vector<std::uint32_t>> members; // by node; nodes and their ranks in the order of ranks
     std::vector<std::vector<std::uint32_t>> peers;   // by place: one of each node, in the order of ranks
+    std::vector<std::uint32_t> all;
 
     explicit Nodes(std::span<const std::uint32_t> node_of);
     [[nodiscard]] bool even() const { return peers.back().size() == members.size(); }

@@ -169,7 +169,5 @@ def test_shares_of_undivided_collectives_are_those_of_all_calls() -> None:
     nodes, schedule = np.array([0, 0, 0, 1], np.uint32), Schedule(4, own)
     assert shares_by_nodes(schedule, MACHINE, nodes, ()) == {"allreduce": 0.3, "bcast": 0.1, "barrier": 0.1}
     assert shares_by_nodes(schedule, MACHINE, nodes, MEASURED) == {"bcast": 0.1, "barrier": 0.1}
-    assert shares_by_nodes(schedule, replace(MACHINE, by_nodes=True), nodes, ()) == {"bcast": 0.1}
-    mpich = replace(MACHINE, by_nodes=True, collectives="mpich")
-    assert shares_by_nodes(schedule, mpich, nodes, ()) == {}
+    assert shares_by_nodes(schedule, replace(MACHINE, by_nodes=True), nodes, ()) == {}
     assert shares_by_nodes(Schedule(4, (program([], ranks=4),) * 4), MACHINE, nodes, ()) == {}

@@ -100,12 +100,10 @@ def _of_collectives_by_nodes(schedule: Schedule, named: NamedMachine, placement:
     shares = shares_by_nodes(schedule, named.machine, placement.domain_of, collectives_of(named.machine, placement))
     if (share := sum(shares.values())) >= FEW:
         text = f"{as_percent(share)} of MPI calls are collectives ({', '.join(sorted(shares))}) that {named.mpi} "
-        text += "divides by nodes, where nodes have "
-        text += "different numbers of ranks" if named.machine.by_nodes else "several ranks"
-        text += ": they are replayed undivided, with other messages between nodes"
+        text += "divides by nodes, where nodes have several ranks: they are replayed undivided, with other messages "
+        text += "between nodes"
         hint = "measure `barrier`, `allreduce` and `allgather` with the program's placement in the same run"
-        hint += ", or run the program with OMPI_MCA_coll=^han" if named.mpi.startswith("openmpi") else ""
-        if divides_by_nodes(named.mpi, REPLAYED_BY_NODES) and not named.machine.by_nodes:
+        if divides_by_nodes(named.mpi, REPLAYED_BY_NODES):
             hint = "the model file is of an older version, which did not replay that: give the run itself to --on"
         yield Doubt(text, hint, share)
 

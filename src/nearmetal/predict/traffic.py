@@ -210,9 +210,7 @@ def share_of_any_source(schedule: Schedule) -> float:
     return min(1.0, most / max(1, total))
 
 
-_OF_LEADERS = {Collective.BARRIER, Collective.ALLREDUCE}
-"""What Open MPI divides however many ranks each node has; all others it tries to, in vain where those differ."""
-_OF_BOTH = {*_OF_LEADERS, Collective.BCAST, Collective.REDUCE}
+_OF_BOTH = {Collective.BARRIER, Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE}
 _BY_NODES = {
     "mpich": {*_OF_BOTH, Collective.SCAN},
     "openmpi": {*_OF_BOTH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER},
@@ -240,11 +238,9 @@ def shares_by_nodes(
 
 
 def _lacks_division(op: Op, ranks_of: NDArray[np.intp], machine: Machine) -> bool:
-    if op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector or ranks_of.size == 1 or ranks_of.max() == 1:
+    if machine.by_nodes or op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector:
         return False
-    always = machine.collectives == "mpich" or op.collective in _OF_LEADERS
-    replayed = machine.by_nodes and (always or ranks_of.min() == ranks_of.max())
-    return op.collective in _BY_NODES[machine.collectives] and not replayed
+    return ranks_of.size > 1 and ranks_of.max() > 1 and op.collective in _BY_NODES[machine.collectives]
 
 
 _TAKES = {OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}
