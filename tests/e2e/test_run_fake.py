@@ -190,6 +190,14 @@ def test_all_paths_continue_until_the_baseline_agrees_with_itself(tmp_path: Path
     assert set(last.values()) == {blocks}
 
 
+@pytest.mark.parametrize("failing", ["veth", "veth-again"])
+def test_a_baseline_without_its_second_launch_is_not_quiet(tmp_path: Path, failing: str) -> None:
+    study = parse_study(STUDY.replace("[trials]", '[trials]\nfloor = "50 %"'), "t")
+    with start(tmp_path / "r", STUDY) as run:
+        ending = schedule.run_study(study, FakeHost({f"fail.{failing}": "the cable is gone"}), run, Silent())
+    assert ending.blocks == 9, "nothing shows how far it differs from itself"
+
+
 def test_blocks_of_several_invocations_equal_those_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "whole")]) == 0

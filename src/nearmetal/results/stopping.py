@@ -71,8 +71,7 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     """
     found = launches(run, records)
     open_, boots, looks = set[Combination](), variants(records), stopping_plan(study)
-    noisy = _noisy(study, found, boots, looks)
-    baseline = (study.baseline, study.baseline + AGAIN)
+    noisy, baseline = _noisy(study, found, boots, looks), _both_names(study)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     cells = Counter(cell.path for cell in compared)
     for cell, ours in compared.items():
@@ -85,6 +84,10 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     return {one for cell in compared or found if (one := cell.combination)[1:] not in noisy} - open_
 
 
+def _both_names(study: Study) -> tuple[str, str]:
+    return study.baseline, study.baseline + AGAIN
+
+
 def _noisy(
     study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], looks: StoppingPlan
 ) -> set[tuple[str, str]]:
@@ -92,13 +95,13 @@ def _noisy(
 
     Parts of a program are not considered: how long its ranks wait for each other has its own floor.
     """
-    noisy: set[tuple[str, str]] = set()
+    noisy, baseline = set[tuple[str, str]](), _both_names(study)
     if (allowed := study.trials.floor) is not None:
         measured = {(one.workload, one.operation) for one in found}
         wholes = (one for one in found if not is_part(one.workload, one.operation, measured))
-        for cell in (one for one in wholes if one.path == study.baseline):
-            again = found.get(replace(cell, path=study.baseline + AGAIN), {})
-            figures, _ = pair_launches([again], [found[cell]], margin=study.margin, variants=boots)
+        for cell in {replace(one, path=study.baseline) for one in wholes if one.path in baseline}:
+            once, again = (found.get(replace(cell, path=name), {}) for name in baseline)
+            figures, _ = pair_launches([again], [once], margin=study.margin, variants=boots)
             if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, looks):
                 noisy.add((cell.workload, cell.setting))
     return noisy
@@ -117,7 +120,7 @@ def open_combinations(
     past = [record for record in records if record.order.block < before_block]
     hopeless = set(given_up(past))
     everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
-    baseline = {study.baseline, study.baseline + AGAIN}
+    baseline = _both_names(study)
     settled = hopeless | decided(study, run, past)
     asked = {one for one in everything if one[0] not in baseline} or everything
     wanted = asked - settled
