@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from nearmetal.history import words
 from nearmetal.history.collect import _facts
 from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
 from nearmetal.history.view import MAX_RUNS, build_history
+from nearmetal.report.terminal import Console
 from nearmetal.results.series import CellId, CellSeries
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -124,6 +126,17 @@ def test_the_tables_of_a_history() -> None:
         ("2", "2026-03-01 08:30", "study", "fake", "3", "-"),
         ("3", "2026-03-01 08:30", "study", "fake", "3", "kernel:6.1->6.8"),
     )
+
+
+@pytest.mark.parametrize(("runs", "heading", "first"), [(12, "Runs", 1), (13, "The latest 12 of 13 runs", 2)])
+def test_a_terminal_shows_the_latest_twelve_runs(runs: int, heading: str, first: int) -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    words.as_text(history_of(*[1.0] * runs), console)
+    lines = console.export_text().splitlines()
+    assert lines[0] == "Figures from made up."
+    (place,) = (number for number, line in enumerate(lines) if line.strip() == heading)
+    numbers = [int(line.split()[0]) for line in lines[place:] if "2026-03-01" in line]
+    assert numbers == list(range(first, runs + 1))
 
 
 # ---- levels
