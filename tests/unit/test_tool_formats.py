@@ -283,6 +283,22 @@ def test_iperf2_takes_the_sum_of_streams_and_what_arrived() -> None:
     assert iperf2.parse(megabytes)[1] == pytest.approx(191.3, abs=0.1)
 
 
+def test_iperf2_in_both_directions_or_with_answers_is_no_stream() -> None:
+    """The sum of a stream in both directions was one of two streams, and the payload of few answers a slow stream."""
+    for name, what in (("full-duplex", "both directions"), ("bounceback", "bounce back")):
+        with pytest.raises(ForeignFileError, match=what):
+            iperf2.parse(data(f"../refused/iperf2-2.1.8-{name}.txt"))
+
+
+def test_the_sum_of_what_iperf2_sent_is_not_what_arrived() -> None:
+    """Releases print the sum of the sender, 3.58 Gbit/s, before or behind the reports of the server, 1.79 together."""
+    whole = data("../refused/iperf2-2.1.8-two-udp-streams.txt")
+    sent = next(line for line in whole.splitlines(keepends=True) if line.startswith(b"[SUM]"))
+    for text in (whole, whole.replace(sent, b"") + sent):
+        with pytest.raises(ForeignFileError, match="no sum"):
+            iperf2.parse(text)
+
+
 def test_iperf2_intervals_without_their_total_are_refused() -> None:
     """In a file truncated in its third interval, only the first begins at 0."""
     whole = data("iperf2-2.1.8-tcp.txt").decode()
@@ -630,6 +646,14 @@ def test_udp_is_not_labelled_tcp() -> None:
     assert "it does not say whether it was TCP or UDP" in found.lacks
 
 
+def test_packets_that_do_not_wait_for_each_other_are_no_ping_pong() -> None:
+    """Bursts of 5 packets, and a load of which each is answered, were round trips in `--full-log`."""
+    (burst,) = _imported(data("sockperf-3.7-full-log-burst.csv"))
+    assert (burst.workload, burst.cells[0].operation) == ("sockperf-burst-5", "under_load")
+    (load,) = _imported(data("sockperf-3.7-full-log-burst.csv").replace(b"--burst=5", b"--burst=1"))
+    assert (load.workload, load.cells[0].operation) == ("sockperf", "under_load")
+
+
 def test_a_load_is_no_ping_pong() -> None:
     """`sockperf under-load` sends at its own rate; both were one operation, and so compared."""
     for name, operation in (("sockperf-3.7-ul.txt", "tcp_under_load"), ("sockperf-3.7-full-log-ul.csv", "under_load")):
@@ -658,6 +682,9 @@ def test_the_event_stream_of_iperf3_gives_the_same_report() -> None:
         iperf3.parse(b'{"event":"error","data":"no route"}\n')
 
 
+_STREAMS_OF_IPERF2 = ("two-streams", "two-streams-reverse", "reverse")
+
+
 def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     """A port carries twice as much in both directions at once, and a window of 1 message measures something else than
     one of 64.
@@ -674,7 +701,11 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
     ]
     reverse = re.sub(rb'"reverse":\s*0', b'"reverse": 1', data("iperf3-3.12-tcp.json"))
     assert _imported(reverse)[0].workload == "iperf3-reverse"
-    assert _imported(data("iperf2-2.1.8-two-streams.txt"))[0].workload == "iperf2-2-streams"
+    assert [_imported(data(f"iperf2-2.1.8-{one}.txt"))[0].workload for one in _STREAMS_OF_IPERF2] == [
+        "iperf2-2-streams",
+        "iperf2-2-streams-reverse",
+        "iperf2-reverse",
+    ]
     assert _imported(data("written-npb-3.4-cg-S.txt"))[0].workload == "npb-cg-2"
     assert _imported(data("hpcc-1.5.0-hpccoutf.txt"))[0].workload == "hpcc-2"
     (hpl,) = _imported(data("hpcc-1.5.0-hpl-section.txt"))

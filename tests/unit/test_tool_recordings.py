@@ -79,6 +79,11 @@ RECORDED: dict[str, tuple[str, str, str, int, Cells]] = {
         {("HPL [Gflop/s]", 0): counted_per_s(5.465e-02 * 1e9)},
     ),
     "imb-2021.11.txt": ("IMB", "2021.11", "imb-2", 2, IMB),
+    "iperf2-2.1.8-reverse.txt": ("iperf2", "", "iperf2-reverse", 2, {("tcp_stream", 0): mbit_per_s(11_200)}),
+    "iperf2-2.1.8-two-streams-reverse.txt": (
+        *("iperf2", "", "iperf2-2-streams-reverse", 2),
+        {("tcp_stream", 0): mbit_per_s(5_770)},
+    ),
     "iperf2-2.1.8-tcp.txt": ("iperf2", "", "iperf2", 2, {("tcp_stream", 0): mbit_per_s(502)}),
     "iperf2-2.1.8-two-streams.txt": ("iperf2", "", "iperf2-2-streams", 2, {("tcp_stream", 0): mbit_per_s(432)}),
     "iperf2-2.1.8-udp.txt": ("iperf2", "", "iperf2", 2, {("udp_stream", 0): mbit_per_s(10.5)}),

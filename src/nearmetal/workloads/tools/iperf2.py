@@ -14,10 +14,14 @@ PROGRAM = "iperf 2"
 
 _CLIENT = re.compile(r"^Client connecting to \S+, (TCP|UDP) port \d+", re.MULTILINE)
 _RATE = re.compile(
-    r"^\[ *(?P<id>\d+|SUM)\] +(?P<from>[\d.]+)- *(?P<to>[\d.]+) sec +[\d.]+ \w?Bytes +"
+    r"^\[ *(?P<id>\*?\d+|SUM)\] +(?P<from>[\d.]+)- *(?P<to>[\d.]+) sec +[\d.]+ \w?Bytes +"
     r"(?P<rate>[\d.]+) (?P<unit>\w+/sec)(?P<more>.*)$"
 )
 _STREAM = re.compile(r"^\[ *\d+\] local .* connected with ", re.MULTILINE)
+_ANOTHER = re.compile(r"^\[ *\d+\] local .* \((full-duplex|bb\b)", re.MULTILINE)
+_REVERSE = re.compile(rb"^\[ *\d+\] local .* \(reverse\)", re.MULTILINE)
+_LOST = re.compile(r" ms +\d+/ *\d+ ")
+"""What a server tells of datagrams: the sum that a client prints behind its report is of what was sent."""
 _BITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3}
 _BYTES = {"": 8e-6, "K": 8e-6 * 2**10, "M": 8e-6 * 2**20, "G": 8e-6 * 2**30}
 _MBIT_PER = {f"{p}bits/sec": mbit for p, mbit in _BITS.items()} | {f"{p}Bytes/sec": mbit for p, mbit in _BYTES.items()}
@@ -29,9 +33,13 @@ def parse(data: bytes) -> tuple[str, float, bool, int]:
     clients = _CLIENT.findall(text)
     if len(clients) != 1 or "Server listening" in text:
         raise refuse(PROGRAM, "it is not the output of one client in one direction")
+    if another := _ANOTHER.search(text):
+        what = "both directions at once" if another[1] == "full-duplex" else "answers that bounce back"
+        raise refuse(PROGRAM, f"it is of {what}")
     udp = clients[0] == "UDP"
     after = text.partition("Server Report:")[2] if udp else text
     every = [match for line in after.splitlines() if (match := _RATE.match(line))]
+    every = [match for match in every if _LOST.search(match["more"])] if udp else every
     rows = [match for match in every if _seconds(match["from"]) == 0]
     if udp and not rows:
         raise refuse(PROGRAM, "the server's report is missing, so nothing says what arrived")
@@ -60,7 +68,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     if alone:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
-    yield Foreign("iperf2", "", of_streams("iperf2", streams), 2, (cell,), tuple(lacks))
+    name = of_streams("iperf2", streams) + ("-reverse" if _REVERSE.search(data) else "")
+    yield Foreign("iperf2", "", name, 2, (cell,), tuple(lacks))
 
 
 TOOL = Tool(

@@ -33,6 +33,7 @@ _TOTAL = re.compile(rb"\[Total Run\] .*\bSentMessages=(\d{1,18}); ReceivedMessag
 _PROTOCOL = re.compile(rb"PORT = +\d{1,5} # (TCP|UDP)\b")
 _LOOK_BYTES = 1 << 16
 _PARAMETERS = re.compile(r"--msg-size=(\d+)")
+_BURST = re.compile(rb"--burst=([02-9]|\d{2,9})\b")
 _HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
 _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
@@ -188,7 +189,18 @@ def _operation(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     operation, lacks = _operation(data)
-    yield Foreign("sockperf", "", "sockperf", 2, ((operation, *parse_full_log(data)),), lacks)
+    size, spans = parse_full_log(data)
+    if _overlap(spans):
+        operation = operation.replace("round_trip", "under_load")
+    burst = _BURST.search(data[:_LOOK_BYTES])
+    name = f"sockperf-burst-{burst[1].decode()}" if burst else "sockperf"
+    yield Foreign("sockperf", "", name, 2, ((operation, size, spans),), lacks)
+
+
+def _overlap(spans: Spans) -> bool:
+    """Return whether a packet was sent before the answer to the one before: a ping-pong waits for each."""
+    begun = spans.begin_ns or ()
+    return any(then < begin + ns for begin, ns, then in zip(begun, spans.ns, begun[1:], strict=False))
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
