@@ -750,6 +750,35 @@ def test_perftest_with_other_queue_pairs_or_transport_is_kept_apart() -> None:
     assert names == ["ib-send-bw", "ib-send-bw-4-queue-pairs", "ib-send-bw-ud"]
 
 
+def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
+    """Raw Ethernet was taken for RC, both ports for one, and sleeping for polling, in JSON too."""
+    text, report = data("perftest-4.5-ib_send_bw.txt"), data("written-perftest-4.5-write_bw-gbits.json")
+    depth = b" TX depth        : 128\n"
+    for told, replaced, suffix in (
+        (b"Connection type : RawEth", b"Connection type : RC", "-raweth"),
+        (b"Dual-port       : ON", b"Dual-port       : OFF", "-dual-port"),
+        (b" Test with events. Using rxe0_comp0\n" + depth, depth, "-events"),
+        (depth + b" Post List       : 16\n", depth, "-post-list-16"),
+    ):
+        assert text.count(replaced) == 1
+        assert _imported(text.replace(replaced, told))[0].workload == f"ib-send-bw{suffix}"
+    for told, suffix in (
+        (b"Connection_type: RawEth,\nDual_port: OFF", "-raweth"),
+        (b"Dual_port: ON", "-dual-port"),
+        (b"Test with events: Using_mlx5_0_comp0,\nDual_port: OFF", "-events"),
+        (b"Post_List: 16,\nDual_port: OFF", "-post-list-16"),
+    ):
+        assert _imported(report.replace(b"Dual_port: OFF", told))[0].workload == f"ib-write-bw{suffix}"
+
+
+@pytest.mark.parametrize("title", [b"RDMA_Write_imm_BW_Test", b"Send_BW_Multicast_Test", b"Send_BW_forwarding_Test"])
+def test_json_of_another_test_of_perftest_is_refused_as_its_text_is(title: bytes) -> None:
+    """Writes with immediate data were those without, and multicast was a stream to one."""
+    report = data("written-perftest-4.5-write_bw-gbits.json").replace(b"RDMA_Write_BW_Test", title)
+    with pytest.raises(ForeignFileError, match="does not name the test"):
+        perftest.parse_json_report(report)
+
+
 @pytest.mark.parametrize(
     ("name", "workload"),
     [

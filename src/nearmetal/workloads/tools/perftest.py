@@ -40,8 +40,8 @@ _BANDWIDTH = re.compile(
     r"^ ?#bytes +#iterations +BW peak\[(?P<peak>[A-Za-z/]+)\] +BW average\[(?P<unit>[A-Za-z/]+)\] +MsgRate\[Mpps\]",
     re.MULTILINE,
 )
-_QUEUE_PAIRS = re.compile(r"^ Number of qps[ \t]*: (\d{1,9})\b", re.MULTILINE)
-_CONNECTION = re.compile(r"^ Connection type[ \t]*: ([A-Z]{2,4})\b", re.MULTILINE)
+_FIELD = re.compile(r"^ (Number of qps|Connection type|Dual-port|Post List)[ \t]*: ([\w./]{1,16})", re.MULTILINE)
+_EVENTS = "Test with events"
 _END_BYTES = 4096
 _LEAST_COLUMNS = 4
 _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
@@ -56,7 +56,8 @@ class PerftestResult:
     """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
-    whether data went in both directions at once. `otherwise` names another transport than RC and several queue pairs.
+    whether data went in both directions at once. `otherwise` names another transport than RC, several queue pairs or
+    ports, waiting for events and lists of posts.
     """
 
     operation: str
@@ -83,7 +84,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     title = _TITLE.search(text)
     if not title:
         raise refuse(PROGRAM, "no line names the test")
-    verb, otherwise = (title["rdma"] or title["send"] or "atomic").lower(), _otherwise(text)
+    verb, otherwise = (title["rdma"] or title["send"] or "atomic").lower(), _otherwise(dict(_FIELD.findall(text)), text)
     if title["kind"] == "Latency":
         rows, ended = _latencies(text)
         return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended, otherwise=otherwise)
@@ -96,18 +97,24 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     return PerftestResult(f"ib_{verb}_bw", unit, _not_empty(rows), dumped, ended, both_ways, otherwise)
 
 
-def _otherwise(text: str) -> str:
-    pairs, connection = _QUEUE_PAIRS.search(text), _CONNECTION.search(text)
-    return _other_than_usual(pairs[1] if pairs else "", connection[1] if connection else "")
-
-
-def _other_than_usual(pairs: str, connection: str) -> str:
-    """Return the transport and the number of queue pairs where they are named and not RC and 1."""
-    found = [connection.lower()] if connection not in {"", "RC"} else []
-    found += [f"{pairs}-queue-pairs"] if pairs not in {"", "1"} else []
+def _otherwise(told: Mapping[str, str], text: str) -> str:
+    """Return what makes a test another one than that of one queue pair over RC, which polls and posts one by one."""
+    fields = {re.sub("[-_]", " ", key): value for key, value in told.items()}
+    connection = fields.get("Connection type", "RC")
+    if not re.fullmatch(r"\w{2,8}", connection):
+        raise refuse(PROGRAM, f"its connection type is {connection[:40]!r}")
+    pairs, posts = (whole(fields.get(key, "1"), PROGRAM, key) for key in ("Number of qps", "Post List"))
+    found = [connection.lower()] if connection != "RC" else []
+    found += [f"{pairs}-queue-pairs"] if pairs != 1 else []
+    found += ["dual-port"] if fields.get("Dual port") == "ON" else []
+    found += ["events"] if _EVENTS in text else []
+    found += [f"post-list-{posts}"] if posts != 1 else []
     return "-".join(found)
 
 
+_JSON_TITLE = re.compile(
+    "(?:RDMA_)?(Write|Send|Read|Atomic)_(?:FETCH_AND_ADD_|CMP_AND_SWAP_)?(?:Bidirectional_)?(?:Post_List_)?(BW|Latency)_Test"
+)
 _PAIR = re.compile(r'^[ \t]*+"?([\w.]{1,40})"?:[ \t]*+"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
 
 
@@ -116,13 +123,14 @@ def parse_json_report(data: bytes) -> PerftestResult:
 
     It does not say the unit of a bandwidth: the message rate times the size does.
     """
-    fields = dict(_PAIR.findall(to_text(data, PROGRAM)))
-    title = re.search("(Write|Send|Read|Atomic).*(BW|Latency)", fields.get("test", ""))
+    text = to_text(data, PROGRAM)
+    fields = dict(_PAIR.findall(text))
+    title = _JSON_TITLE.fullmatch(fields.get("test", ""))
     if not title or "MsgSize" not in fields:
         raise refuse(PROGRAM, "it does not name the test and the message size")
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
     size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
-    otherwise = _json_otherwise(fields)
+    otherwise = _otherwise(fields, text)
     if title[2] == "Latency":
         rows = ((size, _positive(fields.get("t_avg", ""))),)
         return PerftestResult(operation, "us", rows, dumped=False, ended=True, otherwise=otherwise)
@@ -136,14 +144,6 @@ def parse_json_report(data: bytes) -> PerftestResult:
 
 
 _ROUNDING = 0.1
-
-
-def _json_otherwise(fields: Mapping[str, str]) -> str:
-    """Return what `_otherwise` does of text, of the JSON file's fields."""
-    connection = fields.get("Connection_type", "")
-    if not re.fullmatch(r"([A-Z]{2,4})?", connection):
-        raise refuse(PROGRAM, f"its connection type is {connection[:40]!r}")
-    return _other_than_usual(str(whole(fields.get("Number_of_qps", "1"), PROGRAM, "Number_of_qps")), connection)
 
 
 def _latencies(text: str) -> tuple[tuple[SizeMean, ...], bool]:
