@@ -742,6 +742,22 @@ def test_osu_benchmarks_of_one_operation_are_kept_apart(title: str, workload: st
     assert _imported(f"# {title}\n# Size  Avg Latency(us)\n8  1.00\n")[0].workload == workload
 
 
+def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:
+    """The numbers stand before the title, in a log behind the table of the launch before."""
+
+    def launch(sender: int, receiver: int, us: float) -> str:
+        told = f"# Number of Sender threads: {sender} \n# Number of Receiver threads: {receiver}\n\n"
+        return f"{told}# OSU MPI Multi-threaded Latency Test v7.4\n# Size  Avg Latency(us)\n8  {us:.2f}\n"
+
+    found = _imported(launch(1, 2, 1.5) + launch(1, 8, 2.5) + launch(4, 4, 3.5) + launch(1, 2, 4.5))
+    assert [one.workload for one in found] == [
+        "omb-multi_latency-threads",
+        "omb-multi_latency-threads-1-8",
+        "omb-multi_latency-threads-4-4",
+        "omb-multi_latency-threads",
+    ]
+
+
 def test_perftest_with_other_queue_pairs_or_transport_is_kept_apart() -> None:
     text = data("perftest-4.5-ib_send_bw.txt")
     several = text.replace(b"Number of qps   : 1\t", b"Number of qps   : 4\t")

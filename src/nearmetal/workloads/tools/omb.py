@@ -43,6 +43,9 @@ _OTHERWISE = (
 _DEVICE = re.compile(r"^# (?:OSU|OMB-Py) MPI-(\w+) ", re.MULTILINE)
 _BUFFERS = re.compile(r"^# Send Buffer on \w+ \((\w+)\) and Receive Buffer on \w+ \((\w+)\)", re.MULTILINE)
 _DATATYPE = re.compile(r"^# Datatype: (\S+?)\.?$", re.MULTILINE)
+_THREADS = r"^# Number of Sender threads: (\d{1,4}) *\n# Number of Receiver threads: (\d{1,4})\s*"
+_USUAL_THREADS = ("1", "2")
+"""Of a sender and of a receiver, unless `-t` says otherwise; they are printed before the title."""
 _ROW = re.compile(r"\s*\d")
 _NUMBERS = re.compile(r"[\d.\s]+")
 
@@ -124,7 +127,9 @@ def parse(data: bytes) -> OmbTable:
 def _otherwise(text: str) -> str:
     """Return what makes a table another measurement than that of the same operation, empty where nothing does."""
     device, buffers = _DEVICE.search(text), _BUFFERS.search(text)
+    threads = re.search(_THREADS, text, re.MULTILINE)
     found = [name for name, title in _OTHERWISE if title.search(text)]
+    found += threads.groups() if threads and threads.groups() != _USUAL_THREADS else []
     found += [device[1].lower()] if device else []
     found += [f"{buffers[1]}-{buffers[2]}".lower()] if buffers else []
     return "-".join(found)
@@ -245,5 +250,6 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks, window=table.window)
 
 
-_IMPORT = Import((b"# OSU ", b"# OMB-Py "), lambda data: map(_adopt, parse_all(data)), begins=rb"^# (?:OSU|OMB-Py) ")
+_BEGINS = rb"(?:" + _THREADS.encode() + rb")?^# (?:OSU|OMB-Py) "
+_IMPORT = Import((b"# OSU ", b"# OMB-Py "), lambda data: map(_adopt, parse_all(data)), begins=_BEGINS)
 TOOL = Tool("omb", (_IMPORT,), _WORKLOAD, _WORKLOAD.samples)
