@@ -1,7 +1,8 @@
 """From a run to what is worth trying next: one rule a remedy, each with evidence from this run. Pure.
 
-A rule speaks only where the run's own counters or facts give it a reason. Where a study measured what the remedy gains
-for a small message's latency, `gain` is that ratio and `source` the study; it orders the list and promises nothing.
+A rule speaks only where the run's own counters or facts give it a reason, under the first setting that was measured.
+Where a study measured what the remedy gains for a small message's latency, `gain` is that ratio and `source` the study;
+it orders the list and promises nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from nearmetal.study.spec import AGAIN, PathSpec, Study
 from nearmetal.units import counted, format_size
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
+_OF_THIS_RUN = "this run"
 _STOLEN = 0.01
 _FEW_SWITCHES = 1.0
 _SHARED_INTERRUPTS = 1.5
@@ -49,7 +51,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class PathEvidence:
-    """What a rule looks at: one path of the study and its valid trials."""
+    """What a rule looks at: one path of the study and its valid trials, of one setting."""
 
     study: Study
     path: PathSpec
@@ -141,7 +143,7 @@ def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
             f"faster than `{first}` in {better} of {len(found)} cells of this run",
             _with_profile(setting.name, setting.knobs),
             float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
-            "this run, geometric mean over its decided cells",
+            f"{_OF_THIS_RUN}, geometric mean over its decided cells",
         )
 
 
@@ -261,14 +263,18 @@ def advise(study: Study, records: Sequence[TrialRecord], contrasts: Sequence[Set
     """
     subjects = [path for path in study.path if path.name != study.baseline] or study.path
     valid = [one for one in records if one.valid]
-    seen = [
-        PathEvidence(
-            study,
-            path,
-            tuple(one for one in valid if one.order.path.label.removesuffix(AGAIN) == path.name),
-            tuple(one for one in contrasts if one.path == path.name),
-        )
-        for path in subjects
-    ]
-    found = [advice for one in seen if one.trials for rule in RULES for advice in rule(one)]
+    found: list[Advice] = []
+    for path in subjects:
+        own = [one for one in valid if one.order.path.label.removesuffix(AGAIN) == path.name]
+        measured = {one.order.setting for one in own}
+        for setting in [one.name for one in study.setting if one.name in measured][:1]:
+            of_setting = tuple(one for one in own if one.order.setting == setting)
+            seen = PathEvidence(study, path, of_setting, tuple(one for one in contrasts if one.path == path.name))
+            told = [advice for rule in RULES for advice in rule(seen)]
+            found += [_under(setting, one) if len(measured) > 1 else one for one in told]
     return sorted(found, key=lambda one: -(one.gain or 1.0))
+
+
+def _under(setting: str, one: Advice) -> Advice:
+    """Return advice that names the setting of its counters, where it does not compare settings itself."""
+    return one if one.source.startswith(_OF_THIS_RUN) else replace(one, evidence=f"{one.evidence} (under `{setting}`)")

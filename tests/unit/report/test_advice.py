@@ -88,6 +88,23 @@ def test_advice_on_a_lone_path_is_by_its_launches_under_both_names(run: RunDir) 
     assert (found.path, found.evidence) == ("native", "5.0 % of processor time was stolen")
 
 
+def test_advice_is_by_the_counters_of_one_setting_which_it_names(run: RunDir) -> None:
+    """Of a moderated setting and one without, 1 and 2 interrupts were 1.5, and the last launch decided on the clock."""
+    text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "polling")
+    text += '[[setting]]\nname = "default"\n'
+    text += '[[setting]]\nname = "fast"\nknobs = { "host.cpu-governor" = "performance" }\n'
+    default = trial(run, {"irq.24.eth0": 1000}, {"cpu.governor": "powersave"})
+    fast = trial(run, {"irq.24.eth0": 2000}, {"cpu.governor": "performance"})
+    records = [
+        replace(one, order=replace(one.order, setting=name)) for one, name in ((default, "default"), (fast, "fast"))
+    ]
+    evidence = ["1.00 device interrupts per iteration for two messages of 8 B to 64 KiB", "the governor is powersave"]
+    study = parse_study(text, "s")
+    assert [one.evidence for one in advise(study, records)] == [f"{one} (under `default`)" for one in evidence]
+    assert [one.evidence for one in advise(study, records[:1])] == evidence
+    assert advise(study, records[1:]) == []
+
+
 def test_a_run_without_evidence_gets_no_advice(run: RunDir) -> None:
     assert remedies(run, {"irq.24.eth0": 2000, "cpu.user": 1000, "sched.context_switches": 9000}) == []
 
