@@ -707,7 +707,7 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
         "iperf2-reverse",
     ]
     assert _imported(data("written-npb-3.4-cg-S.txt"))[0].workload == "npb-cg-2"
-    assert _imported(data("hpcc-1.5.0-hpccoutf.txt"))[0].workload == "hpcc-2"
+    assert _imported(data("hpcc-1.5.0-hpccoutf.txt"))[0].workload == "hpcc-300-2"
     (hpl,) = _imported(data("hpcc-1.5.0-hpl-section.txt"))
     assert re.fullmatch(r"hpl-[0-9]+-2", hpl.workload)
     rate = data("written-omb-7.4-mbw_mr.txt")
@@ -740,6 +740,18 @@ def test_measurements_of_different_kinds_do_not_share_a_name() -> None:
 def test_osu_benchmarks_of_one_operation_are_kept_apart(title: str, workload: str) -> None:
     """They lie in one directory of the suite, and were launches of one cell."""
     assert _imported(f"# {title}\n# Size  Avg Latency(us)\n8  1.00\n")[0].workload == workload
+
+
+def test_npb_of_threads_and_of_several_zones_are_kept_apart() -> None:
+    """BT-MZ was BT, and four threads were four processes."""
+    text = data("written-npb-3.4-cg-S.txt")
+    processes = b" Total processes =                        2\n"
+    threads = processes.replace(b"processes =  ", b"threads   =  ")
+    mz = text.replace(b"CG Benchmark", b"BT-MZ Benchmark")
+    told = [text, text.replace(processes, threads), mz.replace(processes, processes + threads), mz]
+    found = [_imported(one)[0] for one in told]
+    assert [one.workload for one in found] == ["npb-cg-2", "npb-cg-2-threads", "npb-bt-mz-2-2-threads", "npb-bt-mz-2"]
+    assert [one.cells[0].operation for one in found[1:3]] == ["cg.S [Mop/s]", "bt-mz.S [Mop/s]"]
 
 
 def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:

@@ -151,7 +151,7 @@ def test_an_import_holds_exactly_what_was_printed(name: str) -> None:
 
 def test_the_summary_of_hpcc_holds_exactly_what_was_printed() -> None:
     (found,) = read_foreign((DATA / "hpcc-1.5.0-hpccoutf.txt").read_bytes())
-    assert (found.program, found.version, found.workload, found.ranks) == ("HPCC", "1.5.0", "hpcc-2", 2)
+    assert (found.program, found.version, found.workload, found.ranks) == ("HPCC", "1.5.0", "hpcc-300-2", 2)
     cells = {(one.operation, one.message_bytes): int(one.ns[0, 0]) for one in found.cells}
     streams = {cell for cell in cells if "STREAM_" in cell[0]}
     assert len(streams) == 8

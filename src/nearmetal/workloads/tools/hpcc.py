@@ -57,7 +57,9 @@ def _summary(text: str) -> Foreign[FileCell]:
         raise refuse(PROGRAM, "its summary holds no figure")
     parts = [fields.get(f"Version{part}", "").strip() for part in ("Major", "Minor", "Micro")]
     count = processes(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM)
-    return _run("hpcc", ".".join(parts) if all(parts) else "", count, cells)
+    order = fields.get("HPL_N", "").strip()
+    name = f"hpcc-{whole(order, PROGRAM, 'HPL_N')}" if order else "hpcc"
+    return _run(name, ".".join(parts) if all(parts) else "", count, cells)
 
 
 def _run(name: str, version: str, count: int, cells: list[FileCell]) -> Foreign[FileCell]:
