@@ -754,6 +754,21 @@ def test_npb_of_threads_and_of_several_zones_are_kept_apart() -> None:
     assert [one.cells[0].operation for one in found[1:3]] == ["cg.S [Mop/s]", "bt-mz.S [Mop/s]"]
 
 
+def test_streams_of_iperf_that_may_send_less_are_kept_apart() -> None:
+    """What was told to send at most so much is no measure of the path; datagrams have a limit that is usual."""
+    for protocol, limit, workload in (
+        ("tcp", 0, "iperf3"),
+        ("tcp", 1 << 20, "iperf3-1.04858-mbit"),
+        ("udp", 1 << 20, "iperf3"),
+        ("udp", 3_000_000_000, "iperf3-3000-mbit"),
+    ):
+        report = data(f"iperf3-3.12-{protocol}.json")
+        report = re.sub(rb'"target_bitrate":\s*\d+', b'"target_bitrate": %d' % limit, report)
+        assert _imported(report)[0].workload == workload
+    usual = data("iperf2-2.1.8-udp.txt").replace(b"IPG target: 1121.52 us", b"IPG target: 11215.21 us")
+    assert _imported(usual)[0].workload == "iperf2"
+
+
 def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:
     """The numbers stand before the title, in a log behind the table of the launch before."""
 

@@ -86,8 +86,11 @@ RECORDED: dict[str, tuple[str, str, str, int, Cells]] = {
     ),
     "iperf2-2.1.8-tcp.txt": ("iperf2", "", "iperf2", 2, {("tcp_stream", 0): mbit_per_s(502)}),
     "iperf2-2.1.8-two-streams.txt": ("iperf2", "", "iperf2-2-streams", 2, {("tcp_stream", 0): mbit_per_s(432)}),
-    "iperf2-2.1.8-udp.txt": ("iperf2", "", "iperf2", 2, {("udp_stream", 0): mbit_per_s(10.5)}),
-    "iperf3-3.12-udp.json": ("iperf3", "iperf 3.12", "iperf3", 2, {("udp_stream", 0): mbit_per_s(50.05754024788075)}),
+    "iperf2-2.1.8-udp.txt": ("iperf2", "", "iperf2-10.49-mbit", 2, {("udp_stream", 0): mbit_per_s(10.5)}),
+    "iperf3-3.12-udp.json": (
+        *("iperf3", "iperf 3.12", "iperf3-50-mbit", 2),
+        {("udp_stream", 0): mbit_per_s(50.05754024788075)},
+    ),
     "mpi4py-4.1.2-pingpong.txt": ("mpi4py", "", "mpi4py-latency", 2, MPI4PY),
     "netperf-2.7.0-tcp_rr.txt": ("netperf", "", "netperf-tcp-round-trip", 2, {("tcp_round_trip", 0): us(14.71)}),
     "netperf-2.7.0-udp_rr.txt": ("netperf", "", "netperf-udp-round-trip", 2, {("udp_round_trip", 0): us(13.19)}),

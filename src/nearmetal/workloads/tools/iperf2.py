@@ -20,6 +20,9 @@ _RATE = re.compile(
 _STREAM = re.compile(r"^\[ *\d+\] local .* connected with ", re.MULTILINE)
 _ANOTHER = re.compile(r"^\[ *\d+\] local .* \((full-duplex|bb\b)", re.MULTILINE)
 _REVERSE = re.compile(rb"^\[ *\d+\] local .* \(reverse\)", re.MULTILINE)
+_PACE = re.compile(rb"^Sending (\d{1,5}) byte datagrams, IPG target: (\d{1,9}\.\d\d) us", re.MULTILINE)
+_USUAL_MBIT = "1.05"
+"""Of datagrams, unless `-b` sets another."""
 _LOST = re.compile(r" ms +\d+/ *\d+ ")
 """What a server tells of datagrams: the sum that a client prints behind its report is of what was sent."""
 _BITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3}
@@ -69,6 +72,9 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
     name = of_streams("iperf2", streams) + ("-reverse" if _REVERSE.search(data) else "")
+    if (pace := _PACE.search(data)) and float(pace[2]):
+        mbit = f"{round(8 * int(pace[1]) / float(pace[2]), 2):g}"
+        name += f"-{mbit}-mbit" if mbit != _USUAL_MBIT else ""
     yield Foreign("iperf2", "", name, 2, (cell,), tuple(lacks))
 
 

@@ -38,6 +38,7 @@ class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
     `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
+    `limit_bit_s` is what each stream may send, 0 for no limit and where a release does not say.
     """
 
     version: str
@@ -50,6 +51,7 @@ class Report:
     received_bit_s: float
     retransmits: int
     lost: int
+    limit_bit_s: int
 
     @property
     def unheard(self) -> bool:
@@ -112,6 +114,7 @@ def _report(raw: dict[str, object]) -> Report:
         received_bit_s=_number(received["bits_per_second"]) * (1.0 if "sum_received" in end else _arrived(received)),
         retransmits=_count(sent.get("retransmits", -1), least=-1),
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
+        limit_bit_s=_count(test.get("target_bitrate", 0)),
     )
 
 
@@ -231,6 +234,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         of_intervals += "; they count what was sent, scaled to the rate that arrived"
     lacks: tuple[str, ...] = (ONE_MEAN if report.unheard else of_intervals,)
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
+    if report.limit_bit_s not in {0, _UDP_BIT_S if report.protocol == "udp" else 0}:
+        name += f"-{report.limit_bit_s / 1e6:g}-mbit"
     if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ
         lacks += (f"its datagrams have {report.block_bytes} bytes: compare them with others of that size only",)
     elif report.block_bytes != _TCP_BLOCK_BYTES:
@@ -239,6 +244,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
 
 
 _TCP_BLOCK_BYTES = 128 << 10
+_UDP_BIT_S = 1 << 20
+"""The limit of datagrams unless `-b` sets another."""
 _MARKS = (b'"intervals"', b'"test_start"', b'"error"')
 _BEGINS = rb'^\{(?:$|"event": ?"start")'
 TOOL = Tool("iperf3", (Import(_MARKS, _adopt, begins=_BEGINS),), _WORKLOAD, _WORKLOAD.samples, STREAMS)
