@@ -183,16 +183,14 @@ static bool spin_until_ready(struct member *m) {
     return false;
 }
 
-/* Of two nodes, wake a busy one that sleeps only when the other is well ahead of it: woken at once it could run for one
- * step, and where both share a core each step would cost two switches. The other can get there, since it may run until
- * a block before this one's promise and the lookahead. With three nodes, two that sleep like this could wait for each
- * other. */
+/* Wake a busy node that sleeps only when the others have caught up with it: woken at once it could run for one step,
+ * and where nodes share a core each step would cost two switches. Then the node that is furthest behind never sleeps.
+ * Of two, let the other get well ahead. It can, since it may run until a block before this one's promise and the
+ * lookahead; with three, two that sleep like that could wait for each other. */
 static void sleep_for_long(struct member *m) {
     const int64_t reachable_ns = m->lookahead_ns - BLOCK_NS_MOST;
-    if (m->nodes == 2 && reachable_ns > 0)
-        atomic_store_explicit(&m->me->need_ns,
-                              m->me->promise_ns + m->lookahead_ns + least(reachable_ns, m->lookahead_ns / 2),
-                              memory_order_release);
+    const int64_t ahead_ns = m->nodes == 2 ? least(reachable_ns, m->lookahead_ns / 2) : 0;
+    atomic_store_explicit(&m->me->need_ns, m->me->promise_ns + m->lookahead_ns + ahead_ns, memory_order_release);
 }
 
 static bool wait_until_ready(struct member *m, bool works) {

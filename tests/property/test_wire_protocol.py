@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import re
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _FAKE = Path(__file__).parents[1] / "native" / "wire_fake_qemu.c"
 _END_NS = 1_500_000
 _FOR_EVER_NS = 10**15
+_BLOCK_NS_MOST = 600
 _WAIT_S = 300
 CROWDED = "delay=1500,rate=100,queue=100,loss=20000,delay1=4000,rate1=1000"
 
@@ -50,14 +52,15 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def started(
-    fake: Path, nodes: int, links: str, seed: int, end_ns: int, hangs: int = -1
+    fake: Path, nodes: int, links: str, seed: int, end_ns: int, hangs: int = -1, counts: Path | None = None
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start a machine for each node, in any order; the one given as `hangs` hangs half-way."""
+    """Start a machine for each node, in any order; `hangs` hangs half-way. In `counts` each leaves a file."""
     machines: list[subprocess.Popen[str]] = []
     numbers = random.sample(range(nodes), nodes)
     with wire.shared_memory() as memory:
         for node in numbers:
             words = [f"shm={memory}", f"node={node}", f"nodes={nodes}", f"seed={seed}", *links.split(",")]
+            words += [f"stat={counts / str(node)}"] if counts else []
             argv = [str(fake), str(seed), str(end_ns), "2" if node == hangs else "1", *words]
             machines.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         try:
@@ -97,6 +100,23 @@ def test_machines_see_the_same_whatever_the_host_does(fake: Path, nodes: int, li
     first = outputs_of(fake, nodes, links)
     assert exact(outputs_of(fake, nodes, f"{links},fuzz=1,spin=0")) == exact(first)
     assert all(figure(output, "received") for output in first)
+
+
+def test_machines_on_one_core_wait_once_a_lookahead_at_most(fake: Path, tmp_path: Path) -> None:
+    """A machine that works has caught up with no other when it wakes: it may run for a lookahead less a block."""
+    nodes, delay_ns = 12, 20_000
+    here = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(here)})
+    try:
+        links = f"delay={delay_ns},delay1={delay_ns}"
+        with started(fake, nodes, links, 1, 2 * _END_NS, counts=tmp_path) as machines:
+            assert [machine.wait(_WAIT_S) for machine in machines] == [0] * nodes
+    finally:
+        os.sched_setaffinity(0, here)
+    counts = [json.loads((tmp_path / str(node)).read_text()) for node in range(nodes)]
+    worked_ns = sum(one["virtual_ns"] - one["leapt_ns"] for one in counts)
+    allowed = worked_ns / (delay_ns - _BLOCK_NS_MOST) + sum(one["idle_turns"] for one in counts)
+    assert 0 < sum(one["waits"] for one in counts) <= allowed
 
 
 def test_another_seed_gives_another_outcome(fake: Path) -> None:
