@@ -2,6 +2,11 @@
 #ifndef NMT_EACH_H
 #define NMT_EACH_H
 
+/* Of the hundreds of wrappers that this header makes each does little: more would take twice as long to compile. */
+#ifdef __OPTIMIZE__
+#pragma GCC optimize("Og")
+#endif
+
 #define NMT_COMMA() ,
 #define NMT_SEMICOLON() ;
 #define NMT_EACH_1(d, s, a) d a
