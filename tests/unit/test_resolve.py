@@ -11,7 +11,7 @@ from scipy import stats
 from nearmetal.cli.plan import resolves
 from nearmetal.results.stopping import stopping_plan
 from nearmetal.run.preflight import limits
-from nearmetal.run.resolve import LAUNCH_SDS, POWER, blocks_for, power, resolution, smallest_difference
+from nearmetal.run.resolve import LAUNCH_SDS, asked_power, blocks_for, power, resolution, smallest_difference
 from nearmetal.stats.compare import compare
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
@@ -29,47 +29,64 @@ def test_near_metal_needs_enough_blocks_for_the_rarest_mode() -> None:
 
 @pytest.mark.parametrize(("blocks", "sd", "level"), [(5, 0.03, 0.05), (12, 0.03, 0.025), (10, 0.1, 0.05)])
 def test_the_smallest_difference_is_found_as_often_as_promised(blocks: int, sd: float, level: float) -> None:
-    true = np.log1p(smallest_difference(blocks, sd, level))
+    true = np.log1p(smallest_difference(blocks, sd, level, asked_power(blocks)))
     rng = np.random.default_rng(1)
     both_names = rng.normal(0, sd, (4000, blocks, 2)).mean(axis=2)
     ratios = rng.normal(true, sd, (4000, blocks)) - both_names
     found = stats.ttest_1samp(ratios, 0.0, axis=1).pvalue < level
-    assert found.mean() == pytest.approx(POWER, abs=0.025)
+    assert found.mean() == pytest.approx(asked_power(blocks), abs=0.025)
 
 
 @pytest.mark.parametrize("sd", LAUNCH_SDS)
 @pytest.mark.parametrize("level", [0.05, 0.025, 0.004])
 def test_fewer_blocks_or_noisier_launches_never_resolve_more(sd: float, level: float) -> None:
     """Sixteen blocks of two comparisons once resolved 1 % at an sd of 1 %, but 52 % at 3 %."""
-    found = [smallest_difference(blocks, sd, level) for blocks in range(3, 60)]
+    found = [smallest_difference(blocks, sd, level, asked_power(blocks)) for blocks in range(3, 60)]
     assert found == sorted(found, reverse=True)
-    assert [power(n, one, sd, level) for n, one in enumerate(found, 3)] == pytest.approx([POWER] * len(found))
+    assert [power(n, one, sd, level) for n, one in enumerate(found, 3)] == pytest.approx(
+        [asked_power(n) for n in range(3, 60)]
+    )
 
 
 @pytest.mark.parametrize("sd", [0.03, 0.10])
 def test_the_proposed_blocks_are_the_fewest_that_suffice(sd: float) -> None:
     needed = blocks_for(0.05, sd, lambda _: 0.05)
     assert needed is not None
-    assert power(needed, 0.05, sd, 0.05) >= POWER > power(needed - 1, 0.05, sd, 0.05)
+    assert power(needed, 0.05, sd, 0.05) >= asked_power(needed)
+    assert power(needed - 1, 0.05, sd, 0.05) < asked_power(needed - 1)
     assert blocks_for(0.001, 0.3, lambda _: 0.05) is None
 
 
-@pytest.mark.parametrize(("least", "most"), [(5, 5), (5, 16), (16, 16)])
+@pytest.mark.parametrize(("least", "most"), [(5, 5), (6, 6), (7, 7), (5, 16), (16, 16)])
 def test_studies_find_the_difference_that_a_plan_names(least: int, most: int) -> None:
-    """It was found in a tenth of the studies of 5 blocks and in half of those of 5 to 16, not in 80 %.
+    """It was found in a tenth of the studies of 5 blocks and in half of those of 5 to 16, not in 80 %, then in 65 %.
 
-    What drift and skewness add to an interval takes some power, too.
+    What drift and skewness add to an interval takes some power, too, and so does the bootstrap of a fixed number.
     """
     text = f"{GOOD}[trials]\nmin_blocks = {least}\nmax_blocks = {most}\n"
     study = parse_study(text.replace('[8, "1 KiB"]', "[8]"), "t")
     sd, difference, _ = resolution(study).differences[2]  # clear of the margin, within which it is near-metal
-    plan, rng, found = stopping_plan(study), np.random.default_rng(1), 0
-    for _ in range(120):
+    plan, rng, found = stopping_plan(study) if least < most else None, np.random.default_rng(1), 0
+    for _ in range(400):
         ours, first, again = rng.normal(0, sd, (3, most))
         context = BlockContext(twins=again - first)
         both = BlockFigures((1 + difference) * np.exp(ours), np.exp((first + again) / 2), context=context)
         found += compare({Metric.MEAN: both}, rng=rng, plan=plan).verdict in {Verdict.SLOWER, Verdict.DIFFERS}
-    assert found / 120 == pytest.approx(0.8, abs=0.1)
+    assert found / 400 == pytest.approx(0.8, abs=0.06)
+
+
+@pytest.mark.parametrize("blocks", [5, 10])
+def test_studies_of_the_lab_find_the_difference_that_a_plan_names(blocks: int) -> None:
+    """Of three boots in turn; it was found in 57 to 66 % of them."""
+    text = f'{GOOD}[trials]\nmin_blocks = {blocks}\nmax_blocks = {blocks}\n[host]\nkind = "lab"\n'
+    sd, difference, _ = resolution(parse_study(text.replace('[8, "1 KiB"]', "[8]"), "t")).differences[2]
+    rng, found, boots = np.random.default_rng(1), 0, tuple(block % 3 for block in range(blocks))
+    for _ in range(400):
+        ours, first, again = rng.normal(0, sd, (3, blocks))
+        context = BlockContext(again - first, boots)
+        both = BlockFigures((1 + difference) * np.exp(ours), np.exp((first + again) / 2), context=context)
+        found += compare({Metric.MEAN: both}, rng=rng).verdict in {Verdict.SLOWER, Verdict.DIFFERS}
+    assert found / 400 == pytest.approx(0.75, abs=0.06)
 
 
 def test_blocks_of_the_lab_find_small_differences_although_they_are_few() -> None:
@@ -77,7 +94,7 @@ def test_blocks_of_the_lab_find_small_differences_although_they_are_few() -> Non
     elsewhere, lab = (resolution(parse_study(t, "t")) for t in (text, text + '[host]\nkind = "lab"\n'))
     assert [one[2] for one in elsewhere.differences[:2]] == [10, 15]
     assert lab.differences[0][2] == 4
-    assert lab.differences[0][1] < 0.03
+    assert lab.differences[0][1] < 0.04
     assert elsewhere.differences[0][1] > 0.05
 
 

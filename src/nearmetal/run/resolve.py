@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from scipy import special
 
@@ -22,11 +23,16 @@ from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.order import quantile_ranks, support
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import P99
+from nearmetal.stats.widen import LEAST_BLOCKS
 from nearmetal.study.spec import Study, WorkloadSpec
 from nearmetal.workloads.engine import of_size
 
 POWER = 0.9
 """Of the t-test: what drift, skewness and boots add to intervals leaves about 80 % of the studies."""
+_OF_FEW_BLOCKS = {5: 0.98, 6: 0.97, 7: 0.95}
+"""The same of so few blocks, which estimate how skewed they are; fewer still are not asked."""
+_OF_BOOTS = 0.98
+"""The same of 5 blocks or more that are asked whether their boots differ."""
 USUAL_SD = 0.03
 LAUNCH_SDS = (0.01, USUAL_SD, 0.10)
 """By how much launches differ (sd of their logarithm): on a quiet machine, a usual one, a shared one."""
@@ -41,8 +47,8 @@ _MOST_LOOKS = 100
 class Resolution:
     """What the cap of blocks can resolve.
 
-    `differences` has (sd of launches, smallest difference found with `POWER`, blocks that the margin would need, None
-    beyond 1,000). `percentile` is the highest that the engine's workload with the fewest `iterations`
+    `differences` has (sd of launches, smallest difference found in about 80 % of studies, blocks that the margin would
+    need, None beyond 1,000). `percentile` is the highest that the engine's workload with the fewest `iterations`
     supports, 0 for none; `next_percentile` and `next_iterations` are the one above it and what it needs. `rarest_mode`
     is the share below which a mode may stay unseen, `blocks_for_mode` what `near-metal` needs in this study.
     `proposed_blocks` are enough for that and, on a usual machine, for a gap as large as the margin;
@@ -66,10 +72,15 @@ class Resolution:
 def resolution(study: Study) -> Resolution:
     """Return what a study can resolve with the most blocks that it may run."""
     plan = stopping_plan(study)
-    sure_from = 3 if study.host.kind == "lab" else LEAST_FOR_DIFFERENCE  # blocks of the lab cannot drift
+    lab = study.host.kind == "lab"
+    sure_from = 3 if lab else LEAST_FOR_DIFFERENCE  # blocks of the lab cannot drift
+    asked = partial(asked_power, boots=lab)
+    power_asked = asked(plan.max_blocks)
     beyond_margin = 1.0 if plan.max_blocks >= sure_from else 1.0 + study.margin
     level = last_level(plan, plan.max_blocks)
-    enough = {sd: blocks_for(study.margin, sd, lambda blocks: last_level(plan, blocks), sure_from) for sd in LAUNCH_SDS}
+    enough = {
+        sd: blocks_for(study.margin, sd, lambda blocks: last_level(plan, blocks), sure_from, asked) for sd in LAUNCH_SDS
+    }
     usual, for_mode = enough[USUAL_SD], criteria_of(study).least_launches
     by = iterations_by(study.workload)
     iterations = min(by.values(), default=0)
@@ -81,7 +92,7 @@ def resolution(study: Study) -> Resolution:
         rarest_mode=rarest_excluded(plan.max_blocks),
         blocks_for_mode=for_mode,
         differences=tuple(
-            (sd, beyond_margin * (1.0 + smallest_difference(plan.max_blocks, sd, level)) - 1.0, enough[sd])
+            (sd, beyond_margin * (1.0 + smallest_difference(plan.max_blocks, sd, level, power_asked)) - 1.0, enough[sd])
             for sd in LAUNCH_SDS
         ),
         iterations=iterations,
@@ -121,25 +132,37 @@ def power(blocks: int, difference: float, launch_sd: float, level: float) -> flo
     return 1.0 if math.isnan(missed) else 1.0 - missed  # SciPy returns NaN where this probability underflows
 
 
-def smallest_difference(blocks: int, launch_sd: float, level: float) -> float:
-    """Return the smallest difference that is found with `POWER`."""
+def asked_power(blocks: int, *, boots: bool = False) -> float:
+    """Return the power that lets about 80 % of studies of so many blocks find a difference, 75 % of several boots."""
+    few = _OF_FEW_BLOCKS.get(blocks, POWER)
+    return _OF_BOOTS if boots and blocks >= LEAST_BLOCKS else few
+
+
+def smallest_difference(blocks: int, launch_sd: float, level: float, asked: float) -> float:
+    """Return the smallest difference that is found with the power that is asked."""
     low, high = 0.0, 1.0
-    while power(blocks, high, launch_sd, level) < POWER:
+    while power(blocks, high, launch_sd, level) < asked:
         high *= 2
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if power(blocks, middle, launch_sd, level) >= POWER else (middle, high)
+        low, high = (low, middle) if power(blocks, middle, launch_sd, level) >= asked else (middle, high)
     return high
 
 
-def blocks_for(difference: float, launch_sd: float, level: Callable[[int], float], least: int = 3) -> int | None:
-    """Return the fewest blocks, from `least` on, that find a difference with `POWER`, None beyond 1,000.
+def blocks_for(
+    difference: float,
+    launch_sd: float,
+    level: Callable[[int], float],
+    least: int = 3,
+    asked: Callable[[int], float] = asked_power,
+) -> int | None:
+    """Return the fewest blocks, from `least` on, that find a difference with the power `asked`, None beyond 1,000.
 
     `level` is that of a study of so many blocks.
     """
 
     def enough(blocks: int) -> bool:
-        return power(blocks, difference, launch_sd, level(blocks)) >= POWER
+        return power(blocks, difference, launch_sd, level(blocks)) >= asked(blocks)
 
     if not enough(_MOST_BLOCKS):
         return None
