@@ -162,6 +162,17 @@ def test_a_level_is_the_geometric_mean_over_blocks_with_an_interval_where_it_is_
     assert series.points[0].level.value == pytest.approx(2.0)
 
 
+def test_a_time_and_rates_of_other_things_are_no_levels_of_one_series() -> None:
+    """A study whose figure was edited showed earlier times as rates, and what was counted as bytes."""
+    scales = (TIME, replace(TIME, unit="ms", factor=1e-6), RATE, replace(RATE, unit="1/s", factor=1e21))
+    runs = [kept(at, (replace(measured(2000, 2000), shown=shown),)) for at, shown in enumerate(scales, 1)]
+    levels = [
+        [(point.run, pytest.approx(point.level.value), one.shown.unit) for point in one.points]
+        for one in build_history("h", runs, Metric.MEAN).series
+    ]
+    assert levels == [[(1, 0.002, "ms"), (2, 0.002, "ms")], [(4, 5e17, "1/s")], [(3, 4.0, "MB/s")]]
+
+
 def test_changes_are_sought_in_the_latest_runs_of_what_was_asked_for() -> None:
     many = [kept(number, (measured(1000, 1001), measured(5000, 5001, path="vf"))) for number in range(MAX_RUNS + 2)]
     (series,) = build_history("h", many, Metric.MEAN, path="vf", every_interval=False).series

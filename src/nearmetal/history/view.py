@@ -1,7 +1,7 @@
 """From the runs of a history to what is shown: series, their changes, and which runs stand on another machine."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,8 @@ MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
 
 
-_Key = tuple[Origin, CellId]
+_Key = tuple[Origin, CellId, str]
+"""Study and host, the cell, and the unit of a rate: an edited study may have another figure under one name."""
 _Members = list[tuple[ListedRun, CellSeries]]
 
 
@@ -51,15 +52,20 @@ def build_history(
     ]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain])
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
-    known = {(one.origin, one.cell) for one in series if one.changes}
+    known = {(one.origin, one.cell, _rate(one.shown)) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
     return History(source, metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
 
 
 def _grouped(cells: Iterable[tuple[ListedRun, CellSeries]]) -> dict[_Key, _Members]:
     """Return the latest runs of each cell that has figures, in the order of the runs."""
-    found = by_key(((run.entry.origin, cell.cell), (run, cell)) for run, cell in cells if cell.ns)
+    found = by_key(((run.entry.origin, cell.cell, _rate(cell.shown)), (run, cell)) for run, cell in cells if cell.ns)
     return {key: members[-MAX_RUNS:] for key, members in found.items()}
+
+
+def _rate(shown: DisplayScale) -> str:
+    """Return the unit of a rate, whose durations are those of some amount of it; empty for a time."""
+    return shown.unit if shown.rate else ""
 
 
 def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
@@ -90,13 +96,11 @@ def _changed(before: KeptRun, after: KeptRun) -> tuple[str, ...]:
     return tuple(edited + others)
 
 
-def _sized(keys: Iterable[_Key]) -> frozenset[_Key]:
+def _sized(keys: Collection[_Key]) -> frozenset[_Key]:
     """Return the cells whose operation has messages of some size, within their study and host."""
-    known = by_key(keys)
+    known = by_key((origin, cell) for origin, cell, _ in keys)
     operations = {origin: sized(cells) for origin, cells in known.items()}
-    return frozenset(
-        (origin, cell) for origin, cells in known.items() for cell in cells if cell.what in operations[origin]
-    )
+    return frozenset(key for key in keys if key[1].what in operations[key[0]])
 
 
 def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) -> Series:
@@ -111,7 +115,7 @@ def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) 
         )
         for run, cell in members
     )
-    return Series(*key, shown, points, (), sized)
+    return Series(*key[:2], shown, points, (), sized)
 
 
 def _level(cell: CellSeries, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
