@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,28 @@ def test_a_run_that_is_held_stays_as_it_was(tmp_path: Path) -> None:
         RunDir.open(run.root).trials()
     again = f"nearmetal run --resume {run.root}"
     assert raised.value.hint == f"restore it from a backup, or measure the trial of a lost record again: {again}"
+
+
+def test_a_run_whose_directory_was_replaced_writes_no_more(kept: Path, tmp_path: Path) -> None:
+    """Its record would break the list of the run that is there now."""
+    root = tmp_path / "run"
+    one = RunDir.open(kept).trials()[0]
+
+    def append(run: RunDir) -> None:
+        run.append(one.order, one.outcome, [], attempt=1, started_utc=one.started_utc)
+
+    lost = RunDir.create(root, INFO, STUDY)
+    append(lost)
+    shutil.rmtree(root)
+    with pytest.raises(StoreError, match=r"was removed while it was being written \(No such file"):
+        append(lost)
+    there = RunDir.create(root, INFO, STUDY)
+    with pytest.raises(StoreError, match=r"was removed while .* another nearmetal writes to it now"):
+        append(lost)
+    append(there)
+    there.close()
+    lost.close()
+    assert len(RunDir.open(root).trials()) == 1
 
 
 def test_a_run_and_a_search_are_told_apart(tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def take_lock(root: Path) -> TextIOWrapper:
     return lock
 
 
+def confirm_lock(lock: TextIOWrapper, root: Path) -> None:
+    """Raise StoreError where `lock` is not the lock of the directory that is at `root` now."""
+    ours = os.fstat(lock.fileno())
+    try:
+        there = (root / "lock").stat()
+    except OSError as error:
+        message = f"{root} was removed while it was being written ({error.strerror})"
+        raise StoreError(message, hint="start again; what is measured from now on has no place") from error
+    if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+        message = f"{root} was removed while it was being written, and another nearmetal writes to it now"
+        raise StoreError(message, hint="let that one end, or start again with another --out")
+
+
 def is_being_written(root: Path) -> bool:
     """Return whether a process of this machine holds the run's lock, without taking it for a moment.
 

@@ -37,7 +37,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, StoreError, os_err
 from nearmetal.reading import read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
-from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, is_being_written, take_lock
+from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk, confirm_lock, is_being_written, take_lock
 from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import (
     FORMAT_WITHOUT_LIST,
@@ -252,9 +252,13 @@ class RunDir(Closing):
     def append(
         self, order: Order, outcome: Outcome, cells: Sequence[CellSamples], *, attempt: int, started_utc: str
     ) -> TrialRecord:
-        """Make a finished trial permanent: its samples, then its record. Raise StoreError when the disk refuses."""
+        """Make a finished trial permanent: its samples, then its record.
+
+        Raise StoreError when the disk refuses, or when another run has taken the directory's place.
+        """
         if self._lock is None:
             raise StoreError(f"{self.root} is open for reading only")
+        confirm_lock(self._lock, self.root)
         name = trial_name(order.trial, attempt)
         sums: dict[str, str] = {}
         for folder, prefix in _PREFIXES.items():
