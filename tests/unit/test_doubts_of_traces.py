@@ -118,7 +118,9 @@ def test_communicators_of_a_node_are_doubted_on_other_nodes(
         ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, False),
         ((0, 1, 2, 1), "openmpi 5.0.11", {"collective": Collective.ALLGATHER}, False),
         ((0, 0, 1, 1), "mpich 4.3.0", {"collective": Collective.SCAN}, True),
-        ((0, 0, 1, 1), "openmpi 5.0.11", {"nonblocking": True}, False),
+        ((0, 0, 1, 1), "openmpi 5.0.11 of an older model", {"nonblocking": True}, False),
+        ((0, 0, 1, 1), "mpich 4.3.0", {"nonblocking": True}, False),
+        ((0, 0, 1, 1), "mpich 4.3.0", {"collective": Collective.BCAST, "nonblocking": True}, True),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"collective": Collective.ALLTOALL}, False),
         ((0, 0, 1, 1), "openmpi 5.0.11", {"comm": 1}, False),  # of two ranks of a node
     ],
@@ -136,7 +138,8 @@ def test_collectives_that_go_by_nodes_are_doubted(
     named = replace(NAMED, machine=machine, mpi=f"{flavour} {version}")
     found = [one for one in find_doubts([Schedule(4, tuple(own))], named, placement) if "divides by nodes" in one.said]
     assert [one.share for one in found] == [0.5] * doubted
-    assert all(f"({own[0].ops[0].collective.name.lower()})" in one.said for one in found)
+    called = "i" * own[0].ops[0].nonblocking + own[0].ops[0].collective.name.lower()
+    assert all(f"({called})" in one.said for one in found)
     assert all(("--on" in one.hint) == bool(older) for one in found)
 
 

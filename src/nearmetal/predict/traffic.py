@@ -215,6 +215,7 @@ _BY_NODES = {
     "mpich": {*_OF_BOTH, Collective.SCAN},
     "openmpi": {*_OF_BOTH, Collective.GATHER, Collective.ALLGATHER, Collective.SCATTER},
 }
+_BY_NODES_NONBLOCKING = {"mpich": {Collective.BCAST, Collective.REDUCE, Collective.SCAN}, "openmpi": set[Collective]()}
 
 
 def shares_by_nodes(
@@ -222,7 +223,7 @@ def shares_by_nodes(
 ) -> dict[str, float]:
     """Return the shares of calls, by name, that an MPI which divides collectives by nodes divides, but no replay does.
 
-    Those are blocking ones among several nodes of which one has several of the ranks, and not replayed as `measured`.
+    Those are among several nodes of which one has several of the ranks, and not replayed as `measured`.
     """
     total, divided = 0, Counter[str]()
     for rank, program in enumerate(schedule.programs):
@@ -233,14 +234,15 @@ def shares_by_nodes(
                 op = program.ops[step.index]
                 total += times
                 if _lacks_division(op, counts[op.comm], machine) and not _as_measured(program, op, schedule, measured):
-                    divided[op.collective.name.lower()] += times
+                    divided["i" * op.nonblocking + op.collective.name.lower()] += times
     return {name: times / max(1, total) for name, times in divided.items()}
 
 
 def _lacks_division(op: Op, ranks_of: NDArray[np.intp], machine: Machine) -> bool:
-    if machine.by_nodes or op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector:
+    if machine.by_nodes or op.kind is not OpKind.COLLECTIVE or op.vector:
         return False
-    return ranks_of.size > 1 and ranks_of.max() > 1 and op.collective in _BY_NODES[machine.collectives]
+    divided = (_BY_NODES_NONBLOCKING if op.nonblocking else _BY_NODES)[machine.collectives]
+    return ranks_of.size > 1 and ranks_of.max() > 1 and op.collective in divided
 
 
 _TAKES = {OpKind.RECV, OpKind.SENDRECV, OpKind.PROBE}
