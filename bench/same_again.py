@@ -37,8 +37,9 @@ from nearmetal.stats.summary import HEADLINE, over_blocks
 from nearmetal.stats.widen import OCCASIONS, BlockFigures
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.order import AGAIN
 from nearmetal.study.plan import occasion_of
-from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.study.spec import Study, parse_study
 from support.goals import ended
 
 if TYPE_CHECKING:

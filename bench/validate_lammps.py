@@ -34,8 +34,8 @@ from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import build_profiler, run_traced
 from nearmetal.run.trial import carry_out
 from nearmetal.study import plan
-from nearmetal.study.order import TrialStatus
-from nearmetal.study.spec import AGAIN, parse_study
+from nearmetal.study.order import AGAIN, TrialStatus
+from nearmetal.study.spec import parse_study
 from nearmetal.units import as_percent
 from nearmetal.workloads.mpi.table import find_mpi
 from support import validation as judged

@@ -41,8 +41,8 @@ from nearmetal.run.trial import carry_out
 from nearmetal.stats.summary import P99
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
-from nearmetal.study.order import TrialStatus
-from nearmetal.study.spec import AGAIN, parse_study
+from nearmetal.study.order import AGAIN, TrialStatus
+from nearmetal.study.spec import parse_study
 from nearmetal.workloads.apps import APPLICATIONS, build_apps
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode

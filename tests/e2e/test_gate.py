@@ -26,7 +26,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import AGAIN
 from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
 
 STUDY = """

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import labs
-from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.study.order import AGAIN, Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.plan import block
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:

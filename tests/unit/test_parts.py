@@ -18,8 +18,8 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
-from nearmetal.study.order import Order, Outcome, TrialStatus
-from nearmetal.study.spec import AGAIN, digest, parse_study
+from nearmetal.study.order import AGAIN, Order, Outcome, TrialStatus
+from nearmetal.study.spec import digest, parse_study
 
 STUDY = """
 format = 1

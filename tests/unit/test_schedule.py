@@ -23,8 +23,8 @@ from nearmetal.store.record import TrialRecord, utc_now
 from nearmetal.store.rundir import RunInfo
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION, SHARED
-from nearmetal.study.order import Order, Outcome, TrialStatus, numbered
-from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.study.order import AGAIN, Order, Outcome, TrialStatus, numbered
+from nearmetal.study.spec import Study, parse_study
 
 VETH, TWIN, TAP = "veth", "veth" + AGAIN, "tap"
 SETTING = "as-found"

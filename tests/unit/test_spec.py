@@ -7,9 +7,9 @@ from scripts.reference.study import reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.study import plan, spec
-from nearmetal.study.order import Order
+from nearmetal.study.order import AGAIN, Order
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import AGAIN, parse_nodes, parse_study
+from nearmetal.study.spec import parse_nodes, parse_study
 from nearmetal.workloads.engine import engine_argv
 
 STUDIES = Path(__file__).parents[2] / "studies"

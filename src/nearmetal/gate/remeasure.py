@@ -15,12 +15,12 @@ from nearmetal.results.series import CellId, Combination, RunSeries
 from nearmetal.run.schedule import Watcher, run_block
 from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import labels_of
 
 
 def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> set[Combination]:
     """Return what has to be launched: the suspects' combinations, with the baseline and the control."""
-    companions = {series.study.baseline, series.study.baseline + AGAIN, *([control] if control else [])}
+    companions = {*labels_of(series.study.baseline), *([control] if control else [])}
     return {cell.combination for cell in suspects} | {
         (path, cell.workload, cell.setting) for cell in suspects for path in companions
     }

@@ -39,7 +39,6 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
 from nearmetal.study.order import PACE, Order
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key
 from nearmetal.workloads.figures import COMMAND, IMPORTED, SUITES
 
@@ -183,8 +182,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
-    labels = (record.order.path.label for record in records)
-    baseline = next((label.removesuffix(AGAIN) for label in labels if label.endswith(AGAIN)), "")
+    paths = (record.order.path for record in records)
+    baseline = next((path.name for path in paths if path.again), "")
     return ModelFile(
         "nearmetal-model", MODEL_VERSION, str(run.root.name), machines, run_errors(), p99_errors(), baseline
     )
@@ -203,7 +202,7 @@ def failed_of(run: RunDir, model: ModelFile) -> dict[MachineKey, list[TrialRecor
 
 def key_of(order: Order) -> MachineKey:
     """Return path, setting and progress mode of a trial; the baseline's two labels are one path."""
-    return order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress
+    return order.path.name, order.setting, order.workload.progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from nearmetal.stats.compare import estimate_ratio
 from nearmetal.stats.widen import BlockFigures
 from nearmetal.study import plan
 from nearmetal.study.order import Order, Scalar, TrialStatus
-from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
+from nearmetal.study.spec import Study, WorkloadSpec
 from nearmetal.workloads.samples import decode
 
 DEFAULT, CHOSEN = "default", "chosen"
@@ -81,7 +81,7 @@ def measure_gain(study: Study, host: Host, blocks: int, tell: Callable[[str], No
         raise BadInputError(f"{blocks} blocks", hint=f"an interval needs at least {MIN_BLOCKS}")
     found: dict[str, list[float]] = {DEFAULT: [], CHOSEN: []}
     for block in range(blocks):
-        orders = [order for order in plan.block(study, block) if not order.path.label.endswith(AGAIN)]
+        orders = [order for order in plan.block(study, block) if not order.path.again]
         for order in orders:
             found[order.workload.label].append(_launch(host, order))
         tell(f"block {block + 1} of {blocks}: " + ", ".join(f"{name} {found[name][-1] / 1e9:.3f} s" for name in found))

@@ -20,7 +20,7 @@ from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.order import Scalar
-from nearmetal.study.spec import AGAIN, PathSpec, Study
+from nearmetal.study.spec import PathSpec, Study
 from nearmetal.units import counted, format_size
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
@@ -265,7 +265,7 @@ def advise(study: Study, records: Sequence[TrialRecord], contrasts: Sequence[Set
     valid = [one for one in records if one.valid]
     found: list[Advice] = []
     for path in subjects:
-        own = [one for one in valid if one.order.path.label.removesuffix(AGAIN) == path.name]
+        own = [one for one in valid if one.order.path.name == path.name]
         measured = {one.order.setting for one in own}
         for setting in [one.name for one in study.setting if one.name in measured][:1]:
             of_setting = tuple(one for one in own if one.order.setting == setting)

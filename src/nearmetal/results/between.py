@@ -19,7 +19,6 @@ from nearmetal.stats.summary import HEADLINE, LEAST_SPREAD, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.changes import differing_fields, differing_values
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import by_key, counted
 from nearmetal.workloads.figures import IMPORTED
 
@@ -315,7 +314,7 @@ def _why_nothing(pair: RunPair, run: RunSeries, cell: CellId) -> str:
 
 def _measures(record: TrialRecord, cell: CellId) -> bool:
     order = record.order
-    return (order.path.label.removesuffix(AGAIN), order.workload.label, order.setting) == cell.combination
+    return (order.path.name, order.workload.label, order.setting) == cell.combination
 
 
 def _side(series: RunSeries) -> GatedRun:

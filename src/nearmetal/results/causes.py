@@ -27,8 +27,7 @@ from nearmetal.stats.modes import LEAST_DISTANCE, apart
 from nearmetal.stats.paired import doubled_midranks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import SHARED
-from nearmetal.study.order import PACE
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import PACE, is_again, labels_of, name_of
 from nearmetal.units import NS_PER_US, format_size, rounded
 
 _Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
@@ -59,7 +58,7 @@ _Lines: TypeAlias = "list[Counter[str]]"
 def causes(cells: Sequence[Cell], records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for each path and cell whose launches fall into modes that the run's own data explain."""
     known = {(record.order.trial, record.attempt): record for record in records}
-    found = (_cause(cell, one, cells, known) for cell in cells for one in cell.paths if not one.path.endswith(AGAIN))
+    found = (_cause(cell, one, cells, known) for cell in cells for one in cell.paths if not is_again(one.path))
     return tuple(filter(None, found))
 
 
@@ -87,7 +86,7 @@ class LaunchModes:
 
 def launch_modes(cell: Cell, path: str) -> LaunchModes | None:
     """Return a path's launches, of the baseline under both its names, where at least two stand apart by their means."""
-    names = {path.removesuffix(AGAIN), path.removesuffix(AGAIN) + AGAIN}
+    names = labels_of(name_of(path))
     trials = [trial for one in cell.paths if one.path in names for trial in one.trials]
     means = np.array([trial.summary.trimmed_mean_ns for trial in trials], dtype=np.float64)
     if means.size < _FEWEST_LAUNCHES or means.min() <= 0:

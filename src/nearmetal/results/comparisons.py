@@ -16,8 +16,9 @@ from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
 from nearmetal.stats.widen import BlockFigures
 from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.order import is_again, labels_of
 from nearmetal.study.plan import occasion_of
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import Study
 from nearmetal.units import counted
 
 
@@ -86,7 +87,7 @@ def with_comparisons(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[C
 
 
 def _compared(one: PathCell, found: CellComparison | None, study: Study, refused: str) -> PathCell:
-    if found is not None or one.path in {study.baseline, study.baseline + AGAIN}:
+    if found is not None or one.path in labels_of(study.baseline):
         return replace(one, comparison=found)
     nothing = f"no block in which both {one.path} and {study.baseline} have a valid trial"
     return replace(one, uncompared=refused or nothing)
@@ -131,7 +132,7 @@ def _paired(
 
 
 def _noise(cell: Cell, method: ComparisonMethod) -> NoiseFloor | None:
-    first, second = cell.of(method.study.baseline), cell.of(method.study.baseline + AGAIN)
+    first, second = map(cell.of, labels_of(method.study.baseline))
     if first is None or second is None:
         return None
     figures, _ = _paired([second], [first], cell.shown, method)
@@ -153,7 +154,7 @@ def setting_contrasts(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[
         other = reference.get((replace(group, setting=first), size))
         if other is None or group.setting == first:
             continue
-        for one in (one for one in cell.paths if one.path != method.study.baseline + AGAIN):
+        for one in (one for one in cell.paths if not is_again(one.path)):
             ours, theirs = cell.named(one.path), other.named(one.path)
             found = _compare(ours, theirs, cell.shown, method, spans=(cell, other)) if theirs else ""
             if isinstance(found, CellComparison):

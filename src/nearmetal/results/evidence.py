@@ -11,7 +11,6 @@ from statistics import median
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import BETWEEN, COMPUTERS, OTHERS, SHARED, TIMER, VIRTUAL_TIME, of_any_interface
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_S, as_percent, by_key, counted, format_size, format_wait, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
@@ -47,7 +46,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
     """Return the facts that are not the same on every path; an interface's facts are joined over the nodes."""
     by_path: dict[str, dict[str, set[str]]] = {path.label: {} for path in paths if not path.again}
     for record in records:
-        known = by_path[record.order.path.label.removesuffix(AGAIN)]
+        known = by_path[record.order.path.name]
         for key, value in record.outcome.facts.items():
             known.setdefault(of_any_interface(key), set()).add(str(value))
     measured = [known for known in by_path.values() if known]
@@ -70,7 +69,7 @@ def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
 def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for each workload of MPI of which launches moved no more packets than a launcher itself may."""
     weak = by_key(
-        (record.order.workload.label, (record.order.path.label.removesuffix(AGAIN), min(moved.values())))
+        (record.order.workload.label, (record.order.path.name, min(moved.values())))
         for record in records
         if record.order.workload.kind in WITH_OPERATIONS
         and len(set(record.order.workload.placement)) > 1
@@ -117,7 +116,7 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     seen: dict[str, dict[str, list[str]]] = {fact: {} for fact in _TELLING}
     unlike: dict[str, list[str]] = {}
     for record in records:
-        path, facts = record.order.path.label.removesuffix(AGAIN), record.outcome.facts
+        path, facts = record.order.path.name, record.outcome.facts
         for fact in _TELLING & facts.keys():
             seen[fact].setdefault(str(facts[fact]), []).append(path)
         if UNLIKE in facts:
@@ -134,7 +133,7 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
 
 def one_computer(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for existing paths between machines that are fewer computers than they have names."""
-    paths = dict.fromkeys(one.order.path.label.removesuffix(AGAIN) for one in records if _share_a_computer(one))
+    paths = dict.fromkeys(one.order.path.name for one in records if _share_a_computer(one))
     shared = "share a computer: its processors serve the ranks of both, and no cable is between"
     return (f"nodes of {', '.join(paths)} {shared}",) if paths else ()
 
@@ -157,7 +156,7 @@ def on_a_node(records: Sequence[TrialRecord]) -> Iterator[str]:
     for label in dict.fromkeys(record.order.workload.label for record in records if _pairs_share_a_node(record)):
         yield f"pairs of ranks of {label} were on one node: their messages did not take the path"
     packed = by_key(
-        (record.order.workload.label, record.order.path.label.removesuffix(AGAIN))
+        (record.order.workload.label, record.order.path.name)
         for record in records
         if len(set(record.order.workload.placement)) == 1 and record.outcome.proof.moved_packets
     )
@@ -236,7 +235,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
     by_path = {
-        path.label: [record for record in records if record.order.path.label.removesuffix(AGAIN) == path.label]
+        path.label: [record for record in records if record.order.path.name == path.label]
         for path in paths
         if not path.again
     }

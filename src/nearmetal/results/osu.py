@@ -20,7 +20,6 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import IMPORTED_WINDOW
 from nearmetal.study.order import PACE
-from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import IMPORTED, SUITES, WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS, Operation, Shape
 
@@ -72,7 +71,7 @@ def osu_tables(run: RunDir) -> list[OsuTable]:
             continue
         for operation in dict.fromkeys(cell.operation for cell in record.cells):
             if operation in _TITLES:
-                key = (wanted.path.label.removesuffix(AGAIN), wanted.workload.label, wanted.setting, operation)
+                key = (wanted.path.name, wanted.workload.label, wanted.setting, operation)
                 groups.setdefault(key, []).append(record)
     if not groups:
         text = f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back"

@@ -25,9 +25,9 @@ from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import describes_machine, scope_of
-from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder
+from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder, labels_of
 from nearmetal.study.plan import combinations, occasion_of
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import Study
 from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
@@ -152,7 +152,7 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
     if study.host.kind == "import":
         return tuple(entries)  # its files hold the baseline under one name
     base = next(entry for entry in entries if entry.baseline)
-    return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
+    return (*entries, replace(base, label=labels_of(study.baseline)[1], baseline=False, again=True))
 
 
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
@@ -221,8 +221,8 @@ def _may_pause(workload: WorkloadOrder) -> bool:
 
 def _launches(by_label: Mapping[str, Sequence[TrialRecord]], path: PathEntry) -> list[TrialRecord]:
     """Return the trials that a path's figures are of, its own first: of the baseline those under both its names."""
-    names = (path.label, path.label + AGAIN) if path.baseline else (path.label,)
-    return [record for name in names for record in by_label.get(name, ())]
+    labels = labels_of(path.label) if path.baseline else (path.label,)
+    return [record for label in labels for record in by_label.get(label, ())]
 
 
 def _path_cell(

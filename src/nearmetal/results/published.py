@@ -20,7 +20,7 @@ from nearmetal.results.records import Cell, TrialSummary, View
 from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.summary import block_means, by_occasion
 from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures, voting
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import labels_of
 from nearmetal.units import by_key
 
 NO_EFFECT = 0.02
@@ -158,7 +158,7 @@ def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str
 
 def _ours(view: View, cell: Cell, path: str, column: Column) -> _ColumnFigures:
     """Return a path's figures; both launches of a block count where it is the baseline."""
-    first, again = (_launches(cell, name, column) for name in (view.baseline, view.baseline + AGAIN))
+    first, again = (_launches(cell, name, column) for name in labels_of(view.baseline))
     blocks = block_means([first, again] if path == view.baseline else [_launches(cell, path, column)])
     return _ColumnFigures(
         cell, blocks, {block: math.log(again[block] / first[block]) for block in first.keys() & again.keys()}

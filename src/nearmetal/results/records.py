@@ -20,8 +20,7 @@ from nearmetal.stats.modes import Modes
 from nearmetal.stats.order import Curve
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
-from nearmetal.study.order import Scalar
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import Scalar, name_of
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -120,7 +119,7 @@ class Cell:
 
     def named(self, path: str) -> list[PathCell]:
         """Return a path's parts under all its names: a baseline has two."""
-        return [one for one in self.paths if one.path.removesuffix(AGAIN) == path]
+        return [one for one in self.paths if name_of(one.path) == path]
 
 
 @dataclass(frozen=True, slots=True)

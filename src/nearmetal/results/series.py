@@ -19,8 +19,9 @@ from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, va
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import VARIANT
+from nearmetal.study.order import labels_of, name_of
 from nearmetal.study.plan import combinations, occasion_of
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import Study
 from nearmetal.units import format_size
 
 Combination = tuple[str, str, str]
@@ -179,8 +180,8 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     cells: dict[CellId, CellSeries] = {}
     typical = typical_ns(run, records)
     found = launches(run, records)
-    for key in dict.fromkeys(replace(one, path=one.path.removesuffix(AGAIN)) for one in found):
-        names = [found[one] for one in (key, replace(key, path=key.path + AGAIN)) if one in found]
+    for key in dict.fromkeys(replace(one, path=name_of(one.path)) for one in found):
+        names = [found[one] for label in labels_of(key.path) if (one := replace(key, path=label)) in found]
         of_blocks, refused = over_names(names, metric, study.margin)
         ns = of_blocks
         if occasions > 1:

@@ -16,8 +16,8 @@ from nearmetal.stats.stopping import StoppingPlan, enough
 from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
-from nearmetal.study.order import Order
-from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
+from nearmetal.study.order import Order, is_again, labels_of
+from nearmetal.study.spec import Study, WorkloadSpec
 from nearmetal.units import counted
 from nearmetal.workloads.figures import of_pairs
 
@@ -71,7 +71,7 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     """
     found = launches(run, records)
     open_, boots, looks = set[Combination](), variants(records), stopping_plan(study)
-    noisy, baseline = _noisy(study, found, boots, looks), _both_names(study)
+    noisy, baseline = _noisy(study, found, boots, looks), labels_of(study.baseline)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     cells = Counter(cell.path for cell in compared)
     for cell, ours in compared.items():
@@ -84,10 +84,6 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
     return {one for cell in compared or found if (one := cell.combination)[1:] not in noisy} - open_
 
 
-def _both_names(study: Study) -> tuple[str, str]:
-    return study.baseline, study.baseline + AGAIN
-
-
 def _noisy(
     study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], looks: StoppingPlan
 ) -> set[tuple[str, str]]:
@@ -95,7 +91,7 @@ def _noisy(
 
     Parts of a program are not considered: how long its ranks wait for each other has its own floor.
     """
-    noisy, baseline = set[tuple[str, str]](), _both_names(study)
+    noisy, baseline = set[tuple[str, str]](), labels_of(study.baseline)
     if (allowed := study.trials.floor) is not None:
         measured = {(one.workload, one.operation) for one in found}
         wholes = (one for one in found if not is_part(one.workload, one.operation, measured))
@@ -120,7 +116,7 @@ def open_combinations(
     past = [record for record in records if record.order.block < before_block]
     hopeless = set(given_up(past))
     everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
-    baseline = _both_names(study)
+    baseline = labels_of(study.baseline)
     settled = hopeless | decided(study, run, past)
     asked = {one for one in everything if one[0] not in baseline} or everything
     wanted = asked - settled
@@ -218,7 +214,7 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
     elif begun < least:
         says = f"it has {begun} of at least {counted(least, 'block')}{occasion}"
     else:
-        paths = sorted({path for path, _, _ in wanted if not path.endswith(AGAIN)})
+        paths = sorted({path for path, _, _ in wanted if not is_again(path)})
         says = f"block {begun + 1}{occasion} would follow for {', '.join(listed(paths))}"
     resume = command_line("run", "--resume", run.root)
     return Unfinished(run.written_elsewhere, bool(missing) or begun < least, says, resume)

@@ -19,7 +19,6 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import wire_of
 from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import occasion_of
-from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_US
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
@@ -88,8 +87,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
         if not order.workload.options.get(TRACE_OPTION):
             continue
         for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
-            path = order.path.label.removesuffix(AGAIN)
-            key = CellId(order.workload.label, operation, order.setting, message_bytes, path)
+            key = CellId(order.workload.label, operation, order.setting, message_bytes, order.path.name)
             traced.setdefault(key, []).append(found)
             alike[key] = (key.path, key.setting, _measured(record, operation), message_bytes)
     untraced = _untraced_means(run, records, set(alike.values()))
@@ -163,12 +161,12 @@ def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Un
     for record in records:
         if record.order.workload.options.get(TRACE_OPTION):
             continue
-        label = record.order.path.label
+        path = record.order.path
         for cell in record.cells:
             what = _measured(record, cell.operation)
-            key = (label.removesuffix(AGAIN), record.order.setting, what, cell.message_bytes)
+            key = (path.name, record.order.setting, what, cell.message_bytes)
             if key in wanted:
-                launches = found.setdefault(key, {}).setdefault((label, record.order.workload.label), {})
+                launches = found.setdefault(key, {}).setdefault((path.label, record.order.workload.label), {})
                 launches[record.order.block] = run.summary(record, cell)
     means: dict[_Untraced, float] = {}
     for key, names in found.items():

@@ -9,8 +9,7 @@ from nearmetal.hosts.ssh import parse_login
 from nearmetal.packages import packages_of
 from nearmetal.run.estimate import estimate
 from nearmetal.study.draft import block, entries, node_tables
-from nearmetal.study.fields import AGAIN
-from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar, name_of
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.units import NS_PER_S, format_size
 
@@ -84,7 +83,7 @@ def node_named(word: str, known: Mapping[str, NodeSpec]) -> NodeSpec:
         return known[word]
     login = parse_login(word)
     # Studies and runs have no name that begins with an underscore or ends as the second name of a baseline.
-    short = login.short[:40].lstrip("_").removesuffix(AGAIN) or "machine"
+    short = name_of(login.short[:40].lstrip("_")) or "machine"
     return NodeSpec(name=short, address=login.address, user=login.user, port=login.port)
 
 

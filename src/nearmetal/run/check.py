@@ -30,7 +30,7 @@ from nearmetal.run.unused import (
 )
 from nearmetal.study.order import TRACE_OPTION, Order, PathOrder, Scalar
 from nearmetal.study.plan import block
-from nearmetal.study.spec import AGAIN, HostSpec, PathSpec, Study, TuneSpec
+from nearmetal.study.spec import HostSpec, PathSpec, Study, TuneSpec
 from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine
@@ -63,7 +63,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield partial(refuse_unused, study.host.kind, workload)
     version_in_lab = cache(image.package_version)  # it reads what the image is made of
     for order in block(study, 0):
-        if order.path.label.endswith(AGAIN):
+        if order.path.again:
             continue  # a name that the study does not give, of a path that has one
         yield partial(_check_workload, order)
         yield partial(_check_placement, order)

@@ -30,7 +30,7 @@ from nearmetal.run.unused import measured_twice
 from nearmetal.study.facts import OTHERS, scope_of
 from nearmetal.study.order import PROFILE_OPTION, Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.plan import block
-from nearmetal.study.spec import AGAIN, Study
+from nearmetal.study.spec import Study
 from nearmetal.units import counted
 from nearmetal.workloads.build import mpi_for, refuse_unloadable
 from nearmetal.workloads.processors import cores
@@ -64,7 +64,7 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
     """
     for sentence in (*limits(study), *measured_twice(study)):
         warn(sentence)
-    orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
+    orders = [order for order in block(study, 0) if not order.path.again]
     hint = "fix them or remove them from the study; `nearmetal run STUDY --anyway` measures the rest"
     rehearse(study.name, orders, host, warn, hint=hint)
 

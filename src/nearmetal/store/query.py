@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from nearmetal.errors import BadInputError, command_line
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, scope_of
-from nearmetal.study.fields import AGAIN
 from nearmetal.study.order import Scalar
 
 _FactsOn = tuple[int, dict[str, Scalar]]
@@ -67,7 +66,7 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
 def _on_machines_of(record: TrialRecord) -> str:
     """Return the path that has machines of its own, such as guests or bare hosts; '' where all paths are on one."""
     named = "machine.0" in record.outcome.facts or record.order.path.kind == "declared"
-    return f"path {record.order.path.label.removesuffix(AGAIN)}" if named else ""
+    return f"path {record.order.path.name}" if named else ""
 
 
 def _differing(within: str, sets: Sequence[_FactsOn]) -> list[Disagreement]:

@@ -25,11 +25,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from nearmetal.errors import BadInputError, listed, meant
-from nearmetal.study.order import Scalar
+from nearmetal.study.order import AGAIN, Scalar
 from nearmetal.units import parse_duration_ns, parse_share, parse_size_bytes
 
-AGAIN = "-again"
-"""The suffix of the baseline's second name: the A/A pair that states the noise floor."""
 AS_FOUND = "as-found"
 """The setting that sets nothing."""
 MOST = 256

@@ -43,13 +43,42 @@ class TrialStatus(StrEnum):
     FAILED = "failed"
 
 
+AGAIN = "-again"
+"""The suffix of the baseline's second label: the A/A pair that states the noise floor."""
+
+
+def name_of(label: str) -> str:
+    """Return the name in its study of the path that trials carry out under `label`."""
+    return label.removesuffix(AGAIN)
+
+
+def is_again(label: str) -> bool:
+    """Return whether `label` is the second of a baseline."""
+    return label.endswith(AGAIN)
+
+
+def labels_of(baseline: str) -> tuple[str, str]:
+    """Return the labels under which a block carries out the path that is the baseline."""
+    return baseline, baseline + AGAIN
+
+
 @dataclass(frozen=True, slots=True)
 class PathOrder:
-    """Which data path: `label` is its name in the study, `kind` the recipe, `options` the recipe's parameters."""
+    """Which data path: `kind` is the recipe, `options` its parameters, `label` one of its labels (`labels_of`)."""
 
     label: str
     kind: str
     options: dict[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The path's name in the study, whichever of its labels this is."""
+        return name_of(self.label)
+
+    @property
+    def again(self) -> bool:
+        """Whether it is a baseline under its second label."""
+        return is_again(self.label)
 
 
 @dataclass(frozen=True, slots=True)

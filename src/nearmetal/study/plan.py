@@ -5,8 +5,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nearmetal.study.order import PACE, TRACE_OPTION, Order, PathOrder, Scalar, SharedOrder, WorkloadOrder
-from nearmetal.study.spec import AGAIN, PathSpec, Study, WorkloadSpec
+from nearmetal.study.order import AGAIN, PACE, TRACE_OPTION, Order, PathOrder, Scalar, SharedOrder, WorkloadOrder
+from nearmetal.study.spec import PathSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S, NS_PER_US, by_key
 
 

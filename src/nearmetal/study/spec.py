@@ -16,7 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from nearmetal.errors import BadInputError, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
-from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
     AS_FOUND,
     MOST,

@@ -18,7 +18,7 @@ from nearmetal.store.searchdir import SearchDir
 from nearmetal.study import plan
 from nearmetal.study.facts import describes_machine
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
-from nearmetal.study.spec import AGAIN, PathSpec, SettingSpec, Study, TuneClass, TuneSpec
+from nearmetal.study.spec import PathSpec, SettingSpec, Study, TuneClass, TuneSpec
 from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
 
@@ -192,7 +192,7 @@ def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int)
     """Return the launches of one trial: one for each workload of a study."""
     named = SettingSpec(name="tuned" if setting else AS_FOUND, knobs=dict(setting))
     alone = study.model_copy(update={"path": [path], "baseline": path.name, "setting": [named]})
-    return [order for order in plan.block(alone, block) if not order.path.label.endswith(AGAIN)]
+    return [order for order in plan.block(alone, block) if not order.path.again]
 
 
 def _costs_of_launch(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:

@@ -12,8 +12,8 @@ import numpy as np
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
-from nearmetal.study.order import Outcome, TrialStatus
-from nearmetal.study.spec import AGAIN, digest, parse_study
+from nearmetal.study.order import AGAIN, Outcome, TrialStatus
+from nearmetal.study.spec import digest, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -31,8 +31,8 @@ from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
-from nearmetal.study.order import Order, Outcome, TrialStatus
-from nearmetal.study.spec import AGAIN, digest, parse_study
+from nearmetal.study.order import AGAIN, Order, Outcome, TrialStatus
+from nearmetal.study.spec import digest, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
