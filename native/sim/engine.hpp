@@ -149,7 +149,7 @@ class Engine {
     };
     static constexpr std::uint32_t kInlineFlows = 8;
     struct Port {
-        Ps tx_free = 0, rx_free = 0;
+        Ps tx_free = 0, rx_free = -kLongest; // nothing has come through yet
     };
     struct SharedQueue {
         std::uint32_t used = 0, refused = 0; // refused: how many are to be sent again
@@ -290,6 +290,7 @@ class Engine {
     void finish_context(std::uint32_t context);
 
     // network
+    Ps take_turn(const Message &m, const Segment &segment, Ps own, Ps time);
     Ps inject(std::uint32_t message, Ps time);
     Ps in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread);
     void arrive(std::uint32_t message);

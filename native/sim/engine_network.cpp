@@ -78,32 +78,47 @@ Ps Engine::recv_overhead(const Message &m) {
     return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold + crossing);
 }
 
+// When the first byte of a message leaves. The process, its copying and its port take one message after the other; what
+// the process itself does for a message is a part of those times, because bytes leave while it copies others.
+Ps Engine::take_turn(const Message &m, const Segment &segment, Ps own, Ps time) {
+    const std::uint64_t bytes = wire_bytes(m);
+    const std::uint32_t from = sender(m);
+    Rank &r = ranks_[from];
+    const Ps pipe = segment.gap_ps + time_of(bytes, segment.fs_per_byte);
+    const Ps copies = time_of(bytes, path(m.pair).copy_fs_per_byte);
+    const Ps busy = machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
+    Copying *copying = copying_.empty() ? nullptr : &copying_[from];
+    Port *port = inside(m) ? nullptr : &ports_[r.place.host];
+    Ps start = std::max(time, r.tx_free + std::min(own, pipe));
+    if (copying)
+        start = std::max(start, copying->free + std::min(own, copies));
+    if (port)
+        start = std::max(start, port->tx_free + std::min(own, busy));
+    r.tx_free = start + std::max(Ps{0}, pipe - own);
+    if (copying)
+        copying->free = start + std::max(Ps{0}, copies - own);
+    if (port)
+        port->tx_free = start + std::max(Ps{0}, busy - own);
+    return start;
+}
+
 // Send a message off at `time` >= now; returns when its last byte has left the sender.
 Ps Engine::inject(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
-    const PathModel &way = path(m.pair);
-    const Segment &segment = way.segment(bytes);
+    const Segment &segment = path(m.pair).segment(bytes);
     Rank &r = ranks_[from];
-    const Ps wire = time_of(bytes, segment.fs_per_byte);
-    const Ps flight = time_of(bytes, segment.latency_fs_per_byte);
-    Ps start = std::max(time, r.tx_free);
-    if (!copying_.empty())
-        start = std::max(start, copying_[from].free);
+    const Ps own = own_time(from, segment.send_overhead(bytes));
+    const Ps wire = time_of(bytes, segment.fs_per_byte), flight = time_of(bytes, segment.latency_fs_per_byte);
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
-    if (!inside(m)) {
-        Port &port = ports_[r.place.host];
-        start = std::max(start, port.tx_free);
-        port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
+    if (!inside(m))
         latency += machine_->hop_ps * machine_->extra_switches(r.place.host, place_of_target(m).host);
-    }
-    m.time = start;
-    r.tx_free = start + segment.gap_ps + wire;
-    if (!copying_.empty())
-        copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
+    // A request or a grant is a packet of its own: it does not wait for data that left before, nor overtakes them.
+    const bool control = m.kind == MessageKind::kRequest || m.kind == MessageKind::kGrant;
+    const Ps start = m.time = control ? time : take_turn(m, segment, own, time);
     // An interrupt stage takes packets as they arrive: the first of them before the last.
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
     const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
@@ -111,7 +126,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
         ++ways_[std::uint64_t{from} << 32 | to].open;
     push(first, EventKind::kArrive, index);
-    return start + wire;
+    return start + std::clamp(wire - own, Ps{0}, std::max(Ps{0}, latency + flight)); // before it arrives
 }
 
 // MPI messages of a pair do not overtake each other: the first packet of one comes after the last of the one before.
@@ -164,7 +179,9 @@ void Engine::arrive(std::uint32_t index) {
         Port &port = ports_[place_of_target(m).host];
         const Ps apart = machine_->port_fs_per_byte > 0 ? 1 : 0; // messages without bytes stay behind what waits there
         const Ps busy = std::max(time_of(bytes, machine_->port_fs_per_byte), apart);
-        through = port.rx_free = std::max(now_, port.rx_free + busy);
+        through = std::max(now_, port.rx_free + busy);
+        if (bytes > 0 || through > now_) // one without bytes does not hold up the data that follow
+            port.rx_free = through;
     }
     if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
         Copying &c = copying_[to];

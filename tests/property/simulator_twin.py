@@ -134,7 +134,7 @@ class Twin:
         self.messages: list[Message | None] = []
         self.free: list[int] = []
         hosts = int(placement.host_of.max()) + 1
-        self.tx_free, self.rx_free = [0] * hosts, [0] * hosts
+        self.tx_free, self.rx_free = [0] * hosts, [-(1 << 60)] * hosts
         self.meetings: dict[tuple[int, int, Collective], list[int]] = {}
         self.tables: dict[Distribution, tuple[list[int], list[int]]] = {}
 
@@ -410,21 +410,25 @@ class Twin:
         m = self.message(m_index)
         a, b = m.sender, m.target
         segment, rank = self.path(a, b).segment(m.wire), self.ranks[a]
-        start = max(time, rank.tx_free, rank.copy_free)
+        own = segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
+        wire, start = m.wire * segment.fs_per_byte // 1000, time
         latency = segment.latency_ps + self.draw(a, segment.residual)
-        if self.crosses(a, b):
-            host = int(self.placement.host_of[a])
-            start = max(start, self.tx_free[host])
-            self.tx_free[host] = start + self.machine.port_gap_ps + m.wire * self.machine.port_fs_per_byte // 1000
-        wire = m.wire * segment.fs_per_byte // 1000
-        rank.tx_free = start + segment.gap_ps + wire
-        rank.copy_free = start + m.wire * self.path(a, b).copy_fs_per_byte // 1000
+        if m.kind not in {"request", "grant"}:
+            pipe, copies = segment.gap_ps + wire, m.wire * self.path(a, b).copy_fs_per_byte // 1000
+            host = int(self.placement.host_of[a]) if self.crosses(a, b) else -1
+            busy = self.machine.port_gap_ps + m.wire * self.machine.port_fs_per_byte // 1000
+            start = max(start, rank.tx_free + min(own, pipe), rank.copy_free + min(own, copies))
+            if host >= 0:
+                start = max(start, self.tx_free[host] + min(own, busy))
+                self.tx_free[host] = start + max(0, busy - own)
+            rank.tx_free, rank.copy_free = start + max(0, pipe - own), start + max(0, copies - own)
         arrival = max(start + latency + m.wire * segment.latency_fs_per_byte // 1000, self.now)
         m.time = start
         arrival = max(arrival, rank.flows.get(b, -1) + 1)
         rank.flows = {to: time for to, time in rank.flows.items() if to == b or time > self.now} | {b: arrival}
         self.push(arrival, ARRIVE, m_index)
-        return start + wire
+        flight = max(0, latency + m.wire * segment.latency_fs_per_byte // 1000)
+        return start + min(max(0, wire - own), flight)
 
     def arrive(self, m_index: int) -> None:
         m = self.message(m_index)
@@ -432,7 +436,9 @@ class Twin:
         if self.crosses(m.src, m.dst):
             host = int(self.placement.host_of[m.target])
             busy = max(m.wire * self.machine.port_fs_per_byte // 1000, int(self.machine.port_fs_per_byte > 0))
-            through = self.rx_free[host] = max(self.now, self.rx_free[host] + busy)
+            through = max(self.now, self.rx_free[host] + busy)
+            if m.wire or through > self.now:
+                self.rx_free[host] = through
         if each := self.path(m.sender, m.target).copy_fs_per_byte:
             rank, copying = self.ranks[m.target], m.wire * each // 1000
             through = max(through, rank.rx_free + 1)

@@ -149,12 +149,13 @@ def without_handshake(segments: list[Segment], eager_up_to_bytes: int, *, fetche
 def _shorter(segment: Segment, by_ps: int) -> Segment:
     """Return a segment that takes so much less: in L, and what that does not hold, in both overheads alike."""
     waits_ps = min(segment.latency_ps, by_ps)
-    each_ps = (by_ps - waits_ps) // 2
+    left_ps = by_ps - waits_ps
+    receives_ps = min(segment.recv_overhead_ps, max(left_ps // 2, left_ps - segment.send_overhead_ps))
     return replace(
         segment,
         latency_ps=segment.latency_ps - waits_ps,
-        send_overhead_ps=max(0, segment.send_overhead_ps - each_ps),
-        recv_overhead_ps=max(0, segment.recv_overhead_ps - each_ps),
+        send_overhead_ps=max(0, segment.send_overhead_ps - (left_ps - receives_ps)),
+        recv_overhead_ps=segment.recv_overhead_ps - receives_ps,
     )
 
 
