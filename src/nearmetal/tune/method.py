@@ -100,10 +100,11 @@ class Grid(Method):
         self._queue = [point for _ in range(blocks) for point in rng.sample(others, len(others))]
 
     def ask(self) -> tuple[Point, ...]:
-        """Return the next few settings; a block never holds a setting twice."""
+        """Return the next few settings; a block never holds a setting twice, so it may end where a pass does."""
         while self._queue:
-            batch = dict.fromkeys(self._queue[:_GRID_WIDTH])
-            del self._queue[: len(batch)]
+            batch: list[Point] = []
+            while self._queue and len(batch) < _GRID_WIDTH and self._queue[0] not in batch:
+                batch.append(self._queue.pop(0))
             if asked := tuple(point for point in batch if point not in self._failed):
                 return asked
         return ()
