@@ -654,6 +654,14 @@ def test_a_launch_of_another_present_setting_ends_the_search() -> None:
     assert launches.looks == [asked, asked, {}, {}]
 
 
+def test_the_machine_of_a_profile_is_that_of_the_tuned_path() -> None:
+    """The baseline's nodes may be other machines, and its launch may be the last."""
+    facts: list[dict[str, Scalar]] = [{"kernel.release": release} for release in ("of the guests", "of the hosts")]
+    _, trials = recalled(*facts, present={})
+    assert [*trials({}, 0), *trials.native(0)] == []
+    assert trials.machine == {"kernel.release": "of the guests"}
+
+
 def test_what_an_adaptive_mode_changes_is_nobody_elses() -> None:
     """Drivers that show what they adapt to would end every search, and be said to have been set by a program."""
     facts: list[dict[str, Scalar]] = []

@@ -141,7 +141,8 @@ class StudyTrials:
             outcome, cells = self._launches.launch(order, self._check_present)
             if outcome.timed_out:  # a busy machine, more often than the setting
                 outcome, cells = self._launches.launch(order, self._check_present)
-            self._keep_facts(outcome)
+            if path == self._path:  # the baseline may be of other machines
+                self._keep_facts(outcome)
             if outcome.status is not TrialStatus.VALID:
                 raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
             for cell, summary in cells:
