@@ -515,7 +515,7 @@ class TestConfirmation:
 
         made = confirm(Laboratory(SPACE, measure, Objective({"*/mean": 1.0}), 1), BEST, first_block=0)
         assert made.recommended
-        assert made.reason == "better on fresh blocks, but worse in ping/latency/8/p99 1.45 times"
+        assert made.reason == "better on fresh blocks, but worse in ping/latency/8/p99 1.450 times"
 
 
 def _surface_file(place: Path, **changes: object) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import listed
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
+from nearmetal.stats.interval import Interval
 from nearmetal.tune.explain import explain, front
 from nearmetal.tune.objective import Objective
 from nearmetal.tune.search import Confirmation, Ratio, SearchResult, first_line
@@ -37,7 +38,7 @@ def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[st
     lines = [proof.reason, *(f"  {knob} = {value}" for knob, value in space.setting(found.winner).items())]
     if proof.ratio is not None and proof.interval is not None:
         lines.append(
-            f"cost against present: {proof.ratio:.3f} ({proof.interval.low:.3f} to {proof.interval.high:.3f}, "
+            f"cost against present: {words.ratio(proof.ratio)} ({' to '.join(_ends(proof.interval))}, "
             f"{as_percent(proof.interval.level)}), {proof.blocks} fresh blocks"
         )
     if proof.to_native:
@@ -60,17 +61,20 @@ def named(space: Space, point: Point) -> str:
 
 
 def _words(ratio: Ratio) -> str:
-    if ratio.interval is None:
-        return f"{ratio.value:.3f}"
-    return f"{ratio.value:.3f} ({ratio.interval.low:.3f} to {ratio.interval.high:.3f})"
+    return words.ratio(ratio.value) + (f" ({' to '.join(_ends(ratio.interval))})" if ratio.interval else "")
+
+
+def _ends(interval: Interval) -> tuple[str, str]:
+    """Return the ends of the interval of a ratio."""
+    return words.ratio(interval.low), words.ratio(interval.high) if math.isfinite(interval.high) else words.UNBOUNDED
 
 
 def cells(proof: Confirmation) -> Table:
     """Return the winner against the present setting, cell by cell, on fresh blocks."""
     rows = []
     for cell, one in proof.cells.items():
-        low, high = (f"{one.interval.low:.3f}", f"{one.interval.high:.3f}") if one.interval else ("-", "-")
-        rows.append((cell, f"{one.value:.3f}", low, high))
+        low, high = _ends(one.interval) if one.interval else ("-", "-")
+        rows.append((cell, words.ratio(one.value), low, high))
     note = "Costs: below 1 the winner is better, for rates too."
     return Table("winner against present, by cell, on fresh blocks", ("cell", "cost", "low", "high"), tuple(rows), note)
 

@@ -381,7 +381,7 @@ def _worse_figures(seen: Look, cells: Mapping[str, Ratio]) -> str:
         for cell, one in cells.items()
         if cell.rpartition("/")[2] in metrics and one.interval and one.interval.low > 1.0
     }
-    named = ", ".join(f"{cell} {value:.2f} times" for cell, value in worse.items())
+    named = ", ".join(f"{cell} {value:.3f} times" for cell, value in worse.items())
     return f", but worse in {named}" if worse and _better(seen) else ""
 
 
