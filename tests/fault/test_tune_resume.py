@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +15,12 @@ import nearmetal
 from fake_runs import edit_study
 from nearmetal import process
 from nearmetal.cli.main import run
+from nearmetal.run.schedule import keep
 from nearmetal.store.searchdir import SearchDir
 from tests.beside_runs import SEARCH_STUDY
+
+if TYPE_CHECKING:
+    from nearmetal.store.record import TrialRecord
 
 # Dies by SIGKILL at a step of the disk, as often as requested.
 VICTIM = """
@@ -92,6 +98,60 @@ def test_profiles_of_a_resumed_search_go_to_their_directory_though_it_is_gone(
     assert run(["tune", "--resume", "search of mine"]) == 0
     made = sorted(one.name for one in (folder / "profiles").iterdir())
     assert made == ["s-latency-bound.profile.json", "s-x.profile.json", "s-y.profile.json"]
+
+
+def test_profiles_go_to_their_directory_though_it_is_removed_during_the_search(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was written to a file of the directory's name, so only that of the last class was left."""
+    (folder / "s.toml").write_text(SEARCH_STUDY + '[[tune.classes]]\nname = "x"\n')
+
+    def removes(*given: object) -> TrialRecord:
+        shutil.rmtree(folder / "profiles", ignore_errors=True)
+        return keep(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("nearmetal.tune.measure.keep", removes)
+    assert run(["tune", "s.toml", "--out", "profiles"]) == 0
+    made = sorted(one.name for one in (folder / "profiles").iterdir())
+    assert made[-1] == "s-x.profile.json"
+
+
+def test_a_profile_that_cannot_be_written_names_the_search_that_has_it(
+    search: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint was to repeat the command, which starts a new search."""
+    place = search.parent / "place"
+    (place / "s-latency-bound.profile.json").mkdir(parents=True)
+    assert run(["tune", "--resume", str(search), "--out", str(place)]) == 1
+    again = f"mend that, then write the profile by: nearmetal tune --resume {search}"
+    assert again in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_search_whose_directory_is_removed_ends(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, taken: bool
+) -> None:
+    search, launched = folder / "search", Counter[str]()
+    there: list[SearchDir] = []
+
+    def removes(kept: SearchDir, *given: object) -> TrialRecord:
+        launched["all"] += 1
+        if launched["all"] == 3:
+            search.rename(folder / "away")
+            if taken:
+                there.append(SearchDir.create(search, kept.info, SEARCH_STUDY))
+        return keep(kept, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("nearmetal.tune.measure.keep", removes)
+    assert run(["tune", "s.toml", "--run", "search"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "search was removed while it was being written" in said
+    assert ("start again with another --run" in said) == taken
+    assert launched["all"] == 3
+    for one in there:
+        one.close()
+        assert one.trials() == []
+    assert len(SearchDir.open(folder / "away").trials()) == 2
 
 
 def test_an_interrupted_search_reports_how_to_continue(

@@ -13,7 +13,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.cli.values import PATH, STUDY, check_resume, refuse_other_version
-from nearmetal.errors import BadInputError, ExitCode, command_line, listed, os_errors_as
+from nearmetal.errors import BadInputError, ExitCode, StoreError, command_line, listed, os_errors_as
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -117,6 +117,7 @@ def _checked(spec: Study, source: str) -> TuneSpec:
 def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress: Console) -> None:
     """Search for each class, and write a profile for each that has a better setting."""
     place = _place(tune, kept.kept_out())
+    in_folder = place.is_dir()  # now: it may be removed before the last of the profiles is written
     launches = Launches(host, kept)
     again = command_line("tune", "--resume", kept.root)
     progress.print(f"trials are kept; to resume after an interruption: {again}", soft_wrap=True)
@@ -136,9 +137,21 @@ def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress
     for kind in tune.searches:
         profile = _tune(task, kind, progress)
         if profile is not None:
-            file = place / f"{profile.name}.profile.json" if place.is_dir() else place
-            Disk().put_bytes(file, profile.to_json().encode())
+            file = place / f"{profile.name}.profile.json" if in_folder else place
+            _write(profile, file, again)
             click.echo(f"profile: {file}")
+
+
+def _write(profile: Profile, file: Path, again: str) -> None:
+    """Write a profile; raise StoreError that says by which command that is done without measuring anew."""
+    disk = Disk()
+    try:
+        with os_errors_as(StoreError, f"cannot make the directory {file.parent}"):
+            disk.make_folder(file.parent)
+        disk.put_bytes(file, profile.to_json().encode())
+    except StoreError as error:
+        hint = f"every launch is kept: mend that, then write the profile by: {again}"
+        raise StoreError(error.message, hint=hint) from error
 
 
 @dataclass(frozen=True, slots=True)

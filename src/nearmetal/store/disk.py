@@ -115,8 +115,8 @@ def take_lock(root: Path) -> TextIOWrapper:
     return lock
 
 
-def confirm_lock(lock: TextIOWrapper, root: Path) -> None:
-    """Raise StoreError where `lock` is not the lock of the directory that is at `root` now."""
+def confirm_lock(lock: TextIOWrapper, root: Path, option: str) -> None:
+    """Raise StoreError where `lock` is not that of the directory that is at `root` now; `option` names another one."""
     ours = os.fstat(lock.fileno())
     try:
         there = (root / "lock").stat()
@@ -125,7 +125,7 @@ def confirm_lock(lock: TextIOWrapper, root: Path) -> None:
         raise StoreError(message, hint="start again; what is measured from now on has no place") from error
     if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
         message = f"{root} was removed while it was being written, and another nearmetal writes to it now"
-        raise StoreError(message, hint="let that one end, or start again with another --out")
+        raise StoreError(message, hint=f"let that one end, or start again with another {option}")
 
 
 def is_being_written(root: Path) -> bool:

@@ -258,7 +258,7 @@ class RunDir(Closing):
         """
         if self._lock is None:
             raise StoreError(f"{self.root} is open for reading only")
-        confirm_lock(self._lock, self.root)
+        confirm_lock(self._lock, self.root, self.OPTION)
         name = trial_name(order.trial, attempt)
         sums: dict[str, str] = {}
         for folder, prefix in _PREFIXES.items():
