@@ -23,11 +23,14 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from fake_runs import RunCache, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.results.between import Question, judge, read_figures, read_pair, suspects
+from nearmetal.stats.between import Standing
+from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
 from nearmetal.study.order import AGAIN
-from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, ONE_SIZE, Recipe, make_run
 
 STUDY = """
 format = 1
@@ -292,6 +295,30 @@ def test_the_control_gives_the_noise_between_runs(made: Callable[..., str], caps
     assert gated["noise_floor_between_runs"] > 0.15  # type: ignore[operator]
     assert {c["control"] for c in gated["cells"] if c["path"] == "veth"} == {True}  # type: ignore[attr-defined]
     assert gate(both, "--against", base, "--control", "nosuch") == 64
+
+
+def test_what_is_not_measured_again_still_has_to_exceed_its_floor(tmp_path: Path) -> None:
+    """With fresh blocks of other cells, a tail as much longer on the control path was a finding."""
+    made = [
+        make_run(tmp_path / name, Recipe(ONE_SIZE, cost={**COST, **costs}, stalls=frozenset(stalls)))
+        for name, costs, stalls in (
+            ("old", {}, ()),
+            ("new", {"bridge": 1.4}, ("veth", "tap")),
+            ("again", {"bridge": 1.4}, ("veth", "tap")),
+        )
+    ]
+    question = Question(0.05, control="veth")
+    pair = read_pair(made[1], made[0], question)
+    first = judge(pair)
+    assert first.against == ()
+    cells = suspects(first)
+    assert [cell.path for cell in cells] == ["bridge"]
+    gate = judge(pair, read_figures(made[2], question), suspects=cells)
+    assert gate.against == ()
+    assert {one.cell.path for one in gate.judged if one.standing is Standing.WORSE} == {"bridge"}
+    floors = {one.cell.path: one.found.floor for one in gate.others if one.found and one.metric is Metric.P99}
+    assert floors["tap"] is not None
+    assert floors["tap"] > 0.2
 
 
 def test_p99_needs_enough_samples(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

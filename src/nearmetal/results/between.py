@@ -174,15 +174,16 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
 def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) -> tuple[GateCell, ...]:
     """Judge every cell of the base by one figure."""
     floors = {cell: _floor(pair, fresh, cell) for cell in pair.base.cells}
-    recorded = _by_family(pair, lambda cell: _difference(pair, pair.run, cell, None))
+    # What fresh blocks decide is shown as the run's own blocks alone had it; all else has to exceed its floor, too.
+    recorded = _by_family(
+        pair, lambda cell: _difference(pair, pair.run, cell, None if cell in suspects else floors[cell])
+    )
     decided = dict(recorded)
     if fresh is not None:
         renewed = _by_family(
             pair, lambda cell: _difference(pair, fresh, cell, floors[cell]) if cell in suspects else None
         )
         decided |= {cell: renewed[cell] for cell in suspects if cell in renewed}
-    elif any(floor is not None for floor in floors.values()):
-        decided = _by_family(pair, lambda cell: _difference(pair, pair.run, cell, floors[cell]))
     source = {cell: fresh if fresh is not None and cell in suspects else pair.run for cell in pair.base.cells}
     return tuple(
         _cell(pair, source[cell], cell, decided.get(cell), recorded.get(cell) if cell in suspects else None)
