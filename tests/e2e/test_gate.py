@@ -440,6 +440,21 @@ def test_an_interrupted_gate_can_be_continued(
     assert len(after) == 30
 
 
+def test_fresh_blocks_of_an_earlier_run_decide_nothing(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipeline with one --out for all builds let those of one build decide the next."""
+    base, first = made("old"), made("first", '"base_ns.tap" = 28000')
+    assert gate(first, "--against", base, "--out", "again") == 1
+    shutil.copytree(first, "next")
+    for record in Path("next", "trials").iterdir():
+        rewrite(record, lambda raw: raw.update(started_utc=f"2100{raw['started_utc'][4:]}"))
+    capsys.readouterr()
+    assert gate("next", "--against", base, "--out", "again") == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the fresh blocks in again were begun before the last trial of next (2100-" in said
+
+
 @pytest.mark.parametrize("talk", ["--no-remeasure", "2>&1"])
 def test_a_closed_pipe_does_not_change_the_exit_code(made: Callable[..., str], talk: str) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')

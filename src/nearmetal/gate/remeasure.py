@@ -27,7 +27,10 @@ def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> se
 
 
 def open_directory(series: RunSeries, root: Path) -> RunDir:
-    """Make the directory for fresh blocks, or open the one that an interrupted gate left."""
+    """Make the directory for fresh blocks, or open the one that an interrupted gate left.
+
+    Raise BadInputError for another run, and for fresh blocks that were begun before the last trial of this one.
+    """
     info = series.run.info
     if (root / "run.json").exists():
         fresh = RunDir.open_for_writing(root)
@@ -38,6 +41,10 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
             fresh.close()
             text = f"{root} is a run, but not one of fresh blocks of {series.run.root}"
             raise BadInputError(text, hint="name another --out")
+        if fresh.info.created_utc < (last := max(record.started_utc for record in series.records)):
+            fresh.close()
+            text = f"the fresh blocks in {root} were begun before the last trial of {series.run.root} ({last})"
+            raise BadInputError(text, hint="they are of an earlier run: name another --out, or remove them")
         return fresh
     made = RunInfo.now(info.study_name, info.study_sha256, info.host_kind, info.host_label)
     return RunDir.create(root, made, series.run.study_text(), hosts_text=series.run.hosts_text())
