@@ -91,6 +91,23 @@ def test_a_continued_run_is_updated(runs: list[Path], tmp_path: Path, capsys: py
     assert {point.level.n for one in shown.series for point in one.points} == {3}
 
 
+def test_a_run_whose_lost_trial_was_measured_again_is_updated(runs: list[Path], tmp_path: Path) -> None:
+    """It has as many trials as before, so it was taken for known and the history kept the earlier figures."""
+    kept = collect(runs[0])
+    first, *others = kept.cells[Metric.MEAN]
+    again = dataclasses.replace(first, ns={block: 2.0 * ns for block, ns in first.ns.items()})
+    measured = dataclasses.replace(kept, cells={**kept.cells, Metric.MEAN: (again, *others)})
+    with Database(tmp_path / "h.duckdb", write=True) as database:
+        assert [database.add(one) for one in (kept, kept, measured, measured)] == [
+            "added",
+            "known",
+            "updated",
+            "known",
+        ]
+        (found,) = database.kept()
+    assert found.cells[Metric.MEAN] == (again, *others)
+
+
 def test_show_finds_the_change_and_the_facts_that_changed_with_it(
     history: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

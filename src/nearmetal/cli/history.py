@@ -32,8 +32,8 @@ def command() -> None:
 def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
     """Add RUNS (run directories) to the file HISTORY.
 
-    The file is created if it does not exist. A run that is already in it is skipped, unless it has more trials now;
-    then it is read again.
+    The file is created if it does not exist. A run that is already in it is skipped, unless it has more trials or other
+    figures now; then it is read again.
     """
     for root in runs:
         kept = collect(root, allow_mixed=allow_mixed)

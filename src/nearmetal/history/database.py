@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,18 +105,19 @@ class Database(Closing):
         self._connection.close()
 
     def add(self, kept: KeptRun) -> str:
-        """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
+        """Take a run in; return `added`, `updated` (it has more trials by now, or other figures) or `known`."""
         entry = kept.entry
         _refuse_bytes(entry.root)
+        rows = _rows(kept)
         with _explained(self.path):
             held = self._selected("SELECT trials FROM runs WHERE run_id = ?", entry.run_id)
-            if held and held[0][0] >= entry.trials:
+            if held and (held[0][0] > entry.trials or (held[0][0] == entry.trials and self._has(entry, rows))):
                 return "known"
             self._connection.execute("BEGIN TRANSACTION")
             for table in _TABLES if held else ():
                 self._connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [entry.run_id])  # noqa: S608 (ours)
-            for table, rows in _rows(kept).items():
-                self._insert(table, rows)
+            for table, of_table in rows.items():
+                self._insert(table, of_table)
             self._connection.execute("COMMIT")
         return "updated" if held else "added"
 
@@ -158,6 +160,15 @@ class Database(Closing):
         """Return the rows of a query."""
         with _explained(self.path):
             return self._connection.execute(query, values).fetchall()
+
+    def _has(self, entry: RunEntry, rows: Mapping[str, list[dict[str, object]]]) -> bool:
+        """Return whether all that is kept of a run's trials is here: a lost one may have been measured again."""
+        for table in ("facts", "cells", "figures"):
+            found = self._connection.execute(f"SELECT * FROM {table} WHERE run_id = ?", [entry.run_id])  # noqa: S608
+            names = [column for column, *_ in found.description]
+            if Counter(found.fetchall()) != Counter(tuple(row[name] for name in names) for row in rows[table]):
+                return False
+        return True
 
     def _insert(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows:
