@@ -71,6 +71,18 @@ def test_a_pipe_does_not_block(tmp_path: Path, place: str) -> None:
         assert opened.get("/runs/run").status_code == 422
 
 
+def test_a_file_that_is_restored_with_its_time_or_made_readable_is_read_again(tmp_path: Path) -> None:
+    """The error that it could not be read, or had changed, was shown until the server was started anew."""
+    root = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1)).root
+    path = root / "trials" / "000000.json"
+    found, known = path.stat(), state(root)
+    while path.stat().st_ctime_ns == found.st_ctime_ns:  # kernels of old count in ticks
+        path.write_bytes(path.read_bytes())
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert path.stat().st_mtime_ns == found.st_mtime_ns
+    assert state(root) != known
+
+
 def test_a_run_that_claims_too_much_is_not_read(tmp_path: Path) -> None:
     make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
     record = tmp_path / "run" / "trials" / "000000.json"

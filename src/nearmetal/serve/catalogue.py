@@ -183,7 +183,7 @@ def _paths(study: Path, _: tuple[int, int, int]) -> tuple[str, ...]:
 
 
 def state(root: Path, marker: str = RunDir.MARKER) -> str:
-    """Return a digest that changes whenever a run's files do: names, sizes, times and inodes, no contents.
+    """Return a digest that changes whenever a run's files do: names, sizes, times of change and inodes, no contents.
 
     Raise ForeignFileError for a run that holds anything but plain files where files belong.
     """
@@ -218,11 +218,14 @@ def _line(path: Path, size: int, changed_ns: int, inode: int) -> str:
 
 
 def _check_file(path: Path, *, text: bool = True) -> tuple[int, int, int]:
-    """Return size, time and inode of a plain file."""
+    """Return size, time of change and inode of a plain file.
+
+    Not when its contents were written: a copy from a backup, as from `cp -p`, and new permissions leave that as it was.
+    """
     with os_errors_as(ForeignFileError, f"{path} cannot be read"):
         found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise ForeignFileError(f"{path} is not a plain file")
     if text and found.st_size > _MAX_TEXT_BYTES:
         raise ForeignFileError(f"{path} has {found.st_size} bytes, at most {_MAX_TEXT_BYTES} are read")
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return found.st_size, found.st_ctime_ns, found.st_ino
