@@ -318,6 +318,25 @@ def test_a_largest_packet_of_ipv6_is_restored(shell: NamespaceShell, tmp_path: P
         shell.run(["ip", "link", "del", "m6"], node=NODE)
 
 
+@pytest.mark.parametrize("by", WAYS)
+def test_memory_that_is_kept_free_is_as_it_was_after_other_large_pages(tmp_path: Path, by: str) -> None:
+    """The kernel raises it for large pages, and does not lower it without them where somebody had set it."""
+    free, pages = Path("/proc/sys/vm/min_free_kbytes"), Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if os.geteuid() != 0 or not os.access(free, os.W_OK) or not os.access(pages, os.W_OK):
+        pytest.skip("needs root and a machine whose memory is its own")
+    found = free.read_text()
+    other = "always" if "[never]" in pages.read_text() else "never"
+    try:
+        free.write_text("33792\n")
+        with MachineShell() as shell:
+            intended = plan(shell, {"host.transparent-hugepages": other}, [Target("")])
+            begun = session.begin(shell, intended, tmp_path)
+            begun.apply()
+            check_undone(shell, begun, by, free.read_text, "33792\n")
+    finally:
+        free.write_text(found)
+
+
 def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
     shell: NamespaceShell, tmp_path: Path
 ) -> None:

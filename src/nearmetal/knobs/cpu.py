@@ -9,6 +9,7 @@ from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target,
 from nearmetal.knobs.nic import listing
 
 _CPU = "/sys/devices/system/cpu"
+MIN_FREE = "host.min_free_kbytes"
 _BRACKETED = Pick(".*\\[([a-z]+)\\].*")
 
 
@@ -103,6 +104,17 @@ KNOBS = (
         Stage.HOST,
         OneOf(("always", "madvise", "never")),
         machine_file("/sys/kernel/mm/transparent_hugepage/enabled", pick=_BRACKETED),
+        (MIN_FREE,),
+    ),
+    # khugepaged.c, set_recommended_min_free_kbytes: raised for large pages, and lowered without them where nobody had
+    # set it. The bounds are those of calculate_min_free_kbytes; far more than that leaves programs no memory.
+    Knob(
+        MIN_FREE,
+        "memory that is kept for allocations which cannot wait, such as received frames; large pages raise it",
+        "machine",
+        Stage.HOST,
+        WholeNumber(128, 262_144, "KiB"),
+        machine_file("/proc/sys/vm/min_free_kbytes"),
     ),
     sysctl_knob(
         "numa_balancing", "kernel/numa_balancing", WholeNumber(0, 3), "pages migrate to the processes that use them"
