@@ -58,4 +58,4 @@ def _excess(fit: Fit, role: Role) -> FloatArray:
 
 def _untested(of: Survey) -> Iterator[str]:
     if of.screened.dropped:
-        yield f"{counted(of.screened.dropped, 'more link')} stood out but got no re-test: too many did."
+        yield f"{counted(of.screened.dropped, 'more link')} stood out and had no test: too many did."
