@@ -11,6 +11,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.look import look
 from nearmetal.knobs.plan import plan
+from nearmetal.knobs.table import find
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.study.spec import TuneSpec
 from nearmetal.tune.narrow import narrowed
@@ -77,23 +78,31 @@ def test_ends_that_differ_keep_their_present_values(tmp_path: Path) -> None:
     assert axis.values == (AS_FOUND, "16", "50")
 
 
-@pytest.mark.parametrize(("present", "others"), [("0f", ("1,3", "none")), ("00", ("0-3", "1,3"))])
+@pytest.mark.parametrize(
+    ("present", "values"),
+    [("0f", ("0-3", "1,3", "none")), ("00", ("none", "0-3", "1,3")), ("00000001,00000003", ("0-1,32", "0-3", "1,3"))],
+)
 def test_processors_of_a_mask_are_searched_as_they_are_named(
-    tmp_path: Path, present: str, others: tuple[str, ...]
+    tmp_path: Path, present: str, values: tuple[str, ...]
 ) -> None:
-    """Their mask was read as a list again: processor 1 was set where 0 was asked for, and 10 for 4."""
+    """Their mask was read as a list again: processor 1 was set where 0 was asked for, and 10 for 4.
+
+    The present ones were named by the mask, in facts and profiles, too: 3 for processors 0 and 1.
+    """
     steering = "/sys/class/net/eth1/queues/rx-0/rps_cpus"
     machine = KnobMachine.make(tmp_path, {"eth1": {}}, {steering: f"{present}\n"})
     asked: dict[str, list[Scalar]] = {"nic.rps-cpus": ["0-3", "1,3", "none"]}
     ends = Endpoints(ENDS.ends[:1], ENDS.subnet)
     space = narrowed(TuneSpec(knobs=asked), look(machine, ends, asked)).space
-    assert [axis.values for axis in space.axes] == [(present, *others)]
+    assert [axis.values[: len(values)] for axis in space.axes] == [values]
     masks = {"0-3": "f", "1,3": "a", "none": "0"}
     for point in space.points[1:]:
         setting = space.setting(point)
         Profile("p", "any", ("eth1",), setting)
         (cell,) = plan(machine, setting, [Target("", "eth1")]).planned
         assert cell.new == masks[setting["nic.rps-cpus"]]
+        (told,) = find("nic.rps-cpus").told(machine, Target("", "eth1"), [cell.old])
+        assert told == values[0]
 
 
 def test_a_host_without_facts_keeps_the_whole_space() -> None:

@@ -5,12 +5,15 @@ gro_flush_timeout; a timeout of 0 disables the deferral whatever the count. The 
 the device.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.knob import FLAG, CpuList, Knob, Stage, Step, Target, WholeNumber, parse_cpus
+from nearmetal.knobs.access import CommandOutputs, Reading
+from nearmetal.knobs.knob import FLAG, CpuList, Knob, Stage, Step, Target, WholeNumber, joined, parse_cpus
 from nearmetal.knobs.nic import interface_file, nic_knob, queue_files
 from nearmetal.study.order import Scalar
+from nearmetal.units import ranges
 
 _INT_MAX = 2**31 - 1
 _NO_CPUS = "none"
@@ -40,11 +43,27 @@ class Steering(Knob):
         """Return one write a queue: the mask."""
         return tuple(Step(access, mask_of(value)) for access in self.accesses(shell, target))
 
+    def read(self, shell: Shell, target: Target, printed: CommandOutputs | None = None) -> Reading:
+        """Return the processors, in the form in which a setting names them."""
+        readings = (printed or CommandOutputs(shell)).read_all(self.accesses(shell, target))
+        return joined([replace(one, value=cpus_of(one.value)) if one.value else one for one in readings])
+
+    def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
+        """Return the same of masks."""
+        del shell, target
+        return [cpus_of(mask) for mask in values]
+
 
 def mask_of(cpus: str) -> str:
     """Return the mask of a list of processors: words of 32 bits in hexadecimal, the highest first."""
     digits = f"{sum(1 << cpu for cpu in ([] if cpus == _NO_CPUS else parse_cpus(cpus))):x}"
     return as_wide(digits, digits)
+
+
+def cpus_of(mask: str) -> str:
+    """Return the list of processors of a mask that the kernel printed."""
+    bits = int(mask.replace(",", ""), 16)
+    return ranges(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1) or _NO_CPUS
 
 
 def as_wide(mask: str, printed: str) -> str:

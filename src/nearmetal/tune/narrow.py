@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.look import DRIVERS, FOUND, LACKS, REFUSES
-from nearmetal.knobs.napi import CpuMask, as_wide, mask_of
 from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar, TrialStatus
@@ -56,7 +55,7 @@ def narrowed(tune: TuneSpec, facts: Mapping[str, Scalar]) -> Narrowed:
         left_out += [f"{knob} = {value}: {reason}" for value, reason in refused.items()]
         found = str(facts.get(f"{FOUND}{knob}", AS_FOUND))
         present = found if ";" not in found else AS_FOUND
-        others = [value for value in values if value not in refused and not _is_present(knob, value, present)]
+        others = [value for value in values if value not in refused and value != present]
         if others:
             axes.append(Axis(knob, (present, *others)))
         elif not refused:
@@ -64,12 +63,6 @@ def narrowed(tune: TuneSpec, facts: Mapping[str, Scalar]) -> Narrowed:
     if not axes:
         raise BadInputError("nothing is left to search: " + "; ".join(left_out), hint="name other knobs or values")
     return Narrowed(Space.of(axes, _legal(facts)), tuple(left_out))
-
-
-def _is_present(knob: str, value: str, present: str) -> bool:
-    """Return whether a value is what the kernel printed."""
-    masked = not knob.startswith(mpi.PREFIX) and isinstance(find(knob).kind, CpuMask)
-    return value == present or (masked and as_wide(mask_of(value), present) == present)
 
 
 def _legal(facts: Mapping[str, Scalar]) -> Callable[[Mapping[str, str]], bool]:
