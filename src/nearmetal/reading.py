@@ -108,6 +108,11 @@ def timed(read: Callable[_P, _T]) -> Callable[_P, _T]:
     return bounded
 
 
+def shown_name(name: str) -> str:
+    """Return a name as pages and addresses can hold it: bytes that are no text, and control characters, are escaped."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
 def read_bytes(path: Path, limit: Limit = limits.FILE) -> bytes:
     """Return a file's bytes; raise ForeignFileError for one that is larger than the limit, OSError as usual."""
     most = limit.value()

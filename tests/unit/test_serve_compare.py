@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
@@ -211,3 +213,34 @@ def test_a_few_runs_are_shown_cell_by_cell(tmp_path: Path) -> None:
     assert re.search(r"(1\.9|2\.0)\d+ worse", tap[1])
     assert "/compare?run=same&amp;base=first" in page.text
     assert serving(tmp_path).get("/api/v1/compare?run=a&run=b&base=first").status_code == 400
+
+
+def test_margins_of_several_runs_that_differ_are_both_named(tmp_path: Path) -> None:
+    """That of the worst run stood for all: `30 % more still counts as equal` of a run judged by 5 %."""
+    wide = SMALL.replace('baseline = "veth"', 'baseline = "veth"\nmargin = "30 %"')
+    for name, study in (("base", SMALL), ("strict", SMALL), ("wide", wide)):
+        make_run(tmp_path / name, Recipe(study=study, blocks=5, seed=len(name)))
+    with serving(tmp_path) as client:
+        said = client.get("/compare?run=strict&run=wide&base=base").text
+        assert "where 5 % to 30 % more still counts as equal" in said
+        assert "where 5 % more" in client.get("/compare?run=strict&base=base").text
+
+
+def test_runs_whose_names_are_no_text_are_compared(tmp_path: Path) -> None:
+    """Every comparison with one failed, as its link could not be written."""
+    odd = os.fsdecode(b"a\xff\n\x1b[31m")
+    for name in ("base", "other", "odd"):
+        make_run(tmp_path / name, Recipe(study=SMALL, blocks=5, seed=len(name)))
+    (tmp_path / "odd").rename(tmp_path / odd)
+    with serving(tmp_path) as client:
+        (named,) = {one["name"] for one in client.get("/api/v1/runs").json()["runs"]} - {"base", "other"}
+        for runs, base in (
+            ([named], "base"),
+            (["other"], named),
+            ([named, "other"], "base"),
+            (["other", "base"], named),
+        ):
+            answer = client.get("/compare", params={"run": runs, "base": base})
+            assert answer.status_code == 200
+            links = set(re.findall(r'href="(/[^"]*)"', answer.text))
+            assert {client.get(unescape(link)).status_code for link in links} == {200}, links

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from nearmetal.gate import words as gate_words
+from nearmetal.reading import shown_name
 from nearmetal.report import words
 from nearmetal.report.tables import Table
 from nearmetal.results.gated import Gate, GateCell, GatedRun
@@ -21,8 +22,8 @@ NOTE = (
 
 
 def name(side: GatedRun) -> str:
-    """Return a run's name: the last part of its path."""
-    return PurePath(side.root).name
+    """Return a run's name as pages and addresses can hold it: the last part of its path."""
+    return shown_name(PurePath(side.root).name)
 
 
 def ranked(gates: Sequence[Gate]) -> list[Gate]:

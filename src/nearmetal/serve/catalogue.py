@@ -18,7 +18,7 @@ from pathlib import Path
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line, os_errors_as
 from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
-from nearmetal.reading import read_text
+from nearmetal.reading import read_text, shown_name
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.disk import is_being_written
 from nearmetal.store.listing import LIST
@@ -104,18 +104,13 @@ class Catalogue:
 
     def _places(self) -> dict[str, Path]:
         if (self.root / "run.json").exists():
-            return {self.root.name: self.root}
+            return {shown_name(self.root.name): self.root}
         with os_errors_as(ForeignFileError, f"{self.root} cannot be read"), os.scandir(self.root) as found:
             return {
-                _shown(one.name): Path(one.path)
+                shown_name(one.name): Path(one.path)
                 for one in found
                 if one.is_dir(follow_symlinks=False) and _claims(one.path)
             }
-
-
-def _shown(name: str) -> str:
-    """Return a name that pages and addresses can hold: bytes that are no text, and control characters, are escaped."""
-    return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _claims(path: str) -> bool:
@@ -137,7 +132,7 @@ def _beside(one: os.DirEntry[str], kind: SavedResultKind) -> SavedResult:
         with contextlib.suppress(OSError):
             changed_ns = os.lstat(f"{one.path}/trials").st_mtime_ns
     suffix = next((suffix for suffix, of in _SUFFIXES.items() if of is kind), "")
-    return SavedResult(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
+    return SavedResult(kind, shown_name(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
 
 
 def state_beside(one: SavedResult) -> str:

@@ -9,6 +9,7 @@ from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
+from nearmetal.reading import shown_name
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
 from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, scrolling, section, together
 from nearmetal.report.overview import between_runs
@@ -262,7 +263,7 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
     """Return the page that sets one fabric against another of the same nodes."""
     ours, theirs = survey(run), survey(base)
     compared = against(ours, theirs, seed=AGAINST_SEED)
-    name, base_name = run.root.name, base.root.name
+    name, base_name = map(shown_name, (run.root.name, base.root.name))
     return _two_runs(
         name,
         base_name,
@@ -285,7 +286,9 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         cells = as_html.table_region(gate_as_table.many(ranked, names, base_name))
     else:
         cells = element("p", f"Cells of at most {many.MOST_IN_CELLS} runs are shown in one table.", class_="note")
-    stand: list[str] = [f"Against {base_name}, where {words.percent(ranked[0].margin)} more still counts as equal: "]
+    margins = sorted(gate.margin for gate in ranked)  # each that of its study
+    equal = " to ".join(dict.fromkeys(words.percent(margins[end]) for end in (0, -1)))
+    stand: list[str] = [f"Against {base_name}, where {equal} more still counts as equal: "]
     for number, (standing, which) in enumerate(many.standings(ranked)):
         stand += [
             "; " if number else "",
