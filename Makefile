@@ -50,7 +50,7 @@ pictures: setup ## Check every page with axe-core (light, dark, 400 px), retake 
 	@.venv/bin/python -m pip install -q --require-hashes -r packaging/requirements-pictures.lock
 	@PYTHONPATH=tests .venv/bin/python -m tests.look_at_pages docs/pictures
 
-audit: ## Check the locked packages for known vulnerabilities (needs Internet access)
+audit: setup ## Check the locked packages for known vulnerabilities (needs Internet access)
 	@scripts/audit
 
 verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
@@ -83,8 +83,8 @@ lock: ## Update the locked Python packages
 	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-$$mpi.lock; done
 	printf '%s\n' playwright axe-playwright-python | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate - -o packaging/requirements-pictures.lock
-	echo pip-audit | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	    - -o packaging/requirements-audit.lock
+	for tool in pip pip-audit; do echo $$tool | uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate - -o packaging/requirements-$${tool#pip-}.lock; done
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group bench -o packaging/requirements-bench.lock
 	echo "atheris==3.0.0" | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
