@@ -339,7 +339,7 @@ before=$(ethtool -k v0); sh "$1" > /dev/null; during=$(ethtool -k v0); sh "$2" >
 
 @pytest.mark.netns
 def test_slurm_epilog_restores_the_largest_frames_of_what_is_built_on_a_port(tmp_path: Path) -> None:
-    """Macvlans and VLANs of the node stayed at the frames of the first job."""
+    """Macvlans and VLANs of the node stayed at the frames of the first job, and IPv6 at packets of that size."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), {"nic.mtu": "1400"}))
@@ -347,15 +347,25 @@ def test_slurm_epilog_restores_the_largest_frames_of_what_is_built_on_a_port(tmp
 ip link add v0 type veth peer name v1
 for one in m0 m1; do ip link add link v0 name $one type macvlan || exit 9; done
 ip link set m1 mtu 1450
-show() { cat /sys/class/net/v0/mtu /sys/class/net/m0/mtu /sys/class/net/m1/mtu; }
+cd /proc/sys/net/ipv6/conf; echo 1300 > v0/mtu; echo 1310 > m1/mtu
+show() { cat /sys/class/net/v0/mtu /sys/class/net/m0/mtu /sys/class/net/m1/mtu v0/mtu m0/mtu m1/mtu; }
 show; sh "$1"; show; sh "$2"; show; ls /run/nearmetal
 """
     argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
     ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
     if ran.exit_status == 9:
         pytest.skip(ran.complaint())
-    before = ["1500", "1500", "1450"]
-    assert ran.text.split() == [*before, *["1400"] * 3, *before], ran.complaint()
+    before = ["1500", "1500", "1450", "1300", "1500", "1310"]
+    assert ran.text.split() == [*before, *["1400"] * 6, *before], ran.complaint()
+
+
+def test_slurm_epilog_restores_once_what_a_knob_of_the_machine_changes(tmp_path: Path) -> None:
+    """It was saved for each interface of the profile, and for none where that has none."""
+    for interfaces in ((), ("v0", "v1")):
+        profile = Profile("job", "any", interfaces, {"host.transparent-hugepages": "never"})
+        prolog, epilog = _write(tmp_path, "slurm", profile)
+        assert prolog.read_text().count("/proc/sys/vm/min_free_kbytes") == 1
+        assert epilog.read_text().count("> /proc/sys/vm/min_free_kbytes") == 2, "backward, then forward"
 
 
 class TestQueuesThatResetModeration:

@@ -72,11 +72,9 @@ def disturbed(profile: Profile) -> list[Access]:
     for name in dict.fromkeys(others):
         if name not in profile.setting:
             with suppress(UnavailableError):  # its places differ between machines
-                found += [
-                    access
-                    for interface in profile.interfaces
-                    for access in find(name).accesses(_NOWHERE, Target("", interface))
-                ]
+                knob = find(name)
+                for interface in profile.interfaces if knob.scope == "interface" else ("",):
+                    found += knob.accesses(_NOWHERE, Target("", interface))
     return found
 
 

@@ -54,39 +54,49 @@ def slurm(profile: Profile) -> Exported:
     found_before, keep = _kept(profile, profile.setting, profile.interfaces)
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
-    save_above, above = _largest_frames_above(profile)
+    save_frames, frames = _largest_frames(profile)
     save_queues, queues = _single_queues(profile)
     prolog += (
         save
-        + save_above
+        + save_frames
         + save_queues
         + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
     )
-    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{above}{queues}'
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{frames}{queues}'
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
     return Exported(files if found else {}, where, missed)
 
 
-# The kernel lowers the frames of what is built on a port with the port's, and leaves them so.
-_SAVE_ABOVE = """for link in /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_*; do
-    [ ! -e "$link/mtu" ] || cat "$link/mtu" > "$kept.new/above.${{link##*/upper_}}"
+# With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. The largest packet of IPv6
+# it sets to each, whatever that was.
+_SAVE_FRAMES = """for link in {0} /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_*; do
+    name=${{link##*/upper_}}
+    frames=/sys/class/net/$name/mtu packets=/proc/sys/net/ipv6/conf/$name/mtu
+    [ ! -e "$frames" ] || cat "$frames" > "$kept.new/frames.$name"
+    [ ! -e "$packets" ] || cat "$packets" > "$kept.new/packets.$name"
 done
 """
-_ABOVE = """for saved in "$kept"/above.*; do
-    mtu=/sys/class/net/${saved##*/above.}/mtu
-    [ ! -e "$saved" ] || [ ! -e "$mtu" ] || [ "$(cat "$mtu")" = "$(cat "$saved")" ] || cat "$saved" > "$mtu" ||
-        failed="$failed nic.mtu of ${saved##*/above.}"
+_PUT_FRAMES_BACK = """for saved in "$kept"/frames.* "$kept"/packets.*; do
+    case $saved in
+    "$kept"/frames.*) name=${saved#"$kept"/frames.} what=nic.mtu file=/sys/class/net/$name/mtu ;;
+    *) name=${saved#"$kept"/packets.} what=nic.ipv6-mtu file=/proc/sys/net/ipv6/conf/$name/mtu ;;
+    esac
+    [ ! -e "$saved" ] || [ ! -e "$file" ] || [ "$(cat "$file")" = "$(cat "$saved")" ] || cat "$saved" > "$file" ||
+        failed="$failed $what of $name"
 done
 """
 
 
-def _largest_frames_above(profile: Profile) -> tuple[str, str]:
-    """Return the lines that save the largest frames of what is built on the interfaces, and those that restore them."""
+def _largest_frames(profile: Profile) -> tuple[str, str]:
+    """Return the lines that save the largest frames and packets of the interfaces and of what is built on them.
+
+    The second part restores them.
+    """
     if "nic.mtu" not in profile.setting:
         return "", ""
-    return "".join(_SAVE_ABOVE.format(shlex.quote(one)) for one in profile.interfaces), _ABOVE
+    return "".join(_SAVE_FRAMES.format(shlex.quote(one)) for one in profile.interfaces), _PUT_FRAMES_BACK
 
 
 # A driver may give what is written for the whole device to every queue. One line is one value of one queue: its mask,
