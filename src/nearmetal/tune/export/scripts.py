@@ -69,8 +69,8 @@ def slurm(profile: Profile) -> Exported:
     return Exported(files if found else {}, where, missed)
 
 
-# With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. The largest packet of IPv6
-# it sets to each, whatever that was.
+# With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. To each it sets the
+# largest packet of IPv6, whatever that was.
 _SAVE_FRAMES = """for link in {0} /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_*; do
     name=${{link##*/upper_}}
     frames=/sys/class/net/$name/mtu packets=/proc/sys/net/ipv6/conf/$name/mtu
