@@ -117,11 +117,13 @@ iterations = 10
 warmup = 2
 options = { window = 16 }
 """
-COMPUTED_US = (0, 20, 100, 400)
+COMPUTED_US = {0: 200, 20: 200, 100: 200, 400: 200, 2000: 100, 10000: 40}
+"""How often an exchange is measured after each time of computing; large messages only back to back."""
 EXCHANGES = "".join(
-    f'[[workload]]\nname = "exchange-{computed_us}"\noperation = "exchange"\nsizes = [8, 1024, 16384]\n'
-    f"iterations = 200\nwarmup = 20\noptions = {{ compute_us = {computed_us} }}\n"
-    for computed_us in COMPUTED_US
+    f'[[workload]]\nname = "exchange-{computed_us}"\noperation = "exchange"\n'
+    f"sizes = [8, 1024, 16384{'' if computed_us else ', 65536, 262144, 1048576'}]\n"
+    f"iterations = {times}\nwarmup = {times // 10}\noptions = {{ compute_us = {computed_us} }}\n"
+    for computed_us, times in COMPUTED_US.items()
 )
 
 

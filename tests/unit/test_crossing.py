@@ -65,6 +65,16 @@ def test_crossing_is_the_time_of_exchanges_beyond_their_replay() -> None:
     assert fit_crossing([computed], MACHINE) == ()
 
 
+def test_rare_delays_are_not_taken_for_the_time_of_an_exchange() -> None:
+    """Medians were compared with means of a replay, which a tail lengthens: on busy namespaces nothing was left."""
+    rare = Distribution((0.0, 0.95, 0.96, 1.0), (0, 0, 1_000_000 * NS, 1_000_000 * NS))
+    (segment,) = MACHINE.inter.segments
+    tailed = replace(MACHINE, inter=replace(MACHINE.inter, segments=(replace(segment, residual=rare),)))
+    measured = Exchanges(500, 0, np.full(50, run_ns(exchange(500)) + 700.0))
+    ((_, more_ps),) = fit_crossing([measured], tailed)
+    assert more_ps == pytest.approx(700_000, rel=0.01)
+
+
 @pytest.mark.parametrize("crossing", [((8, 1), (8, 2)), ((8, -1),)])
 def test_crossing_times_have_rising_sizes_and_are_not_negative(crossing: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(BadInputError, match="crossing messages"):

@@ -238,7 +238,8 @@ def test_the_cost_added_by_computing_is_split_between_both_ends_and_never_falls(
     ]
     for order in (hot + after, after[::-1] + hot):
         assert fit_cold(order) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_600_000))
-    assert fit_cold(hot) == fit_cold(after) == ()
+        assert fit_cold(order, 8) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_500_000))
+    assert fit_cold(hot) == fit_cold(after) == fit_cold(hot + after, 7) == ()
 
 
 def test_between_measured_sizes_a_time_stays_between_theirs() -> None:

@@ -181,12 +181,14 @@ def fit_work(both_ways: Sequence[Windows], round_trips: RoundTrips) -> dict[int,
     return {size: gaps[size] / 2 for size in gaps}
 
 
-def fit_cold(exchanges: Sequence[Exchanges]) -> tuple[tuple[int, int], ...]:
+def fit_cold(exchanges: Sequence[Exchanges], eager_up_to_bytes: int = UNBOUNDED) -> tuple[tuple[int, int], ...]:
     """Return what computing adds to a send, and likewise to a receive, as `PathModel.cold`; () without exchanges.
 
-    Sizes that were not also exchanged back to back say nothing.
+    Sizes that were not also exchanged back to back say nothing. Above the eager limit, how a transfer goes changes its
+    time by more than any cache does, and requests and grants would be counted as well.
     """
-    times = by_key(((one.computed_ns, one.message_bytes), float(np.median(one.ns))) for one in exchanges)
+    eager = (one for one in exchanges if one.message_bytes <= eager_up_to_bytes)
+    times = by_key(((one.computed_ns, one.message_bytes), float(np.median(one.ns))) for one in eager)
     found = {key: float(np.median(launches)) for key, launches in times.items()}
     hot = {size: time for (computed_ns, size), time in found.items() if computed_ns == 0}
     more = by_key((gap, time - hot[size]) for (gap, size), time in found.items() if gap > 0 and size in hot)

@@ -238,7 +238,7 @@ def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, t
         for index, (own, path) in enumerate(found.launches)
     )
     whole = _machine(found.samples, found.path, intra.path if intra else None)
-    if found.samples.wire_of_single_processors is None:
+    if found.samples.one_processor or found.samples.kind == INTRA_KIND:
         return whole, single
     crossing = fit_crossing(found.samples.exchanges, whole)
     return crossed(whole, crossing), tuple(crossed(one, crossing) for one in single)
@@ -285,7 +285,7 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
         return path
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
     work_ps = told.work_ps if told else ()  # of processors that do nothing else
-    return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges))
+    return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
