@@ -80,6 +80,17 @@ def test_predict_lists_paths_by_time(files: tuple[str, str]) -> None:
     assert rows[0]["messages"] == 8 * 3 * 4
 
 
+def test_computing_is_told_whole_where_a_few_launches_took_far_longer(files: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "halo.toml").write_text(PATTERN.replace("steps = 4", 'steps = 4\ncompute = "30 us"'))
+    usual, slow = Machine(path(1), path(20)), Machine(path(1), path(2000))
+    named = NamedMachine("tap", "as-found", "polling", usual, launches=(usual, usual, usual, slow))
+    write_model(ModelFile("nearmetal-model", 1, "run", (named,)), tmp_path / "model.json")
+    (row,) = json.loads(run(predict, *files_on(files), "--replicas", "20", "--format", "json")[0])
+    assert row["parts_ns"]["compute"] == pytest.approx(120_000)
+    assert sum(row["parts_ns"].values()) == pytest.approx(row["quantiles"][0]["ns"])
+    assert row["quantiles"][0]["ns"] < row["quantiles"][1]["ns"] / 10
+
+
 def test_predict_answers_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
     text = " ".join(out.split())

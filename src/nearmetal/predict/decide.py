@@ -65,12 +65,14 @@ class AnswerRow:
 
     @property
     def parts_ns(self) -> dict[str, float]:
-        """Return what the median is made of, by name: means over ranks, whose shares are those of all replicas.
+        """Return what the median is made of, by name: means over ranks in the replicas around it.
 
         What moderation adds is told apart where an interrupt stage was asked for; of measured paths it is waiting.
         """
-        scale = self.median_ns / max(1.0, float(np.mean(self.found.makespan_ns)))
-        compute, overhead = self.found.rank_compute_ns * scale, self.found.rank_overhead_ns * scale
+        compute, overhead = self.found.rank_compute_ns, self.found.rank_overhead_ns
+        # Without any waiting, those replicas may take a little longer than the median.
+        scale = min(1.0, self.median_ns / max(1.0, compute + overhead))
+        compute, overhead = compute * scale, overhead * scale
         idle = max(0.0, self.median_ns - compute - overhead)
         moderation = min(idle, max(0.0, self.found.moderation_ns))
         return {"compute": compute, "communication": overhead, "waiting": idle - moderation, "moderation": moderation}

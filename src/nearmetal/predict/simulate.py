@@ -57,8 +57,9 @@ class RunTimeQuantile:
 class Prediction:
     """Run times of all replicas (shape (replicas,), int64 ns) and what happened in the first of them.
 
-    `rank_compute_ns` and `rank_overhead_ns` are means over all replicas and ranks: computing, and what sends and
-    receives take of the processor; the rest is waiting. `moderation_ns` is what an added interrupt stage costs.
+    `rank_compute_ns` and `rank_overhead_ns` are means over ranks and the fifth of the replicas around the median:
+    computing, and what sends and receives take of the processor; the rest of that median is waiting. `moderation_ns` is
+    what an added interrupt stage costs.
     `collectives_as_measured` counts collectives that took the time measured of them, not that of their messages.
     `machines` is the place of each replica's machine, fitted from one launch of the path, among those given.
     """
@@ -182,16 +183,19 @@ def _prediction(
     results: Sequence[_sim.Result], machines: NDArray[np.int64], ranks: int, *, keep_marks: bool
 ) -> Prediction:
     first = results[0]
+    makespan_ns = np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64)
+    outside = 2 * len(results) // 5
+    usual = [results[at] for at in np.argsort(makespan_ns, kind="stable")[outside : len(results) - outside]]
     return Prediction(
-        makespan_ns=np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64),
+        makespan_ns=makespan_ns,
         machines=machines,
         messages=first.messages,
         inter_messages=first.inter_messages,
         message_bytes=first.bytes,
         compute_ns=first.compute_ps // 1000,
         collectives_as_measured=first.collectives_as_measured,
-        rank_compute_ns=float(np.mean([result.compute_ps for result in results])) / 1000 / ranks,
-        rank_overhead_ns=float(np.mean([result.overhead_ps for result in results])) / 1000 / ranks,
+        rank_compute_ns=float(np.mean([result.compute_ps for result in usual])) / 1000 / ranks,
+        rank_overhead_ns=float(np.mean([result.overhead_ps for result in usual])) / 1000 / ranks,
         marks=tuple(result.marks() for result in results) if keep_marks else (),
     )
 
