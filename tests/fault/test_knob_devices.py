@@ -428,7 +428,7 @@ def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(
 ) -> None:
     """The kernel removed the address, and the session ended as if everything were back."""
     shell.run(["ip", "-6", "address", "add", "fd00::5/64", "dev", "v0", "nodad"], node=NODE)
-    with pytest.raises(KnobError, match=r"would remove fd00::5/64 from n0/v0.*1280"):
+    with pytest.raises(KnobError, match=r"on n0/v0 would remove fd00::5/64 on v0, .*1280"):
         plan(shell, {"nic.mtu": 1279}, [V0])
     for mtu in (1280, 1279):
         ends = Endpoints(ENDS.ends[mtu < 1280 :][:1], ENDS.subnet)  # v1 has no address but the link's
@@ -436,6 +436,46 @@ def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(
             assert held.facts["knob.nic.mtu"] == str(mtu)
     assert "fd00::5/64" in shell.run(["ip", "-6", "address", "show", "dev", "v0"], node=NODE).text
     shell.run(["ip", "-6", "address", "del", "fd00::5/64", "dev", "v0"], node=NODE)
+
+
+def test_what_frames_cost_ipv6_for_good_is_refused(shell: NamespaceShell) -> None:
+    """Routes lost their own largest packets, and what is built on a port its addresses and routes."""
+    script = """ip -6 route add fd00:6::/64 dev v0 mtu 1400 && ip -6 route add fd00:7::/64 dev v0 mtu lock 1401 &&
+    ip link add link v0 name m7 type macvlan && ip link set m7 up && ip -6 address add fd00:8::1/64 dev m7 nodad"""
+    made = shell.run(["sh", "-c", script], node=NODE, check=False)
+    if not made.ok:
+        pytest.skip(made.complaint())
+    kept = "would change mtu 1400 of the route to fd00:6::/64 on v0, which no"
+    for mtu, said in (
+        (1400, kept),
+        (1300, kept),
+        (
+            1200,
+            "would remove the route to fd00:6::/64 on v0, the route to fd00:7::/64 on v0, fd00:8::1/64 on m7, which",
+        ),
+    ):
+        with pytest.raises(KnobError, match=said):
+            plan(shell, {"nic.mtu": mtu}, [V0])
+    for mtu in (1401, 9000):
+        assert plan(shell, {"nic.mtu": mtu}, [V0]).cells
+    shell.run(["sh", "-c", "ip link del m7; ip -6 route del fd00:6::/64; ip -6 route del fd00:7::/64"], node=NODE)
+
+
+def test_settings_of_ipv6_that_small_frames_would_reset_are_named() -> None:
+    """An interface that was to take no advertisements of routers took them after the session."""
+
+    def refusal(shell: MachineShell) -> str:
+        shell.run(["ip", "link", "add", "v8", "type", "veth", "peer", "name", "v9"])
+        guards.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
+        shell.write("/proc/sys/net/ipv6/conf/v8/accept_ra", b"0\n")
+        with pytest.raises(KnobError) as refused:
+            guards.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
+        return refused.value.message
+
+    said = _said_in_a_new_namespace(refusal)
+    if not said:
+        pytest.skip("making a network namespace needs root")
+    assert said.startswith("nic.mtu 1200 on v8 would remove accept_ra = 0 on v8, which no roll-back could restore")
 
 
 def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.errors import BadInputError, NearmetalError, listed
 from nearmetal.hosts.host import Shell, is_disposable, is_far
 from nearmetal.knobs.access import KnobError, run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
+from nearmetal.knobs.identity import vanishes
 from nearmetal.knobs.journal import Device
 from nearmetal.knobs.knob import Target
 
@@ -156,20 +157,50 @@ def above(shell: Shell, target: Target) -> tuple[str, ...]:
 
 LEAST_IPV6_MTU = 1280
 
+# Prints what IPv6 loses for good on interfaces $4 ... with frames of $1 bytes: below $2 bytes their addresses, their
+# routes and, where $3 is set, what is not set as in `default`; else the largest packets of routes that have one of
+# their own, which the kernel lowers with the frames, and raises with them above what they were.
+_LOSS_SCRIPT = r"""
+new=$1 least=$2 settings=$3 conf=/proc/sys/net/ipv6/conf
+shift 3
+for name; do
+    mtu=$(ip -o link show dev "$name" | sed -n 's/.* mtu \([0-9]*\) .*/\1/p')
+    [ "${mtu:-0}" -gt "$new" ] && [ -e "$conf/$name" ] || continue
+    routes=$(ip -6 -o route show table all dev "$name" | grep -v ' proto \(kernel\|ra\) ')
+    if [ "$new" -ge "$least" ]; then
+        echo "$routes" | awk -v new="$new" -v was="$mtu" -v name="$name" '{
+            for (i = 2; i < NF; i++) if ($i == "mtu" && $(i + 1) + 0 >= new && $(i + 1) + 0 < was)
+                print "mtu " $(i + 1) " of the route to " $1 " on " name
+        }'
+        continue
+    fi
+    ip -6 -o address show dev "$name" scope global | awk -v name="$name" '{ print $4 " on " name }'
+    echo "$routes" | awk -v name="$name" 'NF { print "the route to " $1 " on " name }'
+    [ -z "$settings" ] || (cd "$conf/$name" && grep -s '' *) | grep -v '^\(mtu\|stable_secret\):' |
+        grep -vxF -e "$(cd "$conf/default" && grep -s '' *)" | sed "s/:/ = /; s/$/ on $name/"
+done
+"""
 
-def refuse_loss_of_addresses(shell: Shell, target: Target, mtu: int) -> None:
-    """Raise KnobError for frames so small that the kernel takes the interface's IPv6 addresses away for good.
 
-    Those of the link come back with the frames.
+def refuse_loss_of_ipv6(shell: Shell, target: Target, mtu: int) -> None:
+    """Raise KnobError for frames so small that the kernel takes something of IPv6 away for good.
+
+    It does so on what is built on the interface, too. What is of the link comes back with the frames.
     """
-    if mtu >= LEAST_IPV6_MTU:
-        return
-    shown = _ip(shell, target, "-6", "address", "show", "dev", target.interface, "scope", "global")
-    if addresses := ", ".join(line.split()[3] for line in shown.splitlines()):
+    lasting = "" if vanishes(shell, target.node) else "yes"
+    argv = ("sh", "-c", _LOSS_SCRIPT, "loss", str(mtu), str(LEAST_IPV6_MTU), lasting)
+    lost = run_c(shell, (*argv, target.interface, *above(shell, target)), target.node).text.splitlines()
+    if lost and mtu < LEAST_IPV6_MTU:
         raise KnobError(
-            f"nic.mtu {mtu} would remove {addresses} from {target}, which no roll-back could restore: "
+            f"nic.mtu {mtu} on {target} would remove {', '.join(listed(lost))}, which no roll-back could restore: "
             f"IPv6 needs frames of {LEAST_IPV6_MTU} bytes",
-            hint="remove the addresses first if they are not needed",
+            hint="remove them first if they are not needed",
+        )
+    if lost:
+        raise KnobError(
+            f"nic.mtu {mtu} on {target} would change {', '.join(listed(lost))}, which no roll-back could restore: IPv6 "
+            "lowers them with the frames, and raises them to the old frames",
+            hint="the kernel leaves a route with `mtu lock` alone",
         )
 
 

@@ -71,10 +71,11 @@ def present(shell: Shell, node: str = HYPERVISOR) -> Present:
     if isinstance(shell, MachineShell):
         network += _cookie()
     up_s = float(uptime.split()[0]) if uptime else 0.0
-    return Present(Place(machine, name, boot, network, mount, _vanishes(shell, node)), up_s)
+    return Present(Place(machine, name, boot, network, mount, vanishes(shell, node)), up_s)
 
 
-def _vanishes(shell: Shell, node: str) -> bool:
+def vanishes(shell: Shell, node: str) -> bool:
+    """Return whether a node's namespaces end with the session's process."""
     if is_far(shell):
         return not shell.lifeline(node)
     return isinstance(shell, NamespaceShell) and (shell.own_network or node != HYPERVISOR)

@@ -11,7 +11,7 @@ from nearmetal.knobs.guards import (
     RivalProgram,
     above,
     identify,
-    refuse_loss_of_addresses,
+    refuse_loss_of_ipv6,
     refuse_lowering_elsewhere,
     refuse_management,
     refuse_without_files,
@@ -206,9 +206,9 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
                 )
             check_limits(one.knob, one.value, reading, target)
         if one.knob.name == MTU:
-            refuse_loss_of_addresses(snapshot.shell, target, int(one.value))
             lower = any(int(one.value) < int(reading.value or 0) for _, reading in steps)
             if lower and not is_disposable(snapshot.shell):
+                refuse_loss_of_ipv6(snapshot.shell, target, int(one.value))
                 refuse_lowering_elsewhere(snapshot.shell, target, int(one.value))
 
 
