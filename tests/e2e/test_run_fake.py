@@ -205,7 +205,16 @@ def test_blocks_of_several_invocations_equal_those_of_one(tmp_path: Path, capsys
     stderr = capsys.readouterr().err.splitlines()
     assert stderr[-2:] == ["3 of at most 9 blocks are done; to continue:", f"nearmetal run --resume {tmp_path}/parts"]
     assert nearmetal(["run", "--resume", str(tmp_path / "parts")]) == 0
-    assert "to continue" not in capsys.readouterr().err
+    ended = capsys.readouterr().err
+    assert "to continue" not in ended
+    assert "nothing was left" not in ended
+    assert nearmetal(["run", "--resume", str(tmp_path / "parts"), "--blocks", "2"]) == 0
+    blocks = 1 + max(one.order.block for one in RunDir.open(tmp_path / "parts").trials())
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        f"nothing was left to measure: the study ended after {blocks} blocks; to repeat it at another hour, boot or "
+        "allocation:",
+        f"nearmetal run --resume {tmp_path}/parts --occasions 2",
+    ]
     whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
     del whole["report.html"], parts["report.html"]
     assert whole == parts

@@ -243,7 +243,7 @@ def test_a_run_continues_where_its_records_end() -> None:
     assert notes.blocks[0] == (0, 2, (TAP, VETH, TWIN))
     assert sorted(kept.seen(0)) == [(TAP, 1), (VETH, 1), (TWIN, 1)]
     whole = MemoryRun(kept.records)
-    assert run(study(), Scripted(), whole, notes := RecordingWatcher()) == Ending(4, (), 1)
+    assert run(study(), Scripted(), whole, notes := RecordingWatcher()) == Ending(4, (), 1, idle=True)
     assert (whole.records, notes.blocks, notes.trials) == (kept.records, [], [])
 
 
@@ -258,8 +258,8 @@ def test_each_invocation_carries_out_one_occasion() -> None:
     assert [one.outcome.facts[OCCASION] for one in kept.records] == [1] * 9 + [2] * 9
     assert [number for number, _, _ in notes.blocks] == [3, 4, 5]
     before = list(kept.records)
-    assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 2)
-    assert run(of, Scripted(), kept) == Ending(3, (), 2)  # blocks already begun count towards any number requested
+    assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 2, idle=True)
+    assert run(of, Scripted(), kept) == Ending(3, (), 2, idle=True)  # begun blocks count towards any number
     assert kept.records == before
     kept.records.pop()
     assert run(of, Scripted(), kept) == Ending(3, (), 2)
@@ -278,6 +278,16 @@ def test_an_invocation_carries_out_no_more_blocks_than_requested() -> None:
     whole = MemoryRun()
     run(of, Scripted(), whole)
     assert sorted(one.order.trial for one in whole.records) == sorted(one.order.trial for one in kept.records)[:12]
+
+
+def test_a_trial_lost_from_an_early_block_leaves_no_block_to_do_once_it_is_measured() -> None:
+    kept = MemoryRun()
+    of = study(blocks=(2, 4))
+    run(of, Scripted(), kept)
+    kept.records.remove(next(one for one in kept.records if one.order.block == 1))
+    assert run(of, Scripted(), kept, blocks=1) == Ending(4, (), 1)
+    kept.records = [one for one in kept.records if one.order.block not in {1, 3}]
+    assert run(of, Scripted(), kept, blocks=1) == Ending(3, (), 1, cut=True)
 
 
 def test_interim_looks_of_an_occasion_use_its_own_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,13 @@ def command(
             + command_line("run", "--resume", run.root, "--occasions", occasions),
             err=True,
         )
+    elif ending.idle:
+        click.echo(
+            f"nothing was left to measure: the study ended after {counted(ending.blocks, 'block')}; to repeat it at "
+            "another hour, boot or allocation:\n"
+            + command_line("run", "--resume", run.root, "--occasions", ending.occasion + 1),
+            err=True,
+        )
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
 
 

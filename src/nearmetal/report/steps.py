@@ -75,7 +75,7 @@ def next_step(view: View, cell: Cell, one: PathCell) -> str:
     if _only_tail_missing(found):
         return f"at least {support(P99)} iterations per launch"
     if found.conclusion.needs:
-        return _launches(found.conclusion.needs, found.headline, view.block_ns)
+        return _launches(found.conclusion.needs, found.headline, view)
     more, first = _for_width(found, view), ""
     if view.busy:
         first = _QUIETER
@@ -91,7 +91,7 @@ def _for_width(found: CellComparison, view: View) -> str:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
         missing = max(1, view.planned_blocks[0] - decisive.blocks)
-        return f"{_launches(missing, decisive, view.block_ns)}, for a first interval"
+        return f"{_launches(missing, decisive, view)}, for a first interval"
     if decisive.launches:
         more = occasions_to_settle(decisive)
         return counted(more, "more occasion") if more else _CHANGING
@@ -103,7 +103,7 @@ def _for_blocks(decisive: RatioEstimate, evidence: Evidence, view: View) -> str:
     if BOOTS_DIFFER in evidence.wider:
         return _BOOTS
     if more := blocks_to_settle(decisive):
-        return _blocks(more, view.block_ns)
+        return _blocks(more, view)
     wide = math.expm1(max(abs(evidence.difference.low), abs(evidence.difference.high)))
     calmer = f"{_QUIETER if view.busy else 'reduce noise'}: not even 1,000 blocks would decide it"
     if evidence.offset and not view.busy:
@@ -125,15 +125,18 @@ def _for_median(cell: Cell) -> str:
     return _PINNED if modes else "more iterations per launch"
 
 
-def _launches(more: int, one: RatioEstimate, block_ns: float) -> str:
+def _launches(more: int, one: RatioEstimate, view: View) -> str:
     """Return what brings so many more launches: blocks, or occasions where the run has several."""
     if not one.launches:
-        return _blocks(more, block_ns)
+        return _blocks(more, view)
     return counted(math.ceil(more * one.n / one.launches), "more occasion")
 
 
-def _blocks(more: int, block_ns: float) -> str:
-    blocks, took = counted(more, "more block"), more * block_ns
+def _blocks(more: int, view: View) -> str:
+    """Return that so many more blocks are needed; of a run that has all of its study, the new run that they take."""
+    blocks, took = counted(more, "more block"), more * view.block_ns
+    if view.host_kind != "import" and (all_of_them := view.blocks + more) > view.planned_blocks[1]:
+        blocks, took = f"a new run with max_blocks = {all_of_them}", all_of_them * view.block_ns
     return f"{blocks}, about {format_wait(took)}" if took >= NS_PER_S else blocks
 
 

@@ -204,7 +204,7 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
     first = plan.occasion_of(study, max(last, 0)) * most
     mine = [record for record in records if record.order.block >= first]
     begun = last - first + 1
-    missing = _missing(study, run, mine, last) if begun else 0
+    missing = missing_trials(study, run, mine, last) if begun else 0
     wanted = open_combinations(study, run, mine, before_block=last + 1) if begun < most else set()
     if not (missing or wanted):
         return None
@@ -220,7 +220,7 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
     return Unfinished(run.written_elsewhere, bool(missing) or begun < least, says, resume)
 
 
-def _missing(study: Study, run: RunDir, records: Sequence[TrialRecord], block: int) -> int:
+def missing_trials(study: Study, run: RunDir, records: Sequence[TrialRecord], block: int) -> int:
     """Return how many trials a block that was begun lacks."""
     tried = attempts(records)
     untried = [order for order in plan.block(study, block) if order.trial not in tried]

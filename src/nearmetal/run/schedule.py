@@ -13,7 +13,15 @@ import nearmetal
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
 from nearmetal.results.series import Combination
-from nearmetal.results.stopping import MAX_ATTEMPTS, attempts, combination, given_up, open_combinations, to_repeat
+from nearmetal.results.stopping import (
+    MAX_ATTEMPTS,
+    attempts,
+    combination,
+    given_up,
+    missing_trials,
+    open_combinations,
+    to_repeat,
+)
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
 from nearmetal.store.record import started_now
@@ -41,13 +49,15 @@ class Watcher(Protocol):
 class Ending:
     """Why a run ended: how many blocks it has, the combinations that were given up, and its occasion, from 1.
 
-    `cut` says that the caller wanted no more blocks, though the study lacks some.
+    `cut` says that the caller wanted no more blocks, though the study lacks some, and `idle` that nothing was left to
+    measure.
     """
 
     blocks: int
     given_up: tuple[Combination, ...]
     occasion: int = 1
     cut: bool = False
+    idle: bool = False
 
 
 def run_study(
@@ -63,12 +73,12 @@ def run_study(
     _refuse_another_plan(study, run, records)
     begun = 1 + max((plan.occasion_of(study, record.order.block) for record in records), default=0)
     ending = Ending(0, ())
+    before = len(records)
     for occasion in range(max(occasions, begun)):
-        before = len(records)
         ending = _run_occasion(study, host, run, watcher, occasion=occasion, blocks=blocks, records=records)
         if len(records) > before:
             break
-    return ending
+    return replace(ending, idle=len(records) == before)
 
 
 def _refuse_another_plan(study: Study, run: RunDir, records: Iterable[TrialRecord]) -> None:
@@ -100,7 +110,7 @@ def _run_occasion(
     for number in range(first, first + study.trials.max_blocks):
         mine = [record for record in records if record.order.block >= first]
         wanted = open_combinations(study, run, mine, before_block=number)
-        if not wanted or not left:
+        if not wanted or (not left and missing_trials(study, run, mine, number)):
             return Ending(number - first, given_up(mine), occasion + 1, cut=bool(wanted))
         if isinstance(host, PreparingHost) and number == first:
             ahead = range(first, first + min(left, study.trials.min_blocks))

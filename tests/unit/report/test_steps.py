@@ -43,7 +43,9 @@ def test_missing_launches_are_counted_and_timed(tmp_path: Path) -> None:
     study = STUDY.replace('rarest_mode = "35 %"\n', "")
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, cost=SAME)))
     assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
-    assert steps(view) == {"6 more blocks, about 54 s"}  # 14 - 8 blocks of 6 launches of 1.5 s
+    assert steps(view) == {"a new run with max_blocks = 14, about 2 min"}  # blocks of 6 launches of 1.5 s
+    assert steps(replace(view, planned_blocks=(5, 14))) == {"6 more blocks, about 54 s"}, "--resume measures them"
+    assert steps(replace(view, host_kind="import")) == {"6 more blocks, about 54 s"}, "of files there is no plan"
     assert "near-metal in 8 launches, which cannot exclude a mode rarer than 31 %" in open_cells(view).rows[0][2]
 
 
@@ -167,9 +169,9 @@ def test_on_a_busy_machine_quiet_is_advised_before_more_blocks(tmp_path: Path) -
     recipe = Recipe(cost=SAME, spread=0.08, busy=4)
     assert not any("quieter" in step for step in steps(build_view(make_run(tmp_path / "half", recipe))))
     view = build_view(make_run(tmp_path / "most", replace(recipe, busy=5)))
-    assert "measure on a quieter machine; else 37 more blocks, about 6 min" in steps(view)
+    assert "measure on a quieter machine; else a new run with max_blocks = 45, about 7 min" in steps(view)
     assert {step for step in steps(view) if not step.startswith("measure on a quieter machine")} == {
-        "2 more blocks, about 18 s"
+        "a new run with max_blocks = 10, about 90 s"
     }, "missing launches are needed on any machine"
 
 
@@ -299,4 +301,5 @@ def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None
 def test_blocks_on_a_virtual_clock_are_timed_by_the_wall_clock(tmp_path: Path) -> None:
     recipe = Recipe(study=STUDY.replace('rarest_mode = "35 %"\n', ""), cost=SAME, facts=lambda _: {VIRTUAL_TIME: True})
     view = build_view(make_run(tmp_path / "run", recipe))
+    view = replace(view, planned_blocks=(5, 16))
     assert steps(view) == {"6 more blocks, about 7 min"}  # each begins 66 s after the last
