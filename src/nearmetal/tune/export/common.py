@@ -63,18 +63,21 @@ def access_of(knob: str, interface: str) -> Access:
     return access
 
 
-def disturbed(profile: Profile) -> list[Access]:
-    """Return the values that some driver changes with the writes although the profile does not name them."""
+def disturbed_knobs(profile: Profile) -> list[str]:
+    """Return the knobs that some driver changes with the writes although the profile does not name them."""
     named = [find(name) for name in profile.setting if not _of_mpi(name)]
     others = [other for knob in named for other in knob.disturbs]
     others += [other for knob in named for other in resets(knob.name)]
+    return [name for name in dict.fromkeys(others) if name not in profile.setting]
+
+
+def disturbed(profile: Profile) -> list[Access]:
+    """Return their values, as far as these have the same places on every machine."""
     found: list[Access] = []
-    for name in dict.fromkeys(others):
-        if name not in profile.setting:
-            with suppress(UnavailableError):  # its places differ between machines
-                knob = find(name)
-                for interface in profile.interfaces if knob.scope == "interface" else ("",):
-                    found += knob.accesses(_NOWHERE, Target("", interface))
+    for knob in map(find, disturbed_knobs(profile)):
+        with suppress(UnavailableError):
+            for interface in profile.interfaces if knob.scope == "interface" else ("",):
+                found += knob.accesses(_NOWHERE, Target("", interface))
     return found
 
 

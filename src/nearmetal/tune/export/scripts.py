@@ -12,7 +12,7 @@ from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
-from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, resets, steps
+from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, disturbed_knobs, resets, steps
 from nearmetal.tune.profile import Profile
 
 
@@ -54,15 +54,11 @@ def slurm(profile: Profile) -> Exported:
     found_before, keep = _kept(profile, profile.setting, profile.interfaces)
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
-    save_frames, frames = _largest_frames(profile)
-    save_queues, queues = _single_queues(profile)
-    prolog += (
-        save
-        + save_frames
-        + save_queues
-        + f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
-    )
-    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}{frames}{queues}'
+    parts = [_largest_frames(profile), _single_queues(profile), _steering(profile)]
+    prolog += save + "".join(saves for saves, _ in parts)
+    prolog += f'sync\nmv "$kept.new" "$kept" || exit 0\n{found_before}{change}{keep}exit 0\n'
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
+    epilog += "".join(puts_back for _, puts_back in parts)
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
@@ -126,6 +122,26 @@ def _single_queues(profile: Profile) -> tuple[str, str]:
     names = [shlex.quote(one) for one in profile.interfaces] if whole & changed else []
     save, back = ("".join(text.format(name) for name in names) for text in (_SAVE_QUEUES, _PUT_QUEUES_BACK))
     return (_QUEUES_OF + save, _QUEUES_OF + back) if names else ("", "")
+
+
+# What belongs to a queue goes with it. One line is a file and what it held.
+_SAVE_STEERING = """for irq in /sys/class/net/{0}/device/msi_irqs/* /sys/class/net/{0}/device/../msi_irqs/*; do
+    grep -sH '' "/proc/irq/${{irq##*/}}/smp_affinity_list"
+done > "$kept.new/steering."{0}
+grep -sH '' /sys/class/net/{0}/queues/*/[rx]ps_cpus >> "$kept.new/steering."{0}
+"""
+_PUT_STEERING_BACK = """while IFS=: read -r file value; do
+    [ ! -e "$file" ] || [ "$(cat "$file")" = "$value" ] || echo "$value" > "$file" || failed="$failed $file"
+done < "$kept/steering."{0}
+"""
+
+
+def _steering(profile: Profile) -> tuple[str, str]:
+    """Return the lines that save which processors queues and interrupts are led to, and those that restore it."""
+    led = {"nic.rps-cpus", "nic.xps-cpus", "nic.irq-affinity"} & {*disturbed_knobs(profile)}
+    names = [shlex.quote(one) for one in profile.interfaces] if led else []
+    save, back = ("".join(text.format(name) for name in names) for text in (_SAVE_STEERING, _PUT_STEERING_BACK))
+    return save, back
 
 
 def _kept(profile: Profile, knobs: Iterable[str], interfaces: Iterable[str]) -> tuple[str, str]:
