@@ -27,9 +27,12 @@ MOST = (1 << 63) - 1
 _QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{0,8}+)")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?")
 _MOST_LETTERS = 60
-_HELD = "\u2800"
+HELD = "\u2800"
 """Stands for a blank where no line may end: an empty pattern of Braille, which nothing takes for one."""
-_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[num]?s|min|h|[KMG]i?B|[kMGT]?B(?:/s)?|[kMG]?bit/s)(?![\w/]))")
+_UNIT = re.compile(
+    r"(?<=[0-9]) (?=(?:%|[num]?s|min|h|[KMG]i?B|[kMGT]?B(?:/s)?|[kMG]?bit/s)(?![\w/]))|(?<=\w) (?== )|(?<= =) (?=\S)"
+)
+"""The blank between a number and its unit, and those of an assignment, such as `max_blocks = 18`."""
 _WORD = r"""(?:[^\s'"()`]|'[^']*'|"[^"]*")+"""
 _COMMAND = re.compile(rf"(?:(?<=: )|(?<=[`(]))nearmetal(?: {_WORD})+")
 """A command in a sentence: in backticks or brackets, or after a colon."""
@@ -152,15 +155,20 @@ def format_duration(duration_ns: float) -> str:
     return f"{duration_ns:.3g} ns"
 
 
+def held(text: str) -> str:
+    """Return text whose numbers and units, and whose assignments, are each one word: `HELD` stands for their blanks."""
+    return _UNIT.sub(HELD, text)
+
+
 def wrapped(text: str, width: int, **options: Any) -> list[str]:
     """Return text as lines of so many columns, and one line at least; options are those of `textwrap.wrap`.
 
-    None ends between a number and its unit or within a command of nearmetal. Words and commands that are longer than a
-    line stay whole, to be copied.
+    None ends between a number and its unit, in an assignment or within a command of nearmetal. Words and commands that
+    are longer than a line stay whole, to be copied.
     """
-    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), _UNIT.sub(_HELD, text))
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", HELD), held(text))
     lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False, **options)
-    return [line.replace(_HELD, " ") for line in lines or [""]]
+    return [line.replace(HELD, " ") for line in lines or [""]]
 
 
 def counted(count: int, thing: str) -> str:

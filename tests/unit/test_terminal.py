@@ -25,6 +25,8 @@ from nearmetal.cli.progress import watcher
 from nearmetal.errors import ExitCode, NearmetalError, visible
 from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
+from nearmetal.report.as_table import draw as draw_tables
+from nearmetal.report.tables import Table as Cells
 from nearmetal.report.terminal import Console
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
@@ -106,6 +108,18 @@ def test_no_line_ends_between_a_number_and_its_unit_or_within_what_is_to_be_copi
         assert any(f"{number} {unit}" in line for line in lines)
     plain = [line for line in lines if "nearmetal" not in line and "/" not in line]
     assert all(len(line) <= width for line in plain), "other lines fit"
+
+
+@pytest.mark.parametrize("width", range(48, 84))
+def test_no_cell_and_no_sentence_parts_a_number_from_its_unit_or_an_assignment(width: int) -> None:
+    why = "a mode rarer than 63 % in 3 launches; next: a new run with max_blocks = 14, about 70 s"
+    out = io.StringIO()
+    console = Console(file=out, width=width)
+    draw_tables(console, [Cells("Undecided cells", ("path", "cell", "why"), (("bridge", "rate, 8 B", why),), left=3)])
+    console.print(f"proposed: {why}")
+    for whole in ("8 B", "63 %", "max_blocks = 14", "70 s"):
+        assert out.getvalue().count(whole) == 2 - (whole == "8 B")
+    assert max(map(len, out.getvalue().splitlines())) <= width
 
 
 def test_lines_keep_their_style_and_their_indent() -> None:

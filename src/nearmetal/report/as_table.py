@@ -17,7 +17,7 @@ from nearmetal.results.records import View
 from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.units import counted
+from nearmetal.units import counted, held
 
 if TYPE_CHECKING:
     from nearmetal.report.terminal import Console
@@ -207,7 +207,7 @@ def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table
             min_width=min(_needed(table, column), _LONGEST_VERDICT) if words_here else None,
         )
     for row in table.rows:
-        drawn.add_row(*(Text(row[column], style=_STYLES.get(row[column], "")) for column in columns))
+        drawn.add_row(*(Text(held(row[column]), style=_STYLES.get(row[column], "")) for column in columns))
     return drawn
 
 

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from nearmetal.errors import visible
-from nearmetal.units import wrapped
+from nearmetal.units import HELD, wrapped
 
 
 class Console(rich.console.Console):
@@ -34,7 +34,8 @@ class Console(rich.console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield what is drawn, with control characters made visible; those of rich itself pass."""
         return _unpadded(
-            one if one.control else Segment(visible(one.text), one.style) for one in super().render(renderable, options)
+            one if one.control else Segment(visible(one.text).replace(HELD, " "), one.style)
+            for one in super().render(renderable, options)
         )
 
 
