@@ -330,6 +330,15 @@ def test_p99_needs_enough_samples(made: Callable[..., str], capsys: pytest.Captu
     assert "n = 60 cannot support it" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_a_median_that_no_launch_supports_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most durations of one run were 0 ns, and nothing said that its median was not compared."""
+    for name, idle in (("old", None), ("new", 0.6)):
+        make_run(tmp_path / name, Recipe(ONE_SIZE, blocks=5, idle=idle))
+    gate(str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--no-remeasure")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "By p99, margin 10 %: 5 within. By median: no cell has one in both runs." in said
+
+
 def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, stalls in (("old", frozenset[str]()), ("new", frozenset({"tap"}))):
         make_run(tmp_path / name, Recipe(stalls=stalls))

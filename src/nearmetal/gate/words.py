@@ -60,7 +60,7 @@ def _counts(gate: Gate, metric: Metric) -> str:
 def others(gate: Gate) -> str:
     """Return how cells stand by the figures that are not the headline, empty where it is judged alone.
 
-    Where some have none, or all that have a median have no p99, it says so.
+    Where some have none, or all that have a median have no p99, or the reverse, it says so.
     """
     sentences = []
     found = Counter(one.metric for one in gate.others if not one.part)
@@ -68,6 +68,8 @@ def others(gate: Gate) -> str:
         margin = gate.tail_margin if metric is Metric.P99 else gate.margin
         of = f", of {counted(len(gate.judged), 'cell')}" if count < len(gate.judged) else ""
         sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}{of}.")
+    if found and Metric.MEDIAN not in found:
+        sentences.append("By median: no cell has one in both runs.")
     if found and Metric.P99 not in found:
         sentences.append("By p99: no cell has launches of enough samples.")
     return " ".join(sentences)
