@@ -364,20 +364,25 @@ def _intervals(view: View) -> str:
 def alone(view: View) -> list[str]:
     """Return a sentence for each operation of a study with one path: what its messages take, or how fast they go.
 
-    Medians of launches where they can be stated, else means.
+    It has the mean, as the tables, and the median beside it; only the median where there is no mean.
     """
     return [f"{group_title(view, group)}, {_sizes(view.cells_of(group))}" for group in view.groups]
 
 
 def _sizes(cells: Sequence[Cell]) -> str:
-    sentences = []
-    for cell in cells:
-        median, mean = (cell.paths[0].levels[metric] for metric in (Metric.MEDIAN, HEADLINE))
-        of, value = ("median", median.value) if median.value is not None else ("mean", mean.value)
-        if value is not None:
-            where = f"{size(cell)}: " if cell.sized else ""
-            sentences.append(f"{where}{figure(value)} {cell.shown.unit} ({of})")
-    return f"{cells[0].shown.name}: {'; '.join(sentences) or 'no valid trial'}"
+    told = ((cell, cell.paths[0].levels[HEADLINE], cell.paths[0].levels[Metric.MEDIAN]) for cell in cells)
+    sentences = [
+        (f"{size(cell)}: " if cell.sized else "") + _mean_and_median(level(mean), level(median), cell.shown.unit)
+        for cell, mean, median in told
+        if mean.value is not None or median.value is not None
+    ]
+    return f"{cells[0].shown.name}, mean: {'; '.join(sentences) or 'no valid trial'}"
+
+
+def _mean_and_median(mean: str, median: str, unit: str) -> str:
+    if mean in {REFUSED, NOTHING}:
+        return f"{mean} (median {median} {unit})"
+    return f"{mean} {unit}" + ("" if median == NOTHING else f" (median {median})")
 
 
 def as_sentence(text: str) -> str:

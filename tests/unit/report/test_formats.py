@@ -18,7 +18,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.summary import Metric
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import counted
 from tests.unit.report.synthetic_run import COST, ONE_SIZE, STUDY, Recipe, make_run
@@ -209,9 +209,25 @@ def test_a_study_with_one_path_is_answered_by_its_figures(tmp_path: Path) -> Non
     alone = STUDY.partition('[[path]]\nname = "bridge"')[0] + STUDY[STUDY.index("[[workload]]") :]
     view = build_view(make_run(tmp_path / "run", Recipe(study=alone, blocks=3)))
     text = " ".join(_answer(view))
-    assert "latency, latency (half a round trip): 8 B: " in text
-    for cell in view.cells:
-        assert f"{words.size(cell)}: {words.level(cell.paths[0].levels[Metric.MEDIAN])} us (median)" in text
+    assert "latency, latency (half a round trip), mean: 8 B: " in text
+    levels = {words.size(cell): cell.paths[0].levels for cell in view.cells}
+    for size, of in levels.items():
+        assert f"{size}: {words.level(of[HEADLINE])} us (median {words.level(of[Metric.MEDIAN])})" in text
+    means = dict(zip(levels, (row[1].split("\n")[0] for row in tables.levels(view, view.groups[0]).rows), strict=True))
+    assert means == {size: words.level(of[HEADLINE]) for size, of in levels.items()}, "the tables have the same figure"
+    for mean, median, said in (
+        (None, 2.0, "8 B: refused (median 2.000 us)"),
+        (2.0, None, "8 B: 2.000 us (median refused)"),
+        (None, None, "no valid trial"),
+    ):
+        (cell,) = view.cells[:1]
+        figures = {
+            metric: replace(one, value=value, refused="" if value else "no middle")
+            for metric, value in ((HEADLINE, mean), (Metric.MEDIAN, median))
+            if (one := cell.paths[0].levels[metric])
+        }
+        path = replace(cell.paths[0], levels={**cell.paths[0].levels, **figures})
+        assert said in words.alone(replace(view, cells=(replace(cell, paths=(path,)),)))[0]
     assert "of each launch's mean (1 % trimmed at each end), median and p99;" in words.method_sentence(view)
 
 
