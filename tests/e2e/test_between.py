@@ -207,10 +207,8 @@ def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.Cap
     _answer(asked(sizes=(64,)), bare, view)
     again = _next(view, 120, tmp_path / "run", ["me@vm1:2201", "vm2"], ["--hosts", "my hosts"])
     stdout = capsys.readouterr().out
-    assert re.search(
-        r"^answer for vm1 and vm2:\n  latency, .*, mean: 64 B: [\d.]+ us \(median [\w.]+\)\n(.*\n)*  Noise floor: ",
-        stdout,
-    )
+    figures = r"latency, .*, mean: 64 B: [\d.]+ us \(median [\w.]+\)"
+    assert re.search(rf"^answer for vm1 and vm2:\n  {figures}\n(.*\n)*  Noise floor: ", stdout)
     assert "near-metal" not in stdout, "nothing is compared"
     options = "--against HOST3 HOST4 --hosts 'my hosts'"
     assert again == f"compare with a baseline: nearmetal between me@vm1:2201 vm2 {options}"
