@@ -247,7 +247,10 @@ def test_a_tenth_of_messages_below_half_of_the_time_met_no_timer(fast_ps: int, t
     found = doubts(sends((1, 8), (2, 64), (1, 65)), named(twice))
     assert [one.share for one in found] == [0.75] * told
     assert all(one.said.startswith("a tenth of the messages of 64 B took less than half") for one in found)
-    assert all("--as tuned " in one.hint for one in found)
+    assert all("--as tuned " in one.hint and "interrupt moderation" in one.said for one in found)
+    here = doubts(sends((1, 8), (2, 64), (1, 65)), replace(named(twice), host="local"))
+    assert [one.share for one in here] == [0.75] * told
+    assert not any("interrupt" in one.said + one.hint for one in here), "namespaces have no card"
 
 
 @pytest.mark.parametrize(("answered", "told"), [(98, True), (99, False)])
