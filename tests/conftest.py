@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from nearmetal.workloads import build
+
 settings.register_profile("nearmetal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("nearmetal")
 
@@ -27,9 +29,12 @@ settings.load_profile("nearmetal")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # nor does each worker then rewrite the assertions of every test at its start
 
-# The threads of OpenBLAS spin uselessly for some 50 ms in each program that imports numpy.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# The threads of OpenBLAS spin uselessly for some 50 ms in each program that imports numpy, and UCX for 20 ms in each
+# rank, to notice when memory goes that is registered at a device: there is none.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "UCX_MEM_EVENTS": "n"}
 
+# Programs that need an MPI are built once, with warnings as errors (tests/unit/test_native_strict.py).
+build._FLAGS = (*build._FLAGS, "-Werror")
 
 gc.disable()  # until the tests are collected, a fifth of the time that takes
 

@@ -41,7 +41,7 @@ void nmt_comms_forget(uint32_t entry) {
 /* Return the world ranks of a group's first members; NULL without memory. The caller frees them. */
 static uint64_t *world_ranks(MPI_Group group, int size) {
     uint64_t *ranks = malloc((size_t)size * sizeof *ranks + 1);
-    int *own = malloc(2 * (size_t)size * sizeof *own + 1);
+    int *own = calloc(2 * (size_t)size + 1, sizeof *own);
     if (ranks && own) {
         int *world = own + size;
         for (int i = 0; i < size; ++i)

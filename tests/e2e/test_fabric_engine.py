@@ -141,7 +141,7 @@ def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
 @every_mpi
 def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     mpi = mpi_of(flavour)
-    engine = FabricEngine(mpi, tmp_path, build_fabric(mpi, (*SANITIZED, "-Werror")))
+    engine = FabricEngine(mpi, tmp_path, build_fabric(mpi, SANITIZED))
     # Both libraries keep memory until exit; leaks are checked in the parts without MPI.
     options = (("ASAN_OPTIONS", "detect_leaks=0"),)
     finished = engine.launch(text_of(5, bisection=True), *SHORT, ranks=5, environment=options)

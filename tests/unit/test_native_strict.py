@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+from collections.abc import Callable
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from nearmetal.errors import UnavailableError
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.paths.tap import RELAY
 from nearmetal.predict import _sim
-from nearmetal.workloads.build import build_engine
+from nearmetal.workloads import build as workloads_build
+from nearmetal.workloads.apps import build_apps
+from nearmetal.workloads.build import build_engine, build_profiler
 from nearmetal.workloads.fabric import build_fabric
+from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
@@ -28,22 +32,15 @@ def test_programs_without_mpi_build_without_warnings(
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_fabric_engine_builds_without_warnings(flavour: str) -> None:
+@pytest.mark.parametrize("build", [build_apps, build_engine, build_fabric, build_profiler])
+def test_programs_with_mpi_build_without_warnings(build: Callable[[Mpi], Path], flavour: str) -> None:
+    """All tests use these builds, so there is no other for this one."""
+    assert "-Werror" in workloads_build._FLAGS  # tests/conftest.py
     try:
         mpi = find_mpi(flavour)
     except UnavailableError as error:
         pytest.skip(error.render())
-    assert build_fabric(mpi, extra_flags=("-Werror",)).exists()
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_engine_builds_without_warnings(flavour: str) -> None:
-    try:
-        mpi = find_mpi(flavour)
-    except UnavailableError as error:
-        pytest.skip(error.render())
-    assert build_engine(mpi, ("-Werror",)).exists()
+    assert build(mpi).exists()
 
 
 @pytest.mark.parametrize("room", ["apps/common", "bench", "common", "fabric", "sim", "trace", "wire"])
