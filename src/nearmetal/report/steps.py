@@ -133,10 +133,12 @@ def _launches(more: int, one: RatioEstimate, view: View) -> str:
 
 
 def _blocks(more: int, view: View) -> str:
-    """Return that so many more blocks are needed; of a run that has all of its study, the new run that they take."""
+    """Return that so many more blocks are needed; of a run that measures no more, the new run that they take."""
     blocks, took = counted(more, "more block"), more * view.block_ns
-    if view.host_kind != "import" and (all_of_them := view.blocks + more) > view.planned_blocks[1]:
-        blocks, took = f"a new run with max_blocks = {all_of_them}", all_of_them * view.block_ns
+    total, most = view.blocks + more, view.planned_blocks[1]
+    if view.host_kind != "import" and (total > most or view.unfinished is None):
+        key = "max_blocks" if total > most else "min_blocks"
+        blocks, took = f"a new run with {key} = {total}", total * view.block_ns
     return f"{blocks}, about {format_wait(took)}" if took >= NS_PER_S else blocks
 
 

@@ -14,6 +14,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.report.words import cell_title, launches_sentence
 from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
+from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
@@ -44,7 +45,9 @@ def test_missing_launches_are_counted_and_timed(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(study=study, cost=SAME)))
     assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
     assert steps(view) == {"a new run with max_blocks = 14, about 2 min"}  # blocks of 6 launches of 1.5 s
-    assert steps(replace(view, planned_blocks=(5, 14))) == {"6 more blocks, about 54 s"}, "--resume measures them"
+    assert steps(replace(view, planned_blocks=(5, 14))) == {"a new run with min_blocks = 14, about 2 min"}, "it is over"
+    longer = replace(view, planned_blocks=(5, 14), unfinished=Unfinished(False, False, "", ""))
+    assert steps(longer) == {"6 more blocks, about 54 s"}, "--resume measures them"
     assert steps(replace(view, host_kind="import")) == {"6 more blocks, about 54 s"}, "of files there is no plan"
     assert "near-metal in 8 launches, which cannot exclude a mode rarer than 31 %" in open_cells(view).rows[0][2]
 
@@ -301,5 +304,5 @@ def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None
 def test_blocks_on_a_virtual_clock_are_timed_by_the_wall_clock(tmp_path: Path) -> None:
     recipe = Recipe(study=STUDY.replace('rarest_mode = "35 %"\n', ""), cost=SAME, facts=lambda _: {VIRTUAL_TIME: True})
     view = build_view(make_run(tmp_path / "run", recipe))
-    view = replace(view, planned_blocks=(5, 16))
+    view = replace(view, planned_blocks=(5, 16), unfinished=Unfinished(False, False, "", ""))
     assert steps(view) == {"6 more blocks, about 7 min"}  # each begins 66 s after the last
