@@ -22,6 +22,7 @@ from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import MACHINES, Boot, emulator_argv, machine_named
 from nearmetal.hosts.lab.manifest import Manifest, seal
+from nearmetal.native import cache_dir
 
 PACKAGE = Path(nearmetal.__file__).parent
 RUN = Path("/run")
@@ -252,7 +253,11 @@ def cached_folder(name: str, facts: dict[str, str]) -> Path:
 def test_cache_entries_of_other_versions_are_summed_up_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    built = cache_dir() / "programs"  # those that the lab's key is of take seconds to build
+    built.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_dir().mkdir()
+    (cache_dir() / "programs").symlink_to(built)
     old_root = cached_folder("root-old", {"recipe": "another"})
     serving_root = cached_folder("root-new", {"recipe": image.root_recipe_key()})
     key = image.image_key(Manifest.load(serving_root), image.code_key())
