@@ -220,6 +220,20 @@ def test_blocks_of_several_invocations_equal_those_of_one(tmp_path: Path, capsys
     assert whole == parts
 
 
+def test_one_path_alone_is_told_the_blocks_that_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is compared that more of them could decide."""
+    (tmp_path / "s.toml").write_text(re.sub(r'\[\[path\]\]\nname = "(?!veth).*\n', "", STUDY))
+    out = str(tmp_path / "r")
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", out, "--blocks", "1"]) == 0
+    said = capsys.readouterr().err
+    assert "block 1 of 1 (max 5): 2 trials" in said
+    assert "1 of at most 5 blocks is done" in said
+    assert nearmetal(["run", "--resume", out]) == 0
+    assert [line.partition(",")[0].partition(":")[0] for line in capsys.readouterr().err.splitlines()][:4] == [
+        f"block {number} of 5" for number in range(2, 6)
+    ]
+
+
 def test_copies_that_were_resumed_separately_are_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

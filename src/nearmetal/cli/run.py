@@ -17,7 +17,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import own_ns
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.records import View
-from nearmetal.results.stopping import never_valid
+from nearmetal.results.stopping import as_it_ends, never_valid
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import measuring, open_host
@@ -74,8 +74,8 @@ def command(
         _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions, blocks=blocks)
     if ending.cut:
         click.echo(
-            f"{ending.blocks} of at most {spec.trials.max_blocks} blocks {'is' if ending.blocks == 1 else 'are'} done; "
-            "to continue:\n"
+            f"{ending.blocks} of at most {as_it_ends(spec).trials.max_blocks} blocks "
+            f"{'is' if ending.blocks == 1 else 'are'} done; to continue:\n"
             + command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else [])),
             err=True,
         )
@@ -111,7 +111,7 @@ def carry_out(
     """
     console = Console(stderr=True)
     try:
-        with watcher(spec, console, host, blocks=blocks) as watching:
+        with watcher(as_it_ends(spec), console, host, blocks=blocks) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
         again = command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else []))
