@@ -73,7 +73,7 @@ void check_machine(const Job &job) {
     require(m.cores == 0 || (m.slice_ps > 0 && is_duration(m.slice_ps) && is_duration(m.switch_ps) &&
                              (m.lead_ps == kNever || is_duration(m.lead_ps))),
             "machine: cores without a time slice");
-    require(m.uneven_share >= 0.0 && m.uneven_share <= 1.0, "machine: no such share of uneven launches");
+    require(m.uneven_share >= 0.0 && m.uneven_share <= 1.0, "machine: no such share of uneven time");
     require(m.srq_buffers == 0 || m.srq_low < m.srq_buffers, "machine: SRQ watermark not below its size");
 }
 

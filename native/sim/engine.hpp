@@ -118,6 +118,8 @@ class Engine {
     struct Share {
         std::uint32_t core = 0, next = kNone; // the core it has or had last
         std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
+        std::uint32_t division = kNone;       // of its computer's ranks, where that changes
+        std::uint32_t dealt = 0;              // the core of its computer that it was dealt to
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the switch to the core that it was given ends
@@ -130,6 +132,10 @@ class Engine {
     static_assert(sizeof(Rank) == 2 * kLine);
     struct Copying { // what a process copies, out and in
         Ps rx_free = -1, free = 0;
+    };
+    struct Division { // of a computer's ranks on its cores at a time: evenly, or one has moved to another core
+        std::vector<std::uint32_t> ranks;
+        std::uint32_t turn = kNone, moved = kNone, to = 0;
     };
     struct Core {
         std::uint32_t holder = kNone, group = 0;
@@ -223,14 +229,18 @@ class Engine {
     void add_core_group(std::uint32_t cores);
     void share_fairly(const std::vector<std::uint32_t> &ranks);
     void preempt_waiting(const CoreGroup &group);
-    void split_by_domain(const std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
+    void split_by_domain(const std::vector<std::uint32_t> &ranks);
     // How long work of `time` takes a rank, which may share its core with ranks of other domains.
-    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
-        Ps own = 0;
-        if (shares_.empty())
-            return time;
-        return __builtin_mul_overflow(time, shares_[rank].slow, &own) ? kLongest : own / shares_[rank].fast;
+    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) {
+        return shares_.empty() ? time : shared_time(rank, time);
     }
+    [[nodiscard]] Ps shared_time(std::uint32_t rank, Ps time);
+    // How long a part of a message's way takes that lasts `time` where its sender has a core of its own.
+    [[nodiscard]] Ps way_time(std::uint32_t rank, Ps time) {
+        return machine_->way_is_work ? own_time(rank, time) : time;
+    }
+    [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> crowding(std::uint32_t rank, Ps at);
+    void divide(Division &division, std::uint32_t index, std::uint32_t turn) const;
     // How long a polling rank waits for its turn among the hosts that poll on its core.
     [[nodiscard]] Ps turn(std::uint32_t rank) const {
         if (shares_.empty())
@@ -278,7 +288,7 @@ class Engine {
     void schedule_sent(std::uint32_t message, Ps time);
     void fetch_data(std::uint32_t message);
     void fetched_data(std::uint32_t message, Ps overhead);
-    [[nodiscard]] Ps answer_overhead(const Message &m) const;
+    [[nodiscard]] Ps answer_overhead(const Message &m);
 
     // collectives
     [[nodiscard]] CollectiveCall call_of(const Context &c) const;
@@ -376,6 +386,7 @@ class Engine {
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
+    std::vector<Division> divisions_; // of computers whose ranks are not always divided evenly
     std::vector<CoreGroup> core_groups_;
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;

@@ -12,7 +12,10 @@ namespace nearmetal {
 
 namespace {
 constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
+constexpr std::uint32_t kDivisionPurpose = 3;  // of those that divide them anew
 constexpr double kDraws = 4294967296.0;        // different random numbers
+constexpr Ps kDivisionPs = 50'000'000'000;     // how long a division of ranks lasts
+constexpr std::uint32_t kMostDivisions = 1000; // of one computing time
 } // namespace
 
 // Assign the ranks of each computer to its cores, where ranks outnumber cores.
@@ -42,7 +45,7 @@ void Engine::assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draw
         std::swap(ranks[i - 1], ranks[draw(0, draws, kPlacementPurpose) % i]);
     if (machine_->share_by_domain && count > cores) {
         if (count % cores == 0)
-            split_by_domain(ranks, draws);
+            split_by_domain(ranks);
         else
             share_fairly(ranks);
         return;
@@ -64,15 +67,12 @@ void Engine::add_core_group(std::uint32_t cores) {
 // A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
 // domains. A rank that polls uses its domain's share up. With equally many ranks on each core there is nothing to
 // balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
-// times slower as there are. Nor does it balance one rank too many: in some replicas a core has one, at the expense of
-// another.
-void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks, std::uint32_t &draws) {
+// times slower as there are. It is slow to balance one rank too many: for a part of the time a core has one (`crowding`).
+void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> core group
     std::vector<std::uint32_t> domains(machine_->cores), at_core(ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i)
         at_core[i] = static_cast<std::uint32_t>(i % machine_->cores);
-    if (machine_->cores > 1 && draw(0, draws, kPlacementPurpose) < machine_->uneven_share * kDraws)
-        at_core[0] = 1;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const std::uint32_t at = at_core[i];
         const auto [found, is_new] =
@@ -83,8 +83,65 @@ void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks, std::uint3
         }
         shares_[ranks[i]].core = core_groups_[found->second].first;
     }
-    for (std::size_t i = 0; i < ranks.size(); ++i)
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
         shares_[ranks[i]].slow = domains[at_core[i]];
+        shares_[ranks[i]].dealt = at_core[i];
+    }
+    if (machine_->cores == 1 || machine_->uneven_share <= 0)
+        return;
+    for (const std::uint32_t rank : ranks)
+        shares_[rank].division = static_cast<std::uint32_t>(divisions_.size());
+    divisions_.push_back({.ranks = ranks});
+}
+
+// How many times as long work takes a rank at a time, as a fraction: longer on a core that has one rank too many, shorter
+// on the one that rank left.
+std::pair<std::uint32_t, std::uint32_t> Engine::crowding(std::uint32_t rank, Ps at) {
+    const Share &share = shares_[rank];
+    Division &division = divisions_[share.division];
+    const auto turn = static_cast<std::uint32_t>(at / kDivisionPs);
+    if (division.turn != turn)
+        divide(division, share.division, turn);
+    const auto even = static_cast<std::uint32_t>(division.ranks.size()) / machine_->cores;
+    if (division.moved == kNone)
+        return {even, even};
+    if (rank == division.moved || share.dealt == division.to)
+        return {even + 1, even};
+    return {share.dealt == shares_[division.moved].dealt ? even - 1 : even, even};
+}
+
+void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn) const {
+    const auto words = philox({index, turn, replica_, kDivisionPurpose}, seed_);
+    division.turn = turn;
+    division.moved = kNone;
+    if (words[0] >= machine_->uneven_share * kDraws)
+        return;
+    division.moved = division.ranks[words[1] % division.ranks.size()];
+    division.to = words[2] % (machine_->cores - 1);
+    division.to += division.to >= shares_[division.moved].dealt;
+}
+
+// How long work of `time` takes a rank from now on, which may share its core with ranks of other domains.
+Ps Engine::shared_time(std::uint32_t rank, Ps time) {
+    const Share &share = shares_[rank];
+    Ps left = 0;
+    if (__builtin_mul_overflow(time, share.slow, &left))
+        return kLongest;
+    left /= share.fast;
+    if (share.division == kNone || left <= 0)
+        return left;
+    const Ps begin = std::max(ranks_[rank].clock, now_);
+    Ps at = begin;
+    for (std::uint32_t turns = 0; turns < kMostDivisions; ++turns) { // beyond that they even out
+        const auto [slow, fast] = crowding(rank, at);
+        const Ps end = (at / kDivisionPs + 1) * kDivisionPs;
+        const auto done = static_cast<Ps>(static_cast<Wide>(end - at) * fast / slow);
+        if (done >= left)
+            return at - begin + static_cast<Ps>(static_cast<Wide>(left) * slow / fast);
+        left -= done;
+        at = end;
+    }
+    return at - begin + left;
 }
 
 // Where ranks cannot be divided evenly the kernel balances: every domain gets an even share of all cores, but no more

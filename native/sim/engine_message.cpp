@@ -257,7 +257,7 @@ void Engine::complete_send(std::uint32_t rank, std::uint32_t owner, Ps time) {
 // ---------------------------------------------------------------- rendezvous
 
 // What answering a request or a grant costs a process: the answer to a grant is the data.
-Ps Engine::answer_overhead(const Message &m) const {
+Ps Engine::answer_overhead(const Message &m) {
     const PathModel &way = path(m.pair);
     const Ps data = m.kind == MessageKind::kGrant ? way.segment(m.bytes).send_overhead(m.bytes) : 0;
     return own_time(target(m), way.segment(0).recv_overhead_ps + data);

@@ -84,8 +84,8 @@ Ps Engine::take_turn(const Message &m, const Segment &segment, Ps own, Ps time) 
     const std::uint64_t bytes = wire_bytes(m);
     const std::uint32_t from = sender(m);
     Rank &r = ranks_[from];
-    const Ps pipe = segment.gap_ps + time_of(bytes, segment.fs_per_byte);
-    const Ps copies = time_of(bytes, path(m.pair).copy_fs_per_byte);
+    const Ps pipe = way_time(from, segment.gap_ps + time_of(bytes, segment.fs_per_byte));
+    const Ps copies = way_time(from, time_of(bytes, path(m.pair).copy_fs_per_byte));
     const Ps busy = machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
     Copying *copying = copying_.empty() ? nullptr : &copying_[from];
     Port *port = inside(m) ? nullptr : &ports_[r.place.host];
@@ -110,8 +110,9 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Segment &segment = path(m.pair).segment(bytes);
     Rank &r = ranks_[from];
     const Ps own = own_time(from, segment.send_overhead(bytes));
-    const Ps wire = time_of(bytes, segment.fs_per_byte), flight = time_of(bytes, segment.latency_fs_per_byte);
-    Ps latency = segment.latency_ps;
+    const Ps wire = way_time(from, time_of(bytes, segment.fs_per_byte));
+    const Ps flight = way_time(from, time_of(bytes, segment.latency_fs_per_byte));
+    Ps latency = way_time(from, segment.latency_ps);
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
     if (!inside(m))
@@ -185,7 +186,7 @@ void Engine::arrive(std::uint32_t index) {
     }
     if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
         Copying &c = copying_[to];
-        const Ps takes = time_of(bytes, path(m.pair).copy_fs_per_byte);
+        const Ps takes = way_time(to, time_of(bytes, path(m.pair).copy_fs_per_byte));
         through = std::max(through, c.rx_free + 1);
         if (takes > 0)
             through = c.free = std::max(through, c.free + takes);

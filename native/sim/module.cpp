@@ -276,6 +276,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("one_computer", &Machine::one_computer)
         .def_rw("share_by_domain", &Machine::share_by_domain)
         .def_rw("uneven_share", &Machine::uneven_share)
+        .def_rw("way_is_work", &Machine::way_is_work)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
         .def_rw("lead_ps", &Machine::lead_ps)

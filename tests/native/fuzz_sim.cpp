@@ -114,6 +114,7 @@ void machine(Bytes &in, Machine &m) {
     m.cores = in.number<std::uint32_t>(3);
     m.one_computer = in.take<std::uint8_t>() % 2;
     m.share_by_domain = in.take<std::uint8_t>() % 2;
+    m.way_is_work = in.take<std::uint8_t>() % 2;
     m.uneven_share = in.take<std::uint8_t>() % 3 * 0.5;
     m.slice_ps = in.number<Ps>(200, 1'000'000);
     m.switch_ps = in.number<Ps>(200, 1000);

@@ -61,6 +61,7 @@ void random_machine(Job &job) {
     machine.cores = pick(2) ? 0 : 1 + pick(3);
     machine.one_computer = pick(2);
     machine.share_by_domain = pick(2);
+    machine.way_is_work = pick(2);
     machine.uneven_share = pick(2) * 0.5;
     machine.slice_ps = 20'000'000;
     machine.switch_ps = 500'000;

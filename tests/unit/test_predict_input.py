@@ -103,7 +103,7 @@ def test_a_missing_model_is_refused_with_the_available_ones(tmp_path: Path) -> N
         ({"measured": [{**BARRIER, "times_ps": [[0, {"probabilities": [0], "values_ps": [-5]}]]}]}, "took -5 ps"),
         ({"measured": [{**BARRIER, "times_ps": []}]}, "the sizes of the measured barrier do not increase"),
         ({"cores": {"count": 0}}, "a computer with 0 cores"),
-        ({"cores": {"count": 2, "uneven_share": 1.5}}, "1.5 of launches cannot be uneven"),
+        ({"cores": {"count": 2, "uneven_share": 1.5}}, "1.5 of the time cannot be uneven"),
         ({"inter": {"measured_bytes": [64, 8]}}, "the measured sizes do not increase"),
     ],
 )

@@ -7,19 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearmetal.predict.models import (
-    Cores,
-    Distribution,
-    Machine,
-)
+from nearmetal.predict.models import Cores, Distribution, Machine, PathModel
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate, simulate_launches
-from nearmetal.predict.trace import (
-    DoCall,
-    DoGap,
-)
+from nearmetal.predict.trace import DoCall, DoGap, Repeat
 
 from .simulated import MACHINE, US, computing, path, program, recv, run_ns, send
 
@@ -152,7 +145,7 @@ def test_ranks_whose_slices_end_together_all_wait_in_turn(ranks: int, cores: int
     assert found / 1e6 <= 100 * ranks / cores + 4.2  # a slice, and the time of the switches
 
 
-def test_launches_in_which_one_core_has_a_rank_too_many_take_longer() -> None:
+def test_ranks_take_longer_while_one_core_has_a_rank_too_many() -> None:
     """Four namespaces on two cores: 10 ms become 20 where two share a core, and 30 where three do."""
 
     def took_ns(share: float) -> list[int]:
@@ -164,6 +157,60 @@ def test_launches_in_which_one_core_has_a_rank_too_many_take_longer() -> None:
     mixed = took_ns(0.45)
     assert set(mixed) == {20_000_000, 30_000_000}
     assert mixed.count(30_000_000) / 400 == pytest.approx(0.45, abs=0.05)
+
+
+def test_the_rank_that_is_left_alone_has_its_core_to_itself() -> None:
+    machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=1.0)
+    schedule = computing(10, 10, 10, 10, ops=(Op(OpKind.MARK, tag=1),))
+    found = simulate_launches([schedule], [machine], Placement.block(4, 1), replicas=50, keep_marks=True)
+    for marks in found.marks:
+        assert sorted(marks[:, 2] // 10**9) == [10, 30, 30, 30]
+    assert len({int(marks[np.argmin(marks[:, 2]), 0]) for marks in found.marks}) == 4, "any rank can be the one"
+
+
+def test_the_division_of_ranks_changes_within_a_launch() -> None:
+    """It lasted to the end of a launch: 69 % of launches took 20 ms of 10, whatever their length, 31 % took 30."""
+    machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=0.31)
+    long = computing(*[4000] * 4)
+    apart = simulate(long, machine, Placement.block(4, 1), replicas=20).makespan_ns / 8e9
+    assert (apart > 1).all(), "no rank gains all the time"
+    assert np.median(apart) == pytest.approx(1.03, abs=0.03), "in the end each has had its share"
+    steps = (Repeat(800, (DoGap(0), DoCall(0))),)
+    barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
+    together = computing(5, 5, 5, 5, ops=(barrier,), steps=steps)
+    took = simulate(together, machine, Placement.block(4, 1), replicas=20).makespan_ns / 8e9
+    assert np.median(took) == pytest.approx(0.69 + 0.31 * 1.5 - 0.05, abs=0.06), "the slowest is waited for"
+
+
+def test_where_the_kernel_carries_messages_their_way_takes_longer_on_a_shared_core() -> None:
+    """Only overheads did: programs that send much took up to twice as long as predicted."""
+
+    def took_ns(messages: int, *, work: bool, receiver: bool = True, inter: PathModel = MACHINE.inter) -> int:
+        cores = shared(2, switch_ps=0, one_computer=True, shared_by_node=True, way_is_work=work)
+        idle = program([], ranks=4)
+        sends = program([*[send(1)] * messages, Op(OpKind.MARK)], ranks=4)
+        receives = program([*[recv(0)] * messages, Op(OpKind.MARK)], ranks=4)
+        schedule = Schedule(4, (sends, receives, idle, idle))
+        found = simulate_launches([schedule], [replace(cores, inter=inter)], Placement.block(4, 1), keep_marks=True)
+        return int(next(time for rank, _, time in found.marks[0].tolist() if rank == receiver)) // 1000
+
+    # 1,000 B: overheads of 100 and 200 ns, a way of 1,000 ns and 1 ns/B, messages 50 ns and 1 ns/B apart.
+    assert took_ns(1, work=False) == 2 * 300 + 2000
+    assert took_ns(1, work=True) == 2 * (300 + 2000)
+    assert took_ns(5, work=False) - took_ns(1, work=False) == 4 * 1050
+    assert took_ns(5, work=True) - took_ns(1, work=True) == 4 * 2 * 1050
+    copied = replace(MACHINE.inter, copy_fs_per_byte=5_000_000)
+    assert took_ns(5, work=False, inter=copied) - took_ns(1, work=False, inter=copied) == 4 * 5000
+    assert took_ns(5, work=True, inter=copied) - took_ns(1, work=True, inter=copied) == 4 * 2 * 5000
+    # A sender copies one message after the other, whoever receives them: 5 us each, and then the way of the third.
+    to_each = Schedule(4, (program([send(1), send(2), send(3)], ranks=4), *[program([recv(0)], ranks=4)] * 3))
+    for work, end_ns in ((False, 2 * 5000 + 200 + 2000 + 400), (True, 2 * 10_000 + 200 + 4000 + 400)):
+        machine = shared(2, switch_ps=0, shared_by_node=True, way_is_work=work)
+        assert run_ns(to_each, replace(machine, inter=copied)) == end_ns
+    # Above the eager limit the sender is free when its bytes have left: request, grant, bytes.
+    large = path(eager=100)
+    for work, end_ns in ((False, 4000), (True, 7000)):
+        assert took_ns(1, work=work, receiver=False, inter=large) == end_ns
 
 
 def test_a_node_with_few_ranks_leaves_its_spare_share_to_the_others() -> None:

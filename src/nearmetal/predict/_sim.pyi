@@ -59,6 +59,7 @@ class Machine:
     one_computer: bool
     share_by_domain: bool
     uneven_share: float
+    way_is_work: bool
     slice_ps: int
     switch_ps: int
     lead_ps: int

@@ -52,6 +52,8 @@ HELD = 0.01
 """TCP holds messages of a path back where more of those in its streams were."""
 WAKEUP_GRANULARITY_PS = 1_000_000_000
 """CFS passes over a process that yields unless the next is so far ahead of it (1 ms on one processor)."""
+_CARRIED_BY_KERNEL = frozenset({"bridge", "macvlan", "shm", "veth"})
+"""Paths on which no port and no other process has a part: a message's way is work of the processors of its ends."""
 _UNEVEN_SHARE = 0.31
 """Of 30 launches of EP S on 4 ranks and 2 processors, looked at every 8 ms (Linux 6.18, a session for each namespace):
 in this share of looks three ranks had one processor. A busy processor is balanced seldom (`busy_factor` in
@@ -261,7 +263,8 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     if not by_node:
         return Cores(count, one, lead_ps=_lead_ps(count, str(facts.get("kernel.release", ""))))
     even = count == 1 or kind in GUEST_KINDS | RELAY_KINDS
-    return Cores(count, one, by_node, uneven_share=0.0 if even else _UNEVEN_SHARE)
+    carried = not even and kind in _CARRIED_BY_KERNEL
+    return Cores(count, one, by_node, uneven_share=0.0 if even else _UNEVEN_SHARE, way_is_work=carried)
 
 
 def _lead_ps(count: int, kernel: str) -> int | None:

@@ -189,7 +189,7 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
     if machine.cores is not None:
         native.cores, native.one_computer = machine.cores.count, machine.cores.one_computer
         native.share_by_domain = machine.cores.shared_by_node
-        native.uneven_share = machine.cores.uneven_share
+        native.uneven_share, native.way_is_work = machine.cores.uneven_share, machine.cores.way_is_work
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
         if machine.cores.lead_ps is not None:
             native.lead_ps = machine.cores.lead_ps
