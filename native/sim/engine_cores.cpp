@@ -14,7 +14,9 @@ namespace {
 constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
 constexpr std::uint32_t kDivisionPurpose = 3;  // of those that divide them anew
 constexpr double kDraws = 4294967296.0;        // different random numbers
-constexpr Ps kDivisionPs = 50'000'000'000;     // how long a division of ranks lasts
+constexpr Ps kDivisionPs = 100'000'000'000;    // how long a division of ranks lasts
+constexpr std::uint32_t kUnsettled = 2;        // divisions until the kernel has balanced what starting left
+constexpr std::uint32_t kLater = 3;            // how many times rarer uneven divisions are from then on
 constexpr std::uint32_t kMostDivisions = 1000; // of one computing time
 } // namespace
 
@@ -114,7 +116,7 @@ void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn)
     const auto words = philox({index, turn, replica_, kDivisionPurpose}, seed_);
     division.turn = turn;
     division.moved = kNone;
-    if (words[0] >= machine_->uneven_share * kDraws)
+    if (words[0] >= machine_->uneven_share * kDraws / (turn < kUnsettled ? 1 : kLater))
         return;
     division.moved = division.ranks[words[1] % division.ranks.size()];
     division.to = words[2] % (machine_->cores - 1);
