@@ -317,14 +317,15 @@ def test_a_largest_packet_of_ipv6_is_restored(shell: NamespaceShell, tmp_path: P
         shell.run(["ip", "link", "del", "m6"], node=NODE)
 
 
+@pytest.mark.xdist_group("memory")  # there is one of it: two ways at once undid each other's settings
 @pytest.mark.parametrize("by", WAYS)
 def test_memory_that_is_kept_free_is_as_it_was_after_other_large_pages(tmp_path: Path, by: str) -> None:
     """The kernel raises it for large pages, and does not lower it without them where somebody had set it."""
     free, pages = Path("/proc/sys/vm/min_free_kbytes"), Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if os.geteuid() != 0 or not os.access(free, os.W_OK) or not os.access(pages, os.W_OK):
         pytest.skip("needs root and a machine whose memory is its own")
-    found = free.read_text()
-    other = "always" if "[never]" in pages.read_text() else "never"
+    found, large = free.read_text(), pages.read_text().partition("[")[2].partition("]")[0]
+    other = "always" if large == "never" else "never"
     try:
         free.write_text("33792\n")
         with MachineShell() as shell:
@@ -333,6 +334,7 @@ def test_memory_that_is_kept_free_is_as_it_was_after_other_large_pages(tmp_path:
             begun.apply()
             check_undone(shell, begun, by, free.read_text, "33792\n")
     finally:
+        pages.write_text(large)
         free.write_text(found)
 
 
