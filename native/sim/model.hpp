@@ -107,7 +107,7 @@ struct Machine {
     bool one_computer = false;    // all hosts are one computer, as namespaces are
     bool share_by_domain = false; // a core is shared evenly between domains, not between ranks
     bool way_is_work = false;     // all of a message's way is work of its sender's processor, as between namespaces
-    double uneven_share = 0.0;    // of the first time, a core serves one rank more than dealt, and another less
+    double uneven_share = 0.0;    // of the time at first, with a core that serves one rank more than dealt
     Ps slice_ps = 0;              // how long a rank computes before it has to yield
     Ps switch_ps = 0;             // from yielding until the other rank handles its messages
     Ps lead_ps = kNever;          // how much more than a polling rank one may have used before the other goes first

@@ -19,9 +19,9 @@ import pytest
 from nearmetal import process
 from nearmetal.errors import TrialError
 from nearmetal.hosts.local import LocalHost
+from nearmetal.predict.simulate import MARKS
 from nearmetal.predict.trace import CallKind, DoCall, RankTrace, walk
 from nearmetal.predict.trace_file import trace_of
-from nearmetal.predict.validate import MARKS
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import PROFILE_FOLDER, Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block

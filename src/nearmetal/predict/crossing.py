@@ -14,14 +14,12 @@ from nearmetal.predict.fit import Exchanges
 from nearmetal.predict.models import PS_PER_NS, Machine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.simulate import simulate_launches
+from nearmetal.predict.simulate import MARKS, iterations_ps, simulate_launches
 from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.units import by_key
 
 _TIMES = 200
 """Exchanges in a replay."""
-_MARKS = (1, 2)
-"""Before and after each."""
 
 Crossing = tuple[tuple[int, int], ...]
 
@@ -43,13 +41,13 @@ def crossed(machine: Machine, crossing: Crossing) -> Machine:
 def _replayed_ns(machine: Machine, size: int) -> float:
     """Return the median time of exchanges between two nodes, as `nmbench` measures them (mean of both ends)."""
     barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
-    begin, end = (Op(OpKind.MARK, tag=tag) for tag in _MARKS)
+    begin, end = (Op(OpKind.MARK, tag=tag) for tag in MARKS[0])
     steps = (Repeat(_TIMES, tuple(DoCall(call) for call in range(4))),)
     own = (Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=size) for rank in range(2))
     programs = (Program(steps, (barrier, begin, exchange, end), (Comm(0, size=2),)) for exchange in own)
     plain = replace(machine, measured=())
     replayed = simulate_launches([Schedule(2, tuple(programs))], [plain], Placement.block(2, 1), keep_marks=True)
-    (marks,) = replayed.marks
-    times_ps = [[marks[(marks[:, 0] == rank) & (marks[:, 1] == level), 2] for level in _MARKS] for rank in range(2)]
-    took = np.mean([ends - begins for begins, ends in times_ps], axis=0)
-    return float(np.median(took)) / PS_PER_NS
+    iterations = iterations_ps(replayed.marks[0])
+    assert iterations is not None, "both ranks mark each exchange"
+    begins, ends = iterations
+    return float(np.median(np.mean(ends - begins, axis=0))) / PS_PER_NS

@@ -28,6 +28,8 @@ _BUDGETS = {
     _MEMORY: ("the replay needs more memory than its limit", limits.MEMORY),
     _TIME: ("the program runs for more than 13 days", None),
 }
+MARKS = ((1001, 1002), (3, 4))
+"""Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
 _STEP = 0.1
 
 
@@ -198,6 +200,24 @@ def _prediction(
         rank_overhead_ns=float(np.mean([result.overhead_ps for result in usual])) / 1000 / ranks,
         marks=tuple(result.marks() for result in results) if keep_marks else (),
     )
+
+
+def iterations_ps(marks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return begin and end of each iteration, shape (ranks, iterations); None where marks are no iterations.
+
+    A program's own levels may be numbers of phases: they are iterations where all ranks that have them begin and end
+    equally often, in turn.
+    """
+    levels = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), None)
+    if levels is None:
+        return None
+    own = marks[np.isin(marks[:, 1], levels)]
+    of_ranks = [own[own[:, 0] == rank] for rank in np.unique(own[:, 0])]
+    count = len(of_ranks[0]) // 2
+    if not all(np.array_equal(one[:, 1], np.tile(levels, count)) for one in of_ranks):
+        return None
+    times = np.stack([one[:, 2] for one in of_ranks])
+    return times[:, ::2], times[:, 1::2]
 
 
 def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:

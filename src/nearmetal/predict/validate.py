@@ -19,7 +19,7 @@ from nearmetal.predict.models import INTRA_KIND, MachineKey, MachineName, NamedM
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace, words_of
-from nearmetal.predict.simulate import Prediction, simulate_launches
+from nearmetal.predict.simulate import MARKS, Prediction, iterations_ps, simulate_launches
 from nearmetal.predict.trace import DoCall, Trace, walk
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.stats.summary import P99
@@ -31,8 +31,6 @@ from nearmetal.workloads.figures import unit_named
 
 Times = NDArray[np.float64]
 
-MARKS = ((1001, 1002), (3, 4))
-"""Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
 MOST_MARKS = 10_000_000
 """Iterations of all ranks and replicas that are kept for their 99th percentile: 480 MB."""
 KINDS = ("application", "command")
@@ -234,30 +232,12 @@ def _trace_of(run: RunDir, record: TrialRecord) -> Trace:
 
 def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
     """Return the timed part and the iterations of one replica, the slowest rank's, from its marks (see Prediction)."""
-    begins_ends = _iterations_ps(marks)
+    begins_ends = iterations_ps(marks)
     if begins_ends is None:
         text = "the trace does not mark iterations"
         raise BadInputError(text, hint="trace the application of the run with this version")
     begins, ends = begins_ends
     return float((ends[:, -1] - begins[:, 0]).max()) / 1000, (ends - begins).max(axis=0) / 1000
-
-
-def _iterations_ps(marks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return begin and end of each iteration, shape (ranks, iterations); None where marks are no iterations.
-
-    A program's own levels may be numbers of phases: they are iterations where all ranks that have them begin and end
-    equally often, in turn.
-    """
-    levels = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), None)
-    if levels is None:
-        return None
-    own = marks[np.isin(marks[:, 1], levels)]
-    of_ranks = [own[own[:, 0] == rank] for rank in np.unique(own[:, 0])]
-    count = len(of_ranks[0]) // 2
-    if not all(np.array_equal(one[:, 1], np.tile(levels, count)) for one in of_ranks):
-        return None
-    times = np.stack([one[:, 2] for one in of_ranks])
-    return times[:, ::2], times[:, 1::2]
 
 
 def marks_iterations(schedule: Schedule, replicas: int) -> bool:
@@ -277,7 +257,7 @@ def marks_iterations(schedule: Schedule, replicas: int) -> bool:
 
 def p99_iterations_ns(found: Prediction) -> Times | None:
     """Return each replayed launch's 99th percentile of iterations; None without marks, or if they are no iterations."""
-    if not found.marks or any(_iterations_ps(marks) is None for marks in found.marks):
+    if not found.marks or any(iterations_ps(marks) is None for marks in found.marks):
         return None
     return np.array([np.quantile(timed_part_ns(marks)[1], P99) for marks in found.marks])
 
