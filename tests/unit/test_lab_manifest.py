@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,19 +68,104 @@ def test_a_copy_without_holes_is_whole(folder: Path) -> None:
     assert damaged(folder) == ()
 
 
-def test_holes_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if (folder / "memory").stat().st_blocks * 512 >= SIZE:
-        pytest.skip("this file system keeps no holes")
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The blocks that were read so far."""
+    blocks: list[int] = []
     true_read = os.preadv
 
     def counted(descriptor: int, buffers: list[memoryview], at: int) -> int:
-        read.append(at // BLOCK)
+        blocks.append(at // BLOCK)
         return true_read(descriptor, buffers, at)
 
     monkeypatch.setattr(os, "preadv", counted)
+    return blocks
+
+
+def test_holes_are_not_read(folder: Path, read: list[int]) -> None:
+    if (folder / "memory").stat().st_blocks * 512 >= SIZE:
+        pytest.skip("this file system keeps no holes")
     assert damaged(folder) == ()
     assert read == [3, 19, 20]
+
+
+def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return what is damaged, a minute from now."""
+    now_ns = time.time_ns()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: now_ns + 60 * 10**9)
+        return manifest.Manifest.load(folder).damaged_since(folder)
+
+
+def test_files_that_nobody_touched_are_read_once(
+    folder: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert later(folder, monkeypatch) == ()
+    assert read
+    read.clear()
+    assert later(folder, monkeypatch) == ()
+    assert read == []
+    assert damaged(folder) == ()
+    assert read, "who asks for a check gets one"
+
+
+def test_files_are_read_again_while_a_change_could_go_unnoticed(folder: Path, read: list[int]) -> None:
+    for _ in range(2):
+        read.clear()
+        assert manifest.Manifest.load(folder).damaged_since(folder) == ()
+        assert read
+
+
+def test_files_are_read_again_after_a_boot(
+    folder: Path, read: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    later(folder, monkeypatch)
+    read.clear()
+    boot = tmp_path_factory.mktemp("proc") / "boot_id"
+    boot.write_text("another\n")
+    monkeypatch.setattr(manifest, "_BOOT_ID", boot)
+    assert later(folder, monkeypatch) == ()
+    assert read
+
+
+def test_a_change_after_a_check_is_found_although_its_time_was_set_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = folder / "memory"
+    assert later(folder, monkeypatch) == ()
+    before = memory.stat()
+    with memory.open("r+b") as stream:
+        stream.write(b"x")
+    os.utime(memory, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert later(folder, monkeypatch) == ("memory",)
+
+
+def test_another_file_in_its_place_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert later(folder, monkeypatch) == ()
+    (folder / "other").write_bytes(bytes(SIZE))
+    (folder / "other").rename(folder / "memory")
+    assert later(folder, monkeypatch) == ("memory",)
+    (folder / "memory").unlink()
+    assert later(folder, monkeypatch) == ("memory",)
+
+
+@pytest.mark.parametrize("text", ["", "[", "null", "[1]"])
+def test_a_torn_note_of_a_check_is_not_believed(
+    folder: Path, text: str, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "seen.json").write_text(text)
+    assert later(folder, monkeypatch) == ()
+    assert read
+
+
+def test_a_cache_that_may_not_be_written_is_read_each_time(
+    folder: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "seen.json").mkdir()
+    for _ in range(2):
+        read.clear()
+        assert later(folder, monkeypatch) == ()
+        assert read
 
 
 def test_a_file_that_is_gone_is_found(folder: Path) -> None:

@@ -300,7 +300,7 @@ def _sound(folder: Path, say: Callable[[str], None]) -> Manifest | None:
         return None
     try:
         manifest = Manifest.load(folder)
-        damaged = manifest.damaged(folder)
+        damaged = manifest.damaged_since(folder)
     except ForeignFileError as error:
         say(f"{error.message}; making it again")
         return None
