@@ -118,15 +118,20 @@ SURVIVE = {
             ("text.c", "if (text->length + more + 1 < text->capacity)"),
         ),
         "1 ns of microseconds, or of the 2 ms before the first window": (
-            ("sync.c", "static const int64_t quiet_ns = (5000 + 1), lead_ns = 2000000;"),
-            ("sync.c", "static const int64_t quiet_ns = 5000, lead_ns = (2000000 + 1);"),
-            ("sync.c", "if (open_ns - now_ns >= quiet_ns) {"),
+            ("sync.c", "static const int64_t drive_ns = (10000 + 1), quiet_ns = 5000, lead_ns = 2000000;"),
+            ("sync.c", "static const int64_t drive_ns = 10000, quiet_ns = (5000 + 1), lead_ns = 2000000;"),
+            ("sync.c", "static const int64_t drive_ns = 10000, quiet_ns = 5000, lead_ns = (2000000 + 1);"),
+            ("sync.c", "while (clock_stamp_ns() <= end_ns)"),
+            ("sync.c", "for (int64_t now_ns = clock_stamp_ns(); now_ns <= quiet_from_ns; now_ns = clock_stamp_ns()) {"),
+            ("sync.c", "work_until(now_ns + drive_ns <= quiet_from_ns ? now_ns + drive_ns : quiet_from_ns);"),
             ("compute.c", "} while (clock_stamp_ns() <= until_ns);"),
         ),
         "overwritten by the first probe, whose error is always less": (
             ("sync.c", "struct clock_offset best = {.offset_ns = (0 + 1), .error_ns = INT64_MAX};"),
         ),
         "what is computed between iterations is nobody's figure": (
+            *(("sync.c", f"for ({loop})") for loop in ("int i = (0 + 1); i < 256; i++", "int i = 0; i <= 256; i++")),
+            ("sync.c", "for (int i = 0; i < (256 + 1); i++)"),
             ("compute.c", "for (size_t i = (0 + 1); i < compute->count; i++)"),
             ("compute.c", "for (size_t i = (0 + 1); i < PIECE; i++)"),
             *(

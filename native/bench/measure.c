@@ -54,7 +54,7 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
     for (int64_t i = 0; i < entries; i++) {
         cell->flags[i] |= start(sync, i);
         if (sync->pace_ns > 0)
-            sync_pause(sync, i);
+            sync_pause(sync, i - cell->warmup);
         if (run->compute.for_ns > 0)
             compute_run(&run->compute);
         cell->begin_ns[i] = clock_stamp_ns();

@@ -7,8 +7,9 @@
 
 enum { TAG_OFFSET = 11, TAG_NEVER = 12, PROBES = 64 };
 
-/* How long before a window opens a waiting rank stops driving MPI's progress, and the minimum lead of the first. */
-static const int64_t quiet_ns = 5000, lead_ns = 2000000;
+/* How often a waiting rank drives MPI's progress, how long before a window opens it stops, and the minimum lead of the
+ * first window. */
+static const int64_t drive_ns = 10000, quiet_ns = 5000, lead_ns = 2000000;
 
 /* Two oscillators of 50 ppm each drift apart by 1 in this many. */
 static const int64_t drift_one_in = 10000;
@@ -64,16 +65,26 @@ struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns)
 
 /* ---- waiting ---- */
 
+/* Between two looks at the clock it works, as a program does between its messages. An emulated processor, such as the
+ * lab's, takes longer for a virtual second of system calls. */
+static void work_until(int64_t end_ns) {
+    while (clock_stamp_ns() < end_ns)
+        for (int i = 0; i < 256; i++)
+            __asm__ volatile("" : : "r"(i));
+}
+
 /* Many MPI libraries move data only inside calls: without the probe, what this rank still has to forward would sit
  * through the wait and be charged to the others' next iteration. The yield lets ranks that share the core catch up. */
 static void wait_until(MPI_Comm comm, int64_t open_ns) {
-    for (int64_t now_ns = clock_stamp_ns(); now_ns < open_ns; now_ns = clock_stamp_ns()) {
-        if (open_ns - now_ns > quiet_ns) {
-            int pending;
-            MPI_Iprobe(MPI_ANY_SOURCE, TAG_NEVER, comm, &pending, MPI_STATUS_IGNORE);
-            sched_yield();
-        }
+    const int64_t quiet_from_ns = open_ns - quiet_ns;
+    for (int64_t now_ns = clock_stamp_ns(); now_ns < quiet_from_ns; now_ns = clock_stamp_ns()) {
+        int pending;
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_NEVER, comm, &pending, MPI_STATUS_IGNORE);
+        sched_yield();
+        work_until(now_ns + drive_ns < quiet_from_ns ? now_ns + drive_ns : quiet_from_ns);
     }
+    while (clock_stamp_ns() < open_ns)
+        continue;
 }
 
 /* The finalizer of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
@@ -88,7 +99,7 @@ static uint64_t number(uint64_t seed, int64_t at) {
 /* Return which of the strata an iteration is in: a shuffle of them all (Durstenfeld, "Algorithm 235", CACM 7, 1964) for
  * every so many iterations. */
 static uint64_t stratum_of(uint64_t seed, int64_t iteration) {
-    const int64_t first = iteration - iteration % PAUSE_STRATA;
+    const int64_t within = (iteration % PAUSE_STRATA + PAUSE_STRATA) % PAUSE_STRATA, first = iteration - within;
     uint64_t strata[PAUSE_STRATA];
     for (int i = 0; i < PAUSE_STRATA; i++)
         strata[i] = (uint64_t)i;
@@ -98,7 +109,7 @@ static uint64_t stratum_of(uint64_t seed, int64_t iteration) {
         strata[last] = strata[chosen];
         strata[chosen] = moved;
     }
-    return strata[iteration - first];
+    return strata[within];
 }
 
 int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns) {
