@@ -7,8 +7,9 @@ help: ## List the targets
 setup: ## Install what is needed (idempotent)
 	@scripts/setup
 
-study: setup lab-here ## Run the main study and write its report: in the lab if it can run here, else in namespaces
-	@if why=$$(.venv/bin/nearmetal lab status 2>&1); then .venv/bin/nearmetal run studies/sriov-vm.toml --blocks 3; \
+study: setup ## Run the main study and write its report: in the lab if it can run here, else in namespaces
+	@lab() { why=$$(.venv/bin/nearmetal lab status 2>&1); }; \
+	if lab || { scripts/setup-lab >&2 && lab; }; then .venv/bin/nearmetal run studies/sriov-vm.toml --blocks 3; \
 	else printf '%s\n' "$$why" | sed -n 1,3p >&2; .venv/bin/nearmetal run studies/paths.toml; fi
 
 lab: setup ## Install QEMU 10 and build the lab's image
