@@ -15,8 +15,11 @@ from nearmetal.cli.main import run
 from nearmetal.cli.progress import _DisturbanceWatch, _RemainingTime, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import ClockProgress
+from nearmetal.report.progress import progress, sentence
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed, disturbed_launches
+from nearmetal.results.paths import build_view
+from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import SHARED, VIRTUAL_TIME
 from nearmetal.study.shipped import find_study, read_study
 
@@ -77,7 +80,15 @@ def test_a_plan_of_one_path_has_the_blocks_that_its_run_takes(
     assert "\n3 blocks: about " in planned
     assert ("nothing is compared" in planned, "min_blocks = " in planned) == (settings == 1, settings == 2)
     assert run(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out")]) == 0
-    assert "in 3 blocks" in capsys.readouterr().out
+    assert "in 3 blocks (3 planned)" in " ".join(capsys.readouterr().out.split())
+    assert run(["run", "--resume", str(tmp_path / "out"), "--occasions", "2"]) == 0
+    again = capsys.readouterr()
+    assert "\noccasion 2, block 3 of 3: " in again.err
+    assert "in 6 blocks (3 planned at each)" in " ".join(again.out.split())
+    so_far = progress(made := RunDir.open(tmp_path / "out"), made.trials())
+    assert sentence(so_far).startswith("Occasion 2, block 3 (3 planned)")
+    assert so_far.most_trials == len(made.trials()), "it is whole"
+    assert build_view(made).block_numbers == 16, "its blocks are 0 to 2 and 16 to 18"
 
 
 def test_progress_shows_the_block_and_the_time_left_in_this_invocation() -> None:

@@ -57,14 +57,17 @@ def virtual_words(reached: ClockProgress | None, now_s: float) -> str:
 
 @contextlib.contextmanager
 def watcher(
-    study: Study, console: Console, host: Host | None = None, *, blocks: int | None = None
+    study: Study, console: Console, host: Host | None = None, *, blocks: int | None = None, numbers: int | None = None
 ) -> Iterator[Watcher]:
     """Draw a bar when `console` is a terminal, with the clock of a `host` that has its own; else write lines.
 
-    `blocks` is how many this call runs at most, where not all.
+    `blocks` is how many this call runs at most, where not all; `numbers` how many numbers of blocks an occasion has,
+    where it takes fewer.
     """
+    trials = study.trials
+    remaining = _RemainingTime(trials.max_blocks, blocks, trials.min_blocks, numbers)
     if not console.is_terminal:
-        yield _Lines(study, blocks, console)
+        yield _Lines(remaining, console)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -75,7 +78,7 @@ def watcher(
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(study, blocks, progress)
+        yield _Bar(remaining, progress)
 
 
 def _combination(record: TrialRecord) -> str:
@@ -86,8 +89,8 @@ def _combination(record: TrialRecord) -> str:
 class _RemainingTime:
     """The current block and the longest time left, from the blocks that this call has run."""
 
-    def __init__(self, most_blocks: int, blocks: int | None, least_blocks: int = 0) -> None:
-        self._most = most_blocks
+    def __init__(self, most_blocks: int, blocks: int | None, least_blocks: int = 0, numbers: int | None = None) -> None:
+        self._most, self._numbers = most_blocks, numbers or most_blocks
         self._cap = f"{most_blocks}" if least_blocks == most_blocks else f"at most {most_blocks}"
         self._blocks = most_blocks if blocks is None else blocks
         self._first: tuple[int, float] | None = None
@@ -97,7 +100,7 @@ class _RemainingTime:
         if self._first is None:
             self._first = number, now_s
         begun, since_s = self._first
-        occasion, block = divmod(number, self._most)
+        occasion, block = divmod(number, self._numbers)
         to_come = min(self._most - block, begun + self._blocks - number)
         last = block + to_come
         place = f"block {block + 1} of " + (f"{last} (max {self._most})" if last < self._most else self._cap)
@@ -123,8 +126,8 @@ class _DisturbanceWatch:
 class _Lines:
     """A line a block, one for each trial that failed, and one where a busy time begins."""
 
-    def __init__(self, study: Study, blocks: int | None, console: rich.console.Console) -> None:
-        self._remaining = _RemainingTime(study.trials.max_blocks, blocks, study.trials.min_blocks)
+    def __init__(self, remaining: _RemainingTime, console: rich.console.Console) -> None:
+        self._remaining = remaining
         self._disturbance = _DisturbanceWatch()
         self._console = console
 
@@ -147,8 +150,8 @@ class _Lines:
 class _Bar(_Lines):
     """A bar in place of the lines of blocks."""
 
-    def __init__(self, study: Study, blocks: int | None, progress: Progress) -> None:
-        super().__init__(study, blocks, progress.console)
+    def __init__(self, remaining: _RemainingTime, progress: Progress) -> None:
+        super().__init__(remaining, progress.console)
         self._progress = progress
         self._task = progress.add_task("starting", total=None, last="")
 

@@ -111,7 +111,8 @@ def carry_out(
     """
     console = Console(stderr=True)
     try:
-        with watcher(as_it_ends(spec), console, host, blocks=blocks) as watching:
+        numbers = spec.trials.max_blocks
+        with watcher(as_it_ends(spec), console, host, blocks=blocks, numbers=numbers) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
         again = command_line("run", "--resume", run.root, *(["--occasions", occasions] if occasions > 1 else []))

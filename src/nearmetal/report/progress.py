@@ -9,6 +9,7 @@ from nearmetal.report.as_json import attempt
 from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
 from nearmetal.results.evidence import own_ns
+from nearmetal.results.stopping import planned_blocks
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
 from nearmetal.units import format_duration
@@ -55,7 +56,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(
         running=running,
-        planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
+        planned_blocks=planned_blocks(study),
         occasion=plan.occasion_of(study, max(block, 0)) + 1,
         block=within,
         block_done=len({one.order.trial for one in records if one.order.block == block}),
@@ -70,11 +71,11 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
 def sentence(so_far: RunProgress) -> str:
     """Return the progress in one sentence."""
     least, most = so_far.planned_blocks
+    planned = f"{most}" if least == most else f"{least} to {most}"
     if not so_far.block:
-        return f"No trial has ended yet; {least} to {most} blocks of {so_far.block_most} trials are planned."
+        return f"No trial has ended yet; {planned} blocks of {so_far.block_most} trials are planned."
     failed = f", {so_far.failed} failed" if so_far.failed else ""
     took = f" A trial takes {format_duration(so_far.trial_ns)}." if so_far.trial_ns else ""
-    planned = f"{most}" if least == most else f"{least} to {most}"
     place = f"Occasion {so_far.occasion}, block" if so_far.occasion > 1 else "Block"
     return (
         f"{place} {so_far.block} ({planned} planned): {so_far.block_done} of at most {so_far.block_most} trials; "

@@ -16,7 +16,7 @@ from nearmetal.results.comparisons import ComparisonMethod, method_of, path_verd
 from nearmetal.results.records import Cell, GroupId, HowToRepeat, Level, PathCell, PathEntry, TrialSummary, View
 from nearmetal.results.series import CellId, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
-from nearmetal.results.stopping import criteria_of, unfinished
+from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import estimate_level
 from nearmetal.stats.order import Curve, ecdf, tail_curve, tally
@@ -69,7 +69,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         created_utc=run.info.created_utc,
         nearmetal_version=run.info.nearmetal_version,
         blocks=len({record.order.block for record in good}),
-        planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
+        planned_blocks=planned_blocks(study),
+        block_numbers=study.trials.max_blocks,
         occasions=occasions,
         plan=method.plan,
         variants=method.variants,

@@ -179,8 +179,8 @@ def _statistic(trial: TrialSummary, column: Column) -> float | None:
 
 
 def _over_occasions(view: View, blocks: Mapping[int, float]) -> dict[int, float]:
-    """Return one figure an occasion; each has the numbers of as many blocks as are planned at most (`occasion_of`)."""
-    return by_occasion(blocks, lambda block: block // view.planned_blocks[1])
+    """Return one figure an occasion; each has as many numbers of blocks (`occasion_of`)."""
+    return by_occasion(blocks, lambda block: block // view.block_numbers)
 
 
 def _middle(view: View, blocks: Mapping[int, float]) -> float:

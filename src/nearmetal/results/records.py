@@ -226,7 +226,8 @@ class View:
     `cautions` are sentences on figures that are a timer's, on busy machines and on torn blocks, `causes` on why
     launches fall into modes. `busy` tells whether other programs disturbed most launches. `plan` is that of the looks,
     None when the number of blocks was fixed beforehand; `variants` gives the boot that a block ran in, where there were
-    several. `unfinished` says what the run lacks, None where nothing is.
+    several. `unfinished` says what the run lacks, None where nothing is. An occasion is planned
+    to take from the first to the second of `planned_blocks`, and has `block_numbers` numbers of blocks.
     """
 
     name: str
@@ -240,6 +241,7 @@ class View:
     nearmetal_version: str
     blocks: int
     planned_blocks: tuple[int, int]
+    block_numbers: int
     occasions: int
     plan: StoppingPlan | None
     variants: Mapping[int, int]

@@ -56,6 +56,12 @@ def as_it_ends(study: Study) -> Study:
     return study.model_copy(update={"trials": trials})
 
 
+def planned_blocks(study: Study) -> tuple[int, int]:
+    """Return the least and the most blocks that a study takes at each occasion."""
+    trials = as_it_ends(study).trials
+    return trials.min_blocks, trials.max_blocks
+
+
 def _cells(workload: WorkloadSpec) -> int:
     if workload.kind in _OF_A_LAUNCH:
         return _OF_A_LAUNCH[workload.kind]
