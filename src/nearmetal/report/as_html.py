@@ -273,8 +273,7 @@ def _heading(table: Table, column: int, text: str) -> Markup:
 
 
 def _words(table: Table, column: int) -> str | None:
-    wide = table.left > 1 and column == len(table.head) - 1
-    return "words" if column < table.left or wide else None
+    return "words" if table.of_words(column) else None
 
 
 def _entry(table: Table, column: int, text: str) -> Markup:

@@ -25,7 +25,7 @@ def table(one: Table, source: str = "") -> str:
     """Return one table with its title, note and source as its caption; nothing when it has no rows."""
     if not one.rows:
         return ""
-    columns = "".join("l" if column < one.left else "r" for column in range(len(one.head)))
+    columns = "".join("l" if one.of_words(column) else "r" for column in range(len(one.head)))
     caption = " ".join(f"{text.rstrip('.')}." for text in (one.title, one.note, source) if text)
     return "\n".join(
         (

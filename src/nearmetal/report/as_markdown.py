@@ -27,7 +27,7 @@ def table(table: Table) -> str:
     """Return one table with its title and note; nothing when it has no rows."""
     if not table.rows:
         return ""
-    sides = [":--" if column < table.left else "--:" for column in range(len(table.head))]
+    sides = [":--" if table.of_words(column) else "--:" for column in range(len(table.head))]
     lines = [table.head, tuple(sides), *table.rows]
     escaped = ["| " + " | ".join(map(_entry, line)) + " |" for line in lines]
     note = f"\n\n{_escape(table.note)}" if table.note else ""

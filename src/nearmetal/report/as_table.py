@@ -227,7 +227,7 @@ def _parts(table: Table, width: int) -> list[list[int]]:
 
 def _of_words(table: Table, columns: Sequence[int]) -> bool:
     """Return whether columns hold words alone, which are broken where they do not fit; a figure never is."""
-    return all(column < table.left or (table.left > 1 and column == len(table.head) - 1) for column in columns)
+    return all(map(table.of_words, columns))
 
 
 def _least(table: Table, columns: Sequence[int]) -> int:

@@ -16,13 +16,20 @@ _LONGEST_REASON = 160
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table; a line break in an entry parts a figure from its interval. `left` columns hold words."""
+    """A titled table; a line break in an entry parts a figure from its interval.
+
+    `left` columns hold words, and so does the last where there are several such.
+    """
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     left: int = 1
+
+    def of_words(self, column: int) -> bool:
+        """Return whether a column holds words, which begin flush left; figures end flush right."""
+        return column < self.left or (self.left > 1 and column == len(self.head) - 1)
 
 
 def parted(entry: str) -> tuple[str, str]:

@@ -362,6 +362,11 @@ def test_a_command_called_like_an_operation_is_no_osu_benchmark(
     assert "workload bw" not in shown
 
 
+def test_a_last_column_of_words_is_flush_left_in_latex(view: View) -> None:
+    assert "\\begin{tabular}{llrl}" in as_latex.table(tables.verdicts(view))
+    assert "\\begin{tabular}{lrrrr}" in as_latex.table(tables.noise(view)), "figures are flush right"
+
+
 def test_latex_tables_are_complete_and_names_cannot_inject_tex(tmp_path: Path) -> None:
     text = as_latex.render(build_view(make_run(tmp_path / "run", Recipe(study=STUDY, blocks=3))))
     assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\bottomrule") >= 4
