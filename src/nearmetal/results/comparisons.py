@@ -9,7 +9,7 @@ import numpy as np
 from nearmetal.results.records import Cell, PathCell, PathVerdict, SettingContrast, wholes_and_parts
 from nearmetal.results.series import variants
 from nearmetal.results.shown import DisplayScale
-from nearmetal.results.stopping import criteria_of, stopping_plan
+from nearmetal.results.stopping import criteria_of, planned_blocks, stopping_plan
 from nearmetal.stats.compare import CellComparison, NoiseFloor, compare, correct_family, noise_floor, pair_launches
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.stopping import StoppingPlan
@@ -42,7 +42,8 @@ class ComparisonMethod:
 
 def method_of(study: Study, records: Sequence[TrialRecord], occasions: int) -> ComparisonMethod:
     """Return how the blocks of these trials are compared."""
-    looked = occasions == 1 and study.trials.min_blocks < study.trials.max_blocks
+    least, most = planned_blocks(study)
+    looked = occasions == 1 and least < most
     return ComparisonMethod(
         study,
         plan=stopping_plan(study) if looked else None,

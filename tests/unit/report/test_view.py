@@ -263,6 +263,16 @@ def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> No
     assert {one.comparison.verdict for one in view.settings} == {Verdict.NEAR_METAL}
 
 
+def test_intervals_of_one_path_whose_blocks_are_fixed_are_not_those_of_looks(tmp_path: Path) -> None:
+    """No look could end it, but settings had intervals of the first of twelve looks, wider by a twentieth."""
+    study = re.sub(r'(?s)\[\[path\]\]\nname = "bridge".*?(?=\[\[workload)', "", TWO_SETTINGS)
+    studies = {most: study.replace("max_blocks = 8", f"max_blocks = {most}") for most in ("5", "16")}
+    views = [build_view(make_run(tmp_path / most, Recipe(study=text, blocks=5))) for most, text in studies.items()]
+    fixed, open_ended = ({one.setting: one.comparison.headline.interval for one in view.settings} for view in views)
+    assert fixed == open_ended
+    assert views[1].plan is None
+
+
 def test_a_baseline_that_differs_from_itself_widens_comparisons_of_settings(tmp_path: Path) -> None:
     study = STUDY.replace("[trials]", '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\n[trials]')
     study = study.replace(', "1 KiB", "64 KiB"', "").replace("min_blocks = 5", "min_blocks = 8")
