@@ -592,6 +592,22 @@ def test_omb_with_several_datatypes_gives_a_table_each() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("title", "datatype", "name"),
+    [
+        ("Latency", "MPI_CHAR", "omb-latency"),
+        ("Latency", "MPI_INT", "omb-latency-MPI_INT"),
+        ("Allreduce Latency", "MPI_INT", "omb-allreduce"),
+        ("Allreduce Latency", "MPI_FLOAT", "omb-allreduce-MPI_FLOAT"),
+    ],
+)
+def test_omb_with_another_datatype_is_kept_apart(title: str, datatype: str, name: str) -> None:
+    """Launches that summed up floats were blocks of those that summed up integers."""
+    head = f"# OSU MPI {title} Test v7.4\n# Datatype: {datatype}.\n# Size         Avg Latency(us)\n"
+    (found,) = _imported(f"{head}8  1.00\n")
+    assert found.workload == name
+
+
 def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
     head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n"
     (found,) = _imported(f"{head}             3.05                Pass\n")
@@ -802,6 +818,8 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         (b"Dual-port       : ON", b"Dual-port       : OFF", "-dual-port"),
         (b" Test with events. Using rxe0_comp0\n" + depth, depth, "-events"),
         (depth + b" Post List       : 16\n", depth, "-post-list-16"),
+        (b"Using SRQ      : ON", b"Using SRQ      : OFF", "-srq"),
+        (depth.replace(b"128", b"1"), depth, "-tx-depth-1"),
     ):
         assert text.count(replaced) == 1
         assert _imported(text.replace(replaced, told))[0].workload == f"ib-send-bw{suffix}"
@@ -810,6 +828,8 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         (b"Dual_port: ON", "-dual-port"),
         (b"Test with events: Using_mlx5_0_comp0,\nDual_port: OFF", "-events"),
         (b"Post_List: 16,\nDual_port: OFF", "-post-list-16"),
+        (b"Using_SRQ: ON,\nTX_depth: 128,\nDual_port: OFF", "-srq"),
+        (b"TX_depth: 1,\nDual_port: OFF", "-tx-depth-1"),
     ):
         assert _imported(report.replace(b"Dual_port: OFF", told))[0].workload == f"ib-write-bw{suffix}"
 

@@ -73,6 +73,8 @@ _OF_PAIRS = ("latency", "multi_latency", "bw", "bibw", "message_rate")
 _OF_TOLD_RANKS = ("latency", "bw", "bibw", "message_rate")
 _LAST_OF_PAIRS, _LAST_OF_COLLECTIVES = 1 << 22, 1 << 20
 _SIZES = ("size", "# size")
+_USUAL_TYPES = {"reduce": "MPI_INT", "allreduce": "MPI_INT"}
+"""What version 7 reduces unless `-T` says otherwise; it moves MPI_CHAR. Earlier ones name no datatype."""
 _MOST_ROWS = 1024
 """A launch has some thirty sizes; a barrier has one row."""
 
@@ -81,9 +83,9 @@ _MOST_ROWS = 1024
 class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
-    `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where a launch
-    (`-T all`) printed a table for each of several, `window` where it is printed. `otherwise` names what makes it
-    another measurement: Python, threads, a GPU's memory.
+    `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where it is not the
+    usual one, and where a launch (`-T all`) printed a table for each of several, `window` where it is printed.
+    `otherwise` names what makes it another measurement: Python, threads, a GPU's memory.
     """
 
     version: str
@@ -147,7 +149,9 @@ def parse_all(data: bytes) -> tuple[OmbTable, ...]:
     text = to_text(data, PROGRAM)
     types = list(_DATATYPE.finditer(text))
     if len(types) < 2:
-        return (parse(data),)
+        table = parse(data)
+        usual = _USUAL_TYPES.get(table.operation, "MPI_CHAR")
+        return tuple(replace(table, datatype=one[1] if one[1] != usual else "") for one in types) or (table,)
     ends = [one.start() for one in types[1:]] + [len(text)]
     head = text[: types[0].start()]
     return tuple(

@@ -40,8 +40,13 @@ _BANDWIDTH = re.compile(
     r"^ ?#bytes +#iterations +BW peak\[(?P<peak>[A-Za-z/]+)\] +BW average\[(?P<unit>[A-Za-z/]+)\] +MsgRate\[Mpps\]",
     re.MULTILINE,
 )
-_FIELD = re.compile(r"^ (Number of qps|Connection type|Dual-port|Post List)[ \t]*: ([\w./]{1,16})", re.MULTILINE)
+_FIELD = re.compile(
+    r"(?:^ |\t)(Number of qps|Connection type|Dual-port|Post List|Using SRQ|TX depth)[ \t]*: ([\w./]{1,16})",
+    re.MULTILINE,
+)
 _EVENTS = "Test with events"
+_USUAL_DEPTH = 128
+"""How many messages a bandwidth test has on their way at once, unless `-t` says otherwise."""
 _END_BYTES = 4096
 _LEAST_COLUMNS = 4
 _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
@@ -57,7 +62,7 @@ class PerftestResult:
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
     whether data went in both directions at once. `otherwise` names another transport than RC, several queue pairs or
-    ports, waiting for events and lists of posts.
+    ports, a shared receive queue, waiting for events, lists of posts, and another number of messages on their way.
     """
 
     operation: str
@@ -84,8 +89,9 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     title = _TITLE.search(text)
     if not title:
         raise refuse(PROGRAM, "no line names the test")
-    verb, otherwise = (title["rdma"] or title["send"] or "atomic").lower(), _otherwise(dict(_FIELD.findall(text)), text)
-    if title["kind"] == "Latency":
+    verb, bandwidth = (title["rdma"] or title["send"] or "atomic").lower(), title["kind"] == "BW"
+    otherwise = _otherwise(dict(_FIELD.findall(text)), text, bandwidth=bandwidth)
+    if not bandwidth:
         rows, ended = _latencies(text)
         return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended, otherwise=otherwise)
     match = _BANDWIDTH.search(text)
@@ -97,7 +103,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     return PerftestResult(f"ib_{verb}_bw", unit, _not_empty(rows), dumped, ended, both_ways, otherwise)
 
 
-def _otherwise(told: Mapping[str, str], text: str) -> str:
+def _otherwise(told: Mapping[str, str], text: str, *, bandwidth: bool) -> str:
     """Return what makes a test another one than that of one queue pair over RC, which polls and posts one by one."""
     fields = {re.sub("[-_]", " ", key): value for key, value in told.items()}
     connection = fields.get("Connection type", "RC")
@@ -107,8 +113,11 @@ def _otherwise(told: Mapping[str, str], text: str) -> str:
     found = [connection.lower()] if connection != "RC" else []
     found += [f"{pairs}-queue-pairs"] if pairs != 1 else []
     found += ["dual-port"] if fields.get("Dual port") == "ON" else []
+    found += ["srq"] if fields.get("Using SRQ") == "ON" else []
     found += ["events"] if _EVENTS in text else []
     found += [f"post-list-{posts}"] if posts != 1 else []
+    depth = whole(fields.get("TX depth", f"{_USUAL_DEPTH}"), PROGRAM, "TX depth")
+    found += [f"tx-depth-{depth}"] if bandwidth and depth != _USUAL_DEPTH else []
     return "-".join(found)
 
 
@@ -130,7 +139,7 @@ def parse_json_report(data: bytes) -> PerftestResult:
         raise refuse(PROGRAM, "it does not name the test and the message size")
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
     size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
-    otherwise = _otherwise(fields, text)
+    otherwise = _otherwise(fields, text, bandwidth=title[2] == "BW")
     if title[2] == "Latency":
         rows = ((size, _positive(fields.get("t_avg", ""))),)
         return PerftestResult(operation, "us", rows, dumped=False, ended=True, otherwise=otherwise)
