@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fake_runs import rewrite
+from fake_runs import make_run, rewrite
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.predict.conditions import conditions_of
+from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.model_file import ModelFile, write_model
 from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
@@ -27,13 +27,17 @@ from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import Call, CallKind, RankTrace, Trace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
+    MeasuredParts,
+    Replays,
     Validated,
     doubts_of_launches,
     measured_launches,
+    measured_parts,
     oracle_error,
     orders,
     p99_iterations_ns,
     timed_part_ns,
+    validate,
 )
 from nearmetal.report.prediction_json import CaseJson, ValidationFile, errors_by_class, read, save
 from nearmetal.run.trial import carry_out
@@ -43,7 +47,8 @@ from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.samples import decode
 from tests.trace_writer import encode_rank, made_rank, rank_file_name
-from tests.unit.simulated import MACHINE, ping
+from tests.unit import simulated
+from tests.unit.simulated import MACHINE, computing, ping
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,6 +197,32 @@ def test_ping_pong_that_cannot_be_fitted_beside_launches_is_left_out(
     assert [case["error_with_measured"] for case in cases] == [{}, {}]
 
 
+def test_a_part_as_measured_keeps_what_holds_for_the_other_part() -> None:
+    """`--compute-scale` scaled the launches' own traces, and not the computing beside the launches' own ping-pong."""
+    launches = MeasuredLaunches("vf", "tuned", "polling", (0, 1), False, np.array([1e6] * 3))
+    named = NamedMachine("vf", "tuned", "polling", replace(MACHINE, compute_scale=3.0))
+    other = replace(named, machine=replace(MACHINE, inter=simulated.path(latency=7000)), launches=())
+    parts = MeasuredParts({launches.key: [computing(5, 5)]}, {launches.key: other})
+    replays = Replays(ModelFile("nearmetal-model", 2, "run", (named,)), 1, 0, parts)
+    (found,) = validate([computing(2, 2)], [named], [launches], replays)
+    assert found.predicted_ns == 3 * 2_000_000
+    assert found.parts_ns == {"computing": 5_000_000, "messages": 3 * 2_000_000}
+
+
+@pytest.mark.parametrize(("mpi", "limit"), [("the run's", 100), ("mpich 9.9", 65536 - 64)])
+def test_ping_pong_beside_launches_has_the_eager_limit_that_is_predicted_with(
+    truth: Path, tmp_path: Path, mpi: str, limit: int
+) -> None:
+    """Column `messages` of MPICH, whose limit the user had given, was of messages that never wait for a receiver."""
+    study = STUDY.replace("sizes = [8]", "sizes = [8, 1024]")
+    run = RunDir.open(make_run(tmp_path / "run", study))
+    label = mpi_of(run.trials()[0]) if mpi == "the run's" else mpi
+    inter = replace(machine("veth", 10).machine.inter, eager_up_to_bytes=100)
+    named = replace(machine("veth", 10), mpi=label, machine=Machine(inter, inter))
+    own = measured_parts(run, "app", [replace(machine("shm", 1), kind="shm", mpi=label), named]).messages
+    assert own[named.key].machine.inter.eager_up_to_bytes == limit
+
+
 def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
     found = measured_launches(RunDir.open(truth / "run"))
     assert [(one.path, one.placement, one.timed_part, one.ns.size) for one in found] == [
@@ -306,6 +337,9 @@ def test_launches_unlike_the_predicted_ones_are_reported(truth: Path) -> None:
     assert doubts[3] == "the trace is of 'other 4', the launches are of 'app'"
     assert "wall clock" in doubts[4]
     same = replace(path, conditions=launches.conditions)
+    several = replace(launches, figures=20, wall=False)
+    *_, doubt = doubts_of_launches([schedule], replace(path, conditions=launches.conditions), several)
+    assert doubt.said == "a launch has up to 20 figures, and its time is taken to be their median"
     for command in ((), ("app",), ("app", "8")):  # for a pattern, and for an application without its class
         doubts = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
         assert len(doubts) == 1
@@ -326,6 +360,25 @@ def test_launches_of_a_run_continued_on_a_changed_machine_are_reported(truth: Pa
         named = replace(machine("bridge", 5), conditions=(("with kernel", kernel),))
         doubts = [doubt.said for doubt in doubts_of_launches([schedule], named, launches)]
         assert doubts[0] == f"the launches ran with kernel {' and '.join(kernels)}: their times are mixed"
+
+
+def test_launches_on_another_number_of_processors_are_reported(truth: Path) -> None:
+    """Four ranks of a quota of two processors were held against a prediction with one for each, without a word."""
+    run = RunDir.open(truth / "run")
+    (record, *_) = run.trials()
+    facts = {**record.outcome.facts, "nodes.processors": 4}
+    four = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
+    named = replace(machine("bridge", 5), conditions=tuple(four.items()))
+    facts["nodes.processors"] = 1
+    one = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
+    launches = replace(measured_launches(run)[0], path="veth", conditions=tuple(one.items()), wall=False, figures=1)
+    schedule = schedule_from_trace(Trace((one_message(0), one_message(1))))
+    assert [doubt.said for doubt in doubts_of_launches([schedule], named, launches)] == [
+        "the paths were measured on nodes with 4 processors, the launches on nodes with 1 processor"
+    ]
+    both = replace(launches, conditions=(*launches.conditions, ("on nodes with", "4 processors")))
+    (mixed,) = doubts_of_launches([schedule], named, both)
+    assert mixed.said == "the launches ran on nodes with 1 processor and 4 processors: their times are mixed"
 
 
 def test_paths_of_one_name_with_other_options_are_reported(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +414,7 @@ def test_lab_processors_are_distinguished_by_their_model(
 ) -> None:
     """The kernel of `base` took 100 us more to copy 64 KiB than that of `kvm`, and `predict` did not report it."""
     (measured, *_) = measured_launches(RunDir.open(truth / "run"))
-    measured = replace(measured, conditions=(("on a processor", launches),), wall=False)
+    measured = replace(measured, conditions=(("on a processor", launches),), wall=False, figures=1)
     named = replace(machine("bridge", 5), conditions=(("on a processor", paths),))
     found = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, measured)
     assert [one.said for one in found] == [f"the paths were measured on {paths}, the launches on {launches}"] * differ

@@ -79,7 +79,7 @@ def rows(operation: str, *of_ranks: list[int]) -> CellSamples:
 def test_a_command_took_the_median_of_its_figures(tmp_path: Path) -> None:
     options = {"argv": ["/a/app", "--size", "8"], "figure": "regex", "pattern": "(.*)", "unit": "s"}
     found = stored(tmp_path, {"options": options}, [rows("app", [5, 7, 100])])
-    assert (found.ns.tolist(), found.timed_part, found.p99_ns) == ([7.0], False, ())
+    assert (found.ns.tolist(), found.timed_part, found.p99_ns, found.figures) == ([7.0], False, (), 3)
     assert (found.command, found.wall) == (("app", "--size", "8"), False)
 
 
@@ -88,7 +88,7 @@ def test_an_application_took_its_timed_part_on_the_slowest_rank(tmp_path: Path) 
     iterations = rows("ep.S", list(range(1, 102)), list(range(2, 103)))
     found = stored(tmp_path, changed, [iterations, rows("ep.S.total", [300], [400])])
     assert (found.ns.tolist(), found.timed_part, found.wall) == ([400.0], True, False)
-    assert found.p99_ns == (101.0,)
+    assert (found.p99_ns, found.figures) == ((101.0,), 1)
     assert found.command[1:] == ("ep", "--class", "S")
 
 

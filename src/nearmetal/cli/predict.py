@@ -275,7 +275,7 @@ def _jobs_of(files: Sequence[ValidationFile]) -> list[list[JobCase]]:
 def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path | None) -> None:
     """Print predictions next to the launches of a run, and save both."""
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
-    replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload))
+    replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
     cases = validate(replay.schedules, replay.machines, measured_launches(run, workload), replays)
     by_name = {named.name: named for named in replay.machines}
     doubts = {}

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.facts import PROCESSORS
 from nearmetal.study.order import Scalar
+from nearmetal.units import counted
 
 _WIRE = "lab.wire_"
 
@@ -16,6 +18,7 @@ def mpi_of(record: TrialRecord) -> str:
 def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
     """Return what a trial's times depend on besides path, setting and progress: words by how a sentence begins them."""
     order, facts = record.order, record.outcome.facts
+    processors = facts.get(PROCESSORS)
     wire = {name.removeprefix(_WIRE): value for name, value in facts.items() if name.startswith(_WIRE)}
     told = {
         "on the host": run.info.host_kind,
@@ -26,6 +29,7 @@ def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
         "in QEMU": str(facts.get("lab.emulator", "")),
         "on a processor": _processor(run, str(facts.get("cpu.model", ""))),
         "with kernel": str(facts.get("kernel.release", "")),
+        "on nodes with": counted(processors, "processor") if isinstance(processors, int) else "",
     }
     return {how: words for how, words in told.items() if words or how == "under the setting"}
 

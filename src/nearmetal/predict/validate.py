@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.conditions import conditions_of
+from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
 from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, fit_records, is_back_to_back, key_of
@@ -54,6 +54,8 @@ class MeasuredLaunches(MachineName):
     """The words of its command line but paths, as far as the study gives them."""
     wall: bool = False
     """The time is that of the whole launch, with the start-up of the MPI."""
+    figures: int = 1
+    """How many figures a launch of a command had at most: its time is their median."""
     p99_ns: tuple[float, ...] = ()
     """Of an application, the 99th percentile of the iterations of each launch."""
 
@@ -119,7 +121,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
             f"{run.root} has {len(names)} workloads that are programs" + (f", not {workload!r}" if workload else ""),
             hint=f"name one with --workload: {', '.join(names)}" if names else "launch one: kind = 'command'",
         )
-    found: dict[tuple[str, str, str, tuple[int, ...], bool], list[tuple[float, TrialRecord]]] = defaultdict(list)
+    found: dict[tuple[str, str, str, tuple[int, ...], bool], list[tuple[float, TrialRecord, int]]] = defaultdict(list)
     for record in records:
         order = record.order
         if order.workload.label != (workload or names[0]):
@@ -129,14 +131,15 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         ns = run.rows(record, cell).column("ns").to_numpy()
         key = key_of(order)
         time = float(ns.max() if whole else np.median(ns))
-        found[*key, tuple(order.workload.placement), whole is not None].append((time, record))
+        found[*key, tuple(order.workload.placement), whole is not None].append((time, record, 1 if whole else ns.size))
     return [
         MeasuredLaunches(
             *key,
-            np.array([time for time, _ in launches]),
-            tuple(dict.fromkeys(pair for _, record in launches for pair in conditions_of(run, record).items())),
+            np.array([time for time, *_ in launches]),
+            tuple(dict.fromkeys(pair for _, record, _ in launches for pair in conditions_of(run, record).items())),
             *_program(run, launches[-1][1]),
-            p99_ns=tuple(_p99_ns(run, record) for _, record in launches) if key[-1] else (),
+            max(figures for *_, figures in launches),
+            p99_ns=tuple(_p99_ns(run, record) for _, record, _ in launches) if key[-1] else (),
         )
         for key, launches in sorted(found.items(), key=lambda item: item[0])
     ]
@@ -192,10 +195,16 @@ def doubts_of_launches(
         text = "the launches were timed by the wall clock, which includes the start-up of the MPI; the prediction does "
         text += "not"
         yield Doubt(text, "let the study read the seconds that the program prints: figure = 'regex'", 1.0)
+    elif launches.figures > 1:
+        text = f"a launch has up to {launches.figures} figures, and its time is taken to be their median"
+        yield Doubt(text, "let the study's `pattern` or `path` match one figure, the run time of the program", 1.0)
 
 
-def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
-    """Return what a run shows about the parts of a prediction: its own traces of the program, its own ping-pong."""
+def measured_parts(run: RunDir, workload: str = "", machines: Sequence[NamedMachine] = ()) -> MeasuredParts:
+    """Return what a run shows about the parts of a prediction: its own traces of the program, its own ping-pong.
+
+    An MPI has the eager limit that it has on `machines`, which is predicted with.
+    """
     records = valid(run.trials())
     computing: dict[MachineKey, list[Schedule]] = defaultdict(list)
     for record in records:
@@ -206,7 +215,9 @@ def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
         if is_back_to_back(record.order):
             sizes[key_of(record.order)] |= {one.message_bytes for one in record.cells if one.operation == PAIRED}
     paired = [record for record in records if len(sizes[key_of(record.order)]) >= LEAST_SIZES]
-    fitted = fit_records(run, paired).machines if paired else ()
+    mpis = {mpi_of(record) for record in paired}
+    limits = (one.machine.inter.eager_up_to_bytes for one in machines if one.kind != INTRA_KIND and {one.mpi} == mpis)
+    fitted = fit_records(run, paired, eager_up_to_bytes=next(limits, None)).machines if paired else ()
     return MeasuredParts(computing, {one.key: one for one in fitted})
 
 
@@ -281,9 +292,10 @@ class Replays:
         found = self._found(schedules, named, launches, placement)
         times = _times(found, launches)
         interval = errors_of(self.model.validated or run_errors(), case_class).interval(times)
+        own = self.parts.messages.get(launches.key)
         instead = {
-            "computing": (self.parts.computing.get(launches.key), named),
-            "messages": (schedules, self.parts.messages.get(launches.key)),
+            "computing": (self.parts.computing.get(launches.key), _at_scale(named, 1.0)),  # it was taken there
+            "messages": (schedules, own and _at_scale(own, named.machine.compute_scale)),
         }
         parts_ns = {
             part: float(np.median(_times(self._found(its_schedules, its_path, launches, placement), launches)))
@@ -301,6 +313,11 @@ class Replays:
         return simulate_launches(
             schedules, named.replayed, placement, replicas=self.replicas, seed=self.seed, keep_marks=marked
         )
+
+
+def _at_scale(named: NamedMachine, compute_scale: float) -> NamedMachine:
+    machine, *launches = (replace(one, compute_scale=compute_scale) for one in (named.machine, *named.launches))
+    return replace(named, machine=machine, launches=tuple(launches))
 
 
 def _times(found: Prediction, launches: MeasuredLaunches) -> Times:
