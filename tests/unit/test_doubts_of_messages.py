@@ -91,6 +91,19 @@ def test_much_far_beyond_the_measured_is_refused(messages: tuple[tuple[int, int]
     assert only(sends(*messages), named(fitted(8, 1000))).refuse is refused
 
 
+@pytest.mark.parametrize(("nodes", "told"), [(4, False), (5, True)])
+def test_more_nodes_than_any_prediction_was_compared_on_are_told(nodes: int, told: bool) -> None:
+    """512 nodes had the interval of launches on two to four, and not a word."""
+    schedule = Schedule(nodes, (program([send(1, 8), recv(1, 0)]), *(program([]),) * (nodes - 1)))
+    found = doubts(schedule, named(fitted(8, 1000)), Placement.block(nodes, 1))
+    assert [doubt.said for doubt in found] == [
+        f"the program runs on {nodes} nodes, but paths are measured between two, and predictions were compared with "
+        "launches on at most 4: messages of other nodes are assumed to hold none up on its way"
+    ] * told
+    assert doubts(schedule, named(path()), Placement.block(nodes, 1)) == []  # a path by hand
+    assert doubts(schedule, named(fitted(8, 1000), fitted(8, 1000)), Placement.block(nodes, 2)) == []
+
+
 @pytest.mark.parametrize(
     ("measured", "size", "said"),
     [

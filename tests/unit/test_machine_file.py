@@ -241,6 +241,8 @@ def test_each_change_is_doubted_where_it_was_not_measured() -> None:
     assert told(Changes(vms_per_host=2), GUESTS) == told(Changes(vms_per_host=1), apart) == []
     assert told(Changes(vms_per_host=2), apart) == ["hosts"]
     assert told(Changes(vms_per_host=2, cores=4), apart) == []
+    (doubt,) = Changes(topology="fat-tree:2:2", hop="300 ns").doubts(GUESTS)
+    assert "switches are taken from fat-tree:2:2 with 300 ns for each beyond the first" in doubt.said
     (doubt,) = Changes(vms_per_host=2).doubts(apart)
     assert "taken as 4 for 2 guests" in doubt.said
 

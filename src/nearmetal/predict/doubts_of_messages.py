@@ -25,6 +25,8 @@ FEW = 0.01
 """A smaller share of a program's messages does not matter."""
 SURELY_EAGER_BYTES = 4096
 """No MPI that is known lets the sender of a message up to here wait for its receiver."""
+MOST_NODES = 4
+"""Nodes of the largest launches that predictions were compared with (docs/explanation/prediction-lab.md)."""
 INSIDE = "inside a node"
 
 
@@ -60,6 +62,7 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         text = f"{as_percent(share(beside))} of messages are {where}: assumed to take as long as between hosts"
         yield Doubt(text, hint, share(beside))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
+    yield from _of_many_nodes(named, placement, share(apart))
     yield from _of_pairs(named, placement, share(apart))
     if machine.stage is not None:
         yield from _of_the_rule(share(apart))
@@ -231,6 +234,15 @@ def _of_eager(named: NamedMachine, path: PathModel, where: str, sizes: Sizes, co
         text = f"{as_percent(share)} of messages {where} are larger than {format_size(SURELY_EAGER_BYTES)}, and the "
         text += f"size above which a sender waits for its receiver in {mpi} is not known: no sender is assumed to wait"
         yield Doubt(text, "give the MPI's eager limit, such as --eager '64 KiB'", share)
+
+
+def _of_many_nodes(named: NamedMachine, placement: Placement, share: float) -> Iterator[Doubt]:
+    """Say that more nodes exchange messages than in any launch that a prediction was compared with."""
+    nodes = np.unique(placement.domain_of).size
+    if nodes > MOST_NODES and share and named.machine.inter.fit is not None:
+        text = f"the program runs on {nodes} nodes, but paths are measured between two, and predictions were compared "
+        text += f"with launches on at most {MOST_NODES}: messages of other nodes are assumed to hold none up on its way"
+        yield Doubt(text, "compare it with launches on as many nodes: --validate RUN", share)
 
 
 def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> Iterator[Doubt]:

@@ -104,6 +104,10 @@ class Changes:
             text = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
             text += f"not known: taken as {guests * cores.count} for {guests} guests"
             yield Doubt(text, "give the processors of each host: --cores", 1.0)
+        if self.hop:
+            text = f"switches are taken from {self.topology} with {self.hop} for each beyond the first: they were not "
+            text += "measured, and messages are assumed not to wait for each other in them"
+            yield Doubt(text, "compare it with launches on as many nodes: --validate RUN", 1.0)
         if self.stands_for:
             text = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
             yield Doubt(text, "compare it with launches under it: --validate RUN", 1.0)
