@@ -106,6 +106,19 @@ def test_break_even_scales_computing_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert [round(ns / 1e8) for ns in (found["first_ns"][0], found["second_ns"][0])] == [3, 3]
 
 
+def test_break_even_names_processors_that_only_its_curves_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The curves have two ranks on each node; the program's had a processor each, so no doubt was told."""
+    far = shared(exchange(Peer.XOR, 1, 8))
+    argv = ("--break-even", "veth", "vf", "--hosts", "a:1,b:1,c:1,d:1")
+    alone = " ".join(placed(monkeypatch, tmp_path, far, *argv, cores=Cores(1)).split())
+    assert "waiting for a turn" not in alone
+    assert "two ranks on each of two nodes, which share processors (veth, vf)." in alone
+    assert "which share" not in placed(monkeypatch, tmp_path, far, *argv, cores=Cores(2))
+    assert "which share" in placed(monkeypatch, tmp_path, far, *argv, cores=Cores(2, one_computer=True))
+
+
 def test_a_path_has_no_break_even_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was reported as not slower than itself at any share."""
     with pytest.raises(BadInputError, match="--break-even compares two paths, not vf with itself"):

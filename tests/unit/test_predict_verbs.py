@@ -368,7 +368,7 @@ def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple
     rows = {row["path"]: row for row in json.loads(out)}
     assert rows["native"]["loss"] == {"at_most": 0, "probability": 1}
     assert rows["vf"]["loss"]["probability"] < 0.3
-    assert rows["vf"]["ratio"]["to"] == "native / as-found"
+    assert rows["vf"]["ratio"]["to"] == "native / as-found / polling"
     assert rows["vf"]["ratio"]["median"] == pytest.approx(
         rows["vf"]["quantiles"][0]["ns"] / rows["native"]["quantiles"][0]["ns"]
     )
@@ -407,10 +407,10 @@ def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Pa
     )
     write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
     argv = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json")
-    assert {row["ratio"]["to"] for row in json.loads(run(predict, *argv)[0])} == {"metal / as-found"}
+    assert {row["ratio"]["to"] for row in json.loads(run(predict, *argv)[0])} == {"metal / as-found / polling"}
     write_model(ModelFile("nearmetal-model", 1, "run", machines[1:], baseline="far"), tmp_path / "guests.json")
     rows = json.loads(run(predict, *argv[:2], str(tmp_path / "guests.json"), *argv[3:])[0])
-    assert {row["ratio"]["to"] for row in rows} == {"far / as-found"}
+    assert {row["ratio"]["to"] for row in rows} == {"far / as-found / polling"}
     decide = (*argv[:-2], "--decide", "--loss", "60%")
     with pytest.raises(BadInputError, match="cannot order metal, fn, far by cost: what far costs is not known"):
         run(predict, *decide)

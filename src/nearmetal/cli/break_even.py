@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nearmetal.cli.replay import Replay
 from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import ranks_of_a_computer
 from nearmetal.predict.models import PS_PER_NS, Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import EXCHANGES, BreakEven, break_even
@@ -54,7 +55,7 @@ def find_break_even(
     compute_ns = seen.compute_ns // messages
     compute = Distribution((0.0,), (EXCHANGES * compute_ns * PS_PER_NS,))
     share = f"In this program {as_percent(seen.inter_share)} of messages are between nodes "
-    share += "if hosts are filled one after another."
+    share += f"if hosts are filled one after another.{_crowded(first, second)}"
     # The compute of `seen` is that of the machine already, so it must not be scaled again.
     as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
     found = break_even(
@@ -73,6 +74,16 @@ def find_break_even(
         compute_ns=float(compute_ns),
         said=f"{_verdict(first.path, second.path, found)}. {share}",
     )
+
+
+def _crowded(*pair: NamedMachine) -> str:
+    """Say where ranks of the curves share processors, which the program's own ranks may not do."""
+    ranks = Placement.block(4, 2)  # as in `break_even`
+    cores = [(one.path, one.machine.cores, ranks_of_a_computer(one, ranks)) for one in pair]
+    crowded = [path for path, its, there in cores if its is not None and there > its.count]
+    if not crowded:
+        return ""
+    return f" The curves are of two ranks on each of two nodes, which share processors ({', '.join(crowded)})."
 
 
 def print_break_even(found: BreakEvenJson) -> None:

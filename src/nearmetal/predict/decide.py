@@ -180,8 +180,8 @@ def refuse_unordered(machines: Sequence[NamedMachine], order: Sequence[str]) -> 
         )
 
 
-def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Sequence[str] = ()) -> AnswerRow | None:
-    """Return the cheapest row that stays within the loss with SURE probability; None when none does.
+def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Sequence[str] = ()) -> AnswerRow:
+    """Return the cheapest row that stays within the loss with SURE probability, as that which ratios are to does.
 
     `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Of a path's settings `as-found` is the
     cheapest, because nothing has to be set for it; then come those in `settings`, in that order; then the likeliest.
@@ -192,5 +192,4 @@ def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Seq
         at = -1 if setting == AS_FOUND else settings.index(setting) if setting in settings else len(settings)
         return len(order) + len(CHEAPEST_FIRST) if rank is None else rank, at, -row.chance
 
-    ranked = sorted((row for row in rows if row.chance >= SURE), key=cost)
-    return ranked[0] if ranked else None
+    return min((row for row in rows if row.chance >= SURE), key=cost)

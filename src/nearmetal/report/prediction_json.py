@@ -239,7 +239,7 @@ def predicted(
         launches_ns=row.interval_ns,
         validated={"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
         p99_iteration=P99Json(ns=row.p99_ns[0], interval_ns=row.p99_ns[1]) if row.p99_ns else None,
-        ratio=RatioJson(to=f"{bare.path} / {bare.setting}", median=row.ratio, interval=row.ratio_span),
+        ratio=RatioJson(to=bare.name, median=row.ratio, interval=row.ratio_span),
         loss=None if loss is None else LossJson(at_most=loss, probability=row.chance),
         compute_ns=float(found.compute_ns),
         parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},

@@ -269,12 +269,6 @@ def decision(
     """Return the sentence that answers `--decide`."""
     chosen = cheapest(rows, order, settings)
     asked = f"within {as_percent(loss)} of {bare.name}"
-    if chosen is None:
-        likely = max(rows, key=lambda row: row.chance)
-        return (
-            f"No path stays {asked} with {as_percent(SURE)} probability; the most likely is {likely.named.name} with "
-            f"{as_percent(likely.chance)}."
-        )
     if chosen.named == bare:
         return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
     return f"{chosen.named.name} is the cheapest that stays {asked}, with {as_percent(chosen.chance)} probability."
