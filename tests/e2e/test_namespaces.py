@@ -16,9 +16,9 @@ from nearmetal.facts import counters, proof
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths import links
 from nearmetal.paths.table import PATHS
-from nearmetal.process import of_each_process
 from nearmetal.process import run as run_process
 from nearmetal.study.order import PathOrder
+from tests.hanging import Hanging
 
 pytestmark = pytest.mark.netns
 
@@ -194,31 +194,29 @@ def test_files_of_a_node_are_its_own_and_root_starts_no_program_for_them(
     assert set(threading.enumerate()) <= threads, "they would keep the namespaces"
 
 
-def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:
+def test_a_timeout_leaves_no_process(shell: NamespaceShell, tmp_path: Path) -> None:
     nodes(shell, 1)
-    assert shell.run(["sleep", "61.25"], node="n0", timeout_s=0.3, check=False).timed_out
+    hanging = Hanging(tmp_path)
+    assert shell.run(hanging.argv, node="n0", timeout_s=0.3, check=False).timed_out
     shell.close()
-    assert "61.25" not in _processes()
+    assert not hanging.running()
 
 
-def test_sigkill_leaves_nothing() -> None:
+def test_sigkill_leaves_nothing(tmp_path: Path) -> None:
+    hanging = Hanging(tmp_path)
     program = (
         "import sys,time\nfrom nearmetal.hosts.namespaces import NamespaceShell\n"
-        "s = NamespaceShell(); s.add_node('n0'); s.start(['sleep', '62.25'], node='n0')\n"
+        f"s = NamespaceShell(); s.add_node('n0'); s.start({hanging.argv}, node='n0')\n"
         "print('up', flush=True); time.sleep(6000)"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert child.stdout is not None
     if child.stdout.readline() != b"up\n":
         pytest.skip("namespaces cannot be made here")
-    while "62.25" not in _processes():
+    while not hanging.running():
         time.sleep(0.02)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    while "62.25" in _processes():  # until the kernel has ended it
+    while hanging.running():  # until the kernel has ended it
         time.sleep(0.02)
-
-
-def _processes() -> str:
-    return "\n".join(line.replace(b"\0", b" ").decode(errors="replace") for _, line in of_each_process("cmdline"))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.process import of_each_process
 from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
@@ -18,6 +16,7 @@ from nearmetal.units import NS_PER_S
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 from nearmetal.workloads.samples import decode
+from tests.hanging import Hanging
 from tests.mpi_bench import sleeping
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
@@ -120,11 +119,9 @@ def old_mpich(*_: object) -> Mpi:
 def test_a_hanging_launch_is_stopped_and_reported(
     flavour: str, known_hang: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging = tmp_path / "nmbench"
-    (tmp_path / "hangs").symlink_to(shutil.which("sleep") or "")
-    hanging.write_text(f"#!/bin/sh\nexec {tmp_path}/hangs infinity\n")
-    hanging.chmod(0o755)
-    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
+    hanging = Hanging(tmp_path)
+    engine = hanging.script(tmp_path / "nmbench")
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: engine)
     if known_hang:
         monkeypatch.setattr("nearmetal.workloads.engine.mpi_for", old_mpich)
     outcome = carried_out(dataclasses.replace(order("veth", flavour), timeout_s=2.0))
@@ -134,7 +131,7 @@ def test_a_hanging_launch_is_stopped_and_reported(
     assert "trials.timeout" in outcome.hint
     assert known_hang in outcome.hint
     assert outcome.launch_argv
-    assert not _running(f"{tmp_path}/hangs"), "the launch left ranks behind"
+    assert not hanging.running(), "the launch left ranks behind"
 
 
 def test_arguments_refused_by_the_engine_are_reported_with_its_message() -> None:
@@ -176,11 +173,6 @@ def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path:
     outcome = carried_out(order("veth", sizes=[8], iterations=1000))
     assert outcome.status is TrialStatus.FAILED
     assert "did not take the path" in outcome.reason
-
-
-def _running(program: str) -> list[int]:
-    """Return the processes of a program that only this test has: others hang launches at the same time."""
-    return [pid for pid, line in of_each_process("cmdline") if line.split(b"\0")[0] == program.encode()]
 
 
 TRACING = Path("/sys/kernel/tracing")

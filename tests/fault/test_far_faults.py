@@ -41,12 +41,12 @@ from nearmetal.knobs.rollback import UnfinishedError
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths import links
 from nearmetal.paths.table import find_path
-from nearmetal.process import of_each_process
 from nearmetal.run.guests import open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
+from tests.hanging import Hanging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,44 +289,48 @@ def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:
 
 
 def test_a_hanging_command_is_ended_and_the_machine_stays_usable(
-    far: far_machines.Far, monkeypatch: pytest.MonkeyPatch
+    far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = far.host._machines["m0"]
-    monkeypatch.setattr("nearmetal.hosts.far.machine.SHORT_S", 0.5)
-    assert machine.run(["sleep", "1234.5"], timeout_s=0.5).timed_out
-    assert machine.run(["sleep", "1234.5"], timeout_s=0.3).timed_out
-    monkeypatch.undo()
+    machine, hanging = far.host._machines["m0"], Hanging(tmp_path)
+    machine.connect()
+    with monkeypatch.context() as short:  # not while it connects anew, which takes a busy machine longer
+        short.setattr("nearmetal.hosts.far.machine.SHORT_S", 0.5)
+        assert machine.run(hanging.argv, timeout_s=0.5).timed_out
+    assert machine.run(hanging.argv, timeout_s=0.3).timed_out
     assert machine.run(["echo", "here"]).text == "here\n"
-    eventually(lambda: not running("1234.5"), "the command was left behind")
+    eventually(lambda: not hanging.running(), "the command was left behind")
 
 
 def test_a_hanging_launch_is_ended_with_its_ranks(
     far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging = tmp_path / "nmbench"
-    hanging.write_text("#!/bin/sh\nexec sleep 70000007.5\n")
-    hanging.chmod(0o755)
+    hanging = Hanging(tmp_path)
+    engine = hanging.script(tmp_path / "nmbench")
     with monkeypatch.context() as patched:
-        patched.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
+        patched.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: engine)
         outcome = far.host.carry_out(dataclasses.replace(DECLARED, timeout_s=2.5), carry_out)
     assert outcome.timed_out
     assert "did not end within 2.5 s" in outcome.reason
-    eventually(lambda: not running("70000007.5"), "ranks were left behind")
+    eventually(lambda: not hanging.running(), "ranks were left behind")
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 
 
-def test_a_machine_that_disappears_fails_the_trial_and_leaves_nothing_running(far: far_machines.Far) -> None:
+def test_a_machine_that_disappears_fails_the_trial_and_leaves_nothing_running(
+    far: far_machines.Far, tmp_path: Path
+) -> None:
+    hanging = Hanging(tmp_path)
+
     def pull_the_plug(shell: Shell, order: Order) -> Outcome:
         shell.add_node("n0")
-        shell.start(["sleep", "2345.5"], node="n0")
-        eventually(lambda: running("2345.5"), "the helper did not start")
+        shell.start(hanging.argv, node="n0")
+        eventually(hanging.running, "the helper did not start")
         far.sshd.drop()
         return carry_out(shell, order)
 
     outcome = far.host.carry_out(DECLARED, pull_the_plug)
     assert outcome.status is TrialStatus.FAILED
     assert "m0" in outcome.reason
-    eventually(lambda: not running("2345.5"), "the guardian did not end the helper")
+    eventually(lambda: not hanging.running(), "the guardian did not end the helper")
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID, "the next trial reconnects"
 
 
@@ -680,8 +684,3 @@ os.kill(os.getpid(), 9)
     assert session.stdout.split() == ["given-back", "kept"]
     eventually(lambda: not (tmp_path / "kept").exists(), "what the killed session made is still there")
     assert (tmp_path / "given-back").exists(), "a released folder may belong to another session"
-
-
-def running(word: str) -> bool:
-    """Return whether another process has a word in its command line."""
-    return any(word.encode() in line.split(b"\0") and pid != os.getpid() for pid, line in of_each_process("cmdline"))
