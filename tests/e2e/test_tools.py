@@ -1,10 +1,13 @@
 """Real foreign programs measured between namespaces; each test is skipped if its program is not installed."""
 
+import os
 import shutil
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.facts import counters, tenants
 from nearmetal.hosts.local import LocalHost
@@ -69,7 +72,6 @@ def test_iperf3_intervals_are_samples() -> None:
     assert (np.diff(cell.begin_ns[0]) > 0).all()
 
 
-@pytest.mark.xdist_group("sockperf")  # the next test would see this test's server as another program
 def test_sockperf_keeps_every_packet() -> None:
     small, large = decode(valid("sockperf", "sockperf", seconds=1, sizes=[14, 1400]))
     assert (small.message_bytes, large.message_bytes) == (14, 1400)
@@ -77,10 +79,27 @@ def test_sockperf_keeps_every_packet() -> None:
     assert (small.ns > 0).all()
 
 
-@pytest.mark.xdist_group("sockperf")
+def _of_this_process(file: str) -> Iterator[tuple[int, bytes]]:
+    """Yield what `of_each_process` does of this process and all that it has started: other tests have relays, too."""
+    found = dict(process.of_each_process(file))
+    parents = {pid: int(stat.rpartition(b") ")[2].split()[1]) for pid, stat in found.items()}
+    for pid, stat in found.items():
+        above = pid
+        while above not in {os.getpid(), 0}:
+            above = parents.get(above, 0)
+        if above:
+            yield pid, stat
+
+
 def test_the_servers_and_relays_of_a_trial_do_not_count_as_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[dict[str, int]] = []
+    look = tenants.look_for_tenants
+    monkeypatch.setattr(tenants, "look_for_tenants", lambda shell: looks.append(look(shell)) or looks[-1])
+    monkeypatch.setattr(tenants, "of_each_process", _of_this_process)
     monkeypatch.setattr(tenants, "_NAMED", 1000)
     counters = valid("sockperf", "sockperf", over="tap", seconds=1, sizes=[14]).counters
+    seen = [key.rpartition(" ")[2] for key in looks[-1]]
+    assert all(any(name.startswith(of_it) for name in seen) for of_it in ("sockperf", "nmrelay"))
     assert not [name for name in counters if name.startswith(("others.sockperf", "others.nmrelay"))]
 
 
