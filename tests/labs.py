@@ -64,9 +64,9 @@ class CachedLab:
 @contextlib.contextmanager
 def node_service(patch: pytest.MonkeyPatch) -> Iterator[str]:
     """Run a node's service on this machine's loopback; yield its name."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        patch.setattr(remote, "PORT", free.getsockname()[1])
+    patch.setattr(remote, "PORT", 0)  # any that is free, and no other test's before it is bound here
     listener = remote.of_node("127.0.0.1")
+    patch.setattr(remote, "PORT", listener.getsockname()[1])
 
     def serve() -> None:
         with contextlib.suppress(OSError):  # the listener is shut down below

@@ -402,7 +402,8 @@ def test_a_background_program_ends_with_its_shell(served: str) -> None:
 
 def test_a_node_without_a_service_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_SERVING_S", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
-    with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
-        nodes.machine_of("127.0.0.1").connect()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # so that no other test serves there; it never listens
+        monkeypatch.setattr(remote, "PORT", silent.getsockname()[1])
+        with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
+            nodes.machine_of("127.0.0.1").connect()
