@@ -133,9 +133,10 @@ def test_a_stalled_rank_is_named_by_its_partner(flavour: str, tmp_path: Path) ->
 @every_mpi
 def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
     engine = engine_of(flavour, tmp_path)
-    linger = with_fault(flavour, tmp_path, "linger")  # 55 pings of 50 ms are longer than twice the patience
+    linger = with_fault(flavour, tmp_path, "linger")  # patience ends twice during the 55 pings
     finished = engine.launch(text_of(2), "--bandwidth-iterations", "0", "--patience", "1", ranks=2, environment=linger)
     assert finished.ok, finished.complaint()
+    assert (finished.stderr + finished.stdout).count(b"meddle: patience has ended") == 4
 
 
 @every_mpi

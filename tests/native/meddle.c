@@ -1,12 +1,13 @@
 /* A preloaded library that injects faults into MPI programs, through the profiling interface. MEDDLE selects one:
  * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop": it
- * stands still there; "linger": it takes 50 ms for each; "move": it continues on another processor after each. */
+ * stands still there; "linger": patience ends while ranks make progress; "move": it continues on another processor. */
 #include <mpi.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 static unsigned char *last_posted;
 
@@ -33,21 +34,45 @@ static void move(int turn) {
     sched_setaffinity(0, sizeof one, &one);
 }
 
+static int is_second(void) {
+    static int rank = -1;
+    if (rank < 0)
+        PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank == 1;
+}
+
+/* Patience as a program asks for it. That of "linger" ends after so many receives, not after a time: on a busy machine
+ * none may be received in a second. For the same reason a rank that will stop does not lose its patience before. */
+enum { PATIENT_RECEIVES = 20 };
+static volatile sig_atomic_t receives_left;
+
+unsigned alarm(unsigned seconds) {
+    receives_left = seconds > 0 ? PATIENT_RECEIVES : 0;
+    if (!asked("linger") && !(asked("stop") && is_second()))
+        setitimer(ITIMER_REAL, &(const struct itimerval){.it_value.tv_sec = seconds}, NULL);
+    return 0;
+}
+
+static void maybe_ring(void) {
+    static const char message[] = "meddle: patience has ended\n";
+    if (!asked("linger") || receives_left == 0 || --receives_left > 0)
+        return;
+    if (write(STDERR_FILENO, message, sizeof message - 1) > 0)
+        raise(SIGALRM);
+}
+
 static void maybe_die(void) {
     static int calls;
-    int rank;
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 1 && ++calls == 40 && (asked("die") || asked("stop")))
+    if (is_second() && ++calls == 40 && (asked("die") || asked("stop")))
         raise(asked("die") ? SIGKILL : SIGSTOP);
-    if (rank == 1 && asked("move"))
+    if (is_second() && asked("move"))
         move(calls);
-    if (rank == 1 && asked("linger"))
-        nanosleep(&(const struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
 int MPI_Recv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status) {
     maybe_die();
     const int result = PMPI_Recv(bytes, count, type, source, tag, comm, status);
+    maybe_ring();
     if (type == MPI_BYTE && tag == 1)
         flip(bytes);
     return result;
