@@ -140,13 +140,16 @@ def test_program_names_are_escaped_for_the_terminal() -> None:
 
 
 def test_a_busy_program_beside_a_launch_is_found() -> None:
-    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    code = "import time\ninput()\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    code += "print(flush=True)\ninput()"
     with MachineShell() as shell, subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:  # fmt: skip
         assert other.stdin
         assert other.stdout
         before = look_for_tenants(shell)
+        other.stdin.write(b"\n")
+        other.stdin.flush()
         other.stdout.readline()
         after = look_for_tenants(shell)
         other.stdin.close()
