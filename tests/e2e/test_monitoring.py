@@ -78,7 +78,6 @@ def answered(server: str, expression: str) -> list[dict[str, Any]]:
                     return found  # type: ignore[no-any-return]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
 def test_every_panel_gets_data_from_the_gate(tmp_path: Path) -> None:
     for name, stalls in (("old", frozenset[str]()), ("new", frozenset({"tap"}))):
