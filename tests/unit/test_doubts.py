@@ -150,7 +150,8 @@ def test_programs_whose_messages_differ_by_more_than_launches_do_are_refused(
 
 @pytest.mark.parametrize(("launches", "told"), [(2, True), (3, False)])
 def test_fewer_launches_than_show_how_they_differ_are_told(launches: int, told: bool) -> None:
-    fitted = replace(MACHINE, inter=replace(path(eager=4096), fit=FitQuality("test", 1, 0, 0), measured_bytes=(8,)))
+    inter = replace(path(eager=4096), fit=FitQuality("test", 1, 0, 0), measured_bytes=(8,), crossing_ps=((8, 0),))
+    fitted = replace(MACHINE, inter=inter)
     found = doubts(ping(8), replace(NAMED, machine=fitted, launches=(fitted,) * launches))
     assert [(one.share, "only 2 launches measured" in one.said) for one in found] == [(1.0, True)] * told
     single = doubts(ping(8), replace(NAMED, machine=fitted, launches=(fitted,)))

@@ -35,7 +35,7 @@ BESIDE = Placement(np.zeros(2, np.uint32), np.arange(2, dtype=np.uint32))
 
 
 def fitted(*sizes: int, **about: object) -> PathModel:
-    made = replace(path(eager=EAGER), fit=FitQuality("test", 100, 0, 0), measured_bytes=sizes)
+    made = replace(path(eager=EAGER), fit=FitQuality("test", 100, 0, 0), measured_bytes=sizes, crossing_ps=((8, 0),))
     return replace(made, **about)  # type: ignore[arg-type]
 
 
@@ -241,8 +241,19 @@ def test_a_timer_of_the_kernel_is_told_for_the_sizes_nearest_to_it() -> None:
     assert "of 4 KiB, another" in only(sends((1, 1500), (1, 8)), named(timed)).said
 
 
+def test_messages_that_cross_are_doubted_where_no_exchange_was_measured() -> None:
+    """Such messages took 1 to 4 us longer between namespaces, and a run without `exchange` does not show it."""
+    without = fitted(8, 1000, crossing_ps=())
+    doubt = only(sends((1, 8)), named(without))
+    assert doubt.said.startswith("no exchange of messages was measured between nodes: messages that cross, and")
+    assert (doubt.share, doubt.refuse) == (1.0, False)
+    assert doubts(sends((1, 8)), named(replace(without, one_processor=True))) == []
+    assert doubts(sends((1, 8)), named(fitted(8), without), TOGETHER) == []  # no ping-pong inside a node tells more
+    assert doubts(sends((1, 8)), named(without, without, kind="shm"), TOGETHER) == []
+
+
 def test_paths_that_were_not_streamed_are_told() -> None:
-    still = PathModel((Segment(UNBOUNDED, 1),), EAGER, fit=FitQuality("test", 1, 0, 0), measured_bytes=(8,))
+    still = replace(fitted(8), segments=(Segment(UNBOUNDED, 1),))
     doubt = only(sends((1, 8)), named(still))
     assert (doubt.hint, doubt.share) == ("measure the operations `bw` and `bibw` too", 1.0)
     inside = only(sends((1, 8)), named(path(), still), TOGETHER)

@@ -433,7 +433,7 @@ def test_the_cheaper_of_two_sufficient_settings_is_named(files: tuple[str, str],
 
 
 def measured(latency_us: int, *sizes: int) -> PathModel:
-    return replace(path(latency_us), measured_bytes=sizes, fit=FitQuality("test", 100, 0, 0))
+    return replace(path(latency_us), measured_bytes=sizes, fit=FitQuality("test", 100, 0, 0), crossing_ps=((8, 0),))
 
 
 def model_of(tmp_path: Path, machine: Machine, **about: object) -> str:

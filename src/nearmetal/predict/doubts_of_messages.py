@@ -77,6 +77,7 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         if path is not None and chosen.any():
             yield from _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             yield from _of_streaming(where, path, share(chosen))
+            yield from _of_crossing(named, path, share(chosen))
             yield from _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             yield from _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
 
@@ -162,6 +163,16 @@ def _of_streaming(where: str, path: PathModel, share: float) -> Iterator[Doubt]:
         text = f"no one-way stream of messages was measured {where}: sending and receiving are assumed to need no "
         text += "processor time there, and messages in a row to follow each other at once"
         yield Doubt(text, f"measure the operations `bw` and `bibw` {'on `shm` ' if where == INSIDE else ''}too", share)
+
+
+def _of_crossing(named: NamedMachine, path: PathModel, share: float) -> Iterator[Doubt]:
+    """Say that no exchange showed what messages cost that no ping-pong has (`fit_run`, which needs two processors)."""
+    if path is not named.machine.inter or named.kind == INTRA_KIND or named.machine.stage is not None:
+        return
+    if path.fit is not None and not path.one_processor and not path.crossing_ps:
+        text = "no exchange of messages was measured between nodes: messages that cross, and those of ranks that have "
+        text += "computed, are assumed to take no longer than those of a ping-pong"
+        yield Doubt(text, "measure the operation `exchange` too, as the shipped study predict-lab does", share)
 
 
 def _of_sizes(
