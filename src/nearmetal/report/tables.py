@@ -10,7 +10,7 @@ from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import as_percent, format_size
 
-_INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."
+_INTERVALS = "Each ratio comes with its 95 % interval; p is that of the difference of means, Holm-corrected."
 _LONGEST_REASON = 160
 
 
