@@ -592,6 +592,28 @@ def test_omb_with_several_datatypes_gives_a_table_each() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["sockperf-3.7-pp.txt", "sockperf-3.7-full-log-first-200.csv"])
+def test_sockperf_that_lost_messages_says_so(name: str) -> None:
+    """The mean of those that were answered stood beside one of all, without a word."""
+    text = data(name)
+    assert not any("astray" in lack for lack in _imported(text)[0].lacks)
+    lost = text.replace(
+        b"dropped messages = 0; # duplicated messages = 0", b"dropped messages = 50; # duplicated messages = 2"
+    )
+    assert "messages went astray (50 lost, 2 doubled): the figures are of the others" in _imported(lost)[0].lacks
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [("sockperf-3.7-full-log-first-200.csv", "sockperf"), ("sockperf-3.7-full-log-ul.csv", "sockperf-1000-mps")],
+)
+def test_sockperf_at_other_rates_is_kept_apart(name: str, usual: str) -> None:
+    """A load of 1,000 messages a second was compared with one of 10,000."""
+    assert _imported(data(name))[0].workload == usual
+    other = re.sub(rb"--mps=\d+", b"--mps=2500", data(name))
+    assert _imported(other)[0].workload == "sockperf-2500-mps"
+
+
 @pytest.mark.parametrize(
     ("title", "datatype", "name"),
     [
@@ -666,7 +688,9 @@ def test_packets_that_do_not_wait_for_each_other_are_no_ping_pong() -> None:
     """Bursts of 5 packets, and a load of which each is answered, were round trips in `--full-log`."""
     (burst,) = _imported(data("sockperf-3.7-full-log-burst.csv"))
     assert (burst.workload, burst.cells[0].operation) == ("sockperf-burst-5", "under_load")
-    (load,) = _imported(data("sockperf-3.7-full-log-burst.csv").replace(b"--burst=5", b"--burst=1"))
+    (load,) = _imported(
+        data("sockperf-3.7-full-log-burst.csv").replace(b"--mps=3000000 --burst=5", b"--mps=600000 --burst=1")
+    )
     assert (load.workload, load.cells[0].operation) == ("sockperf", "under_load")
 
 

@@ -34,6 +34,9 @@ _PROTOCOL = re.compile(rb"PORT = +\d{1,5} # (TCP|UDP)\b")
 _LOOK_BYTES = 1 << 16
 _PARAMETERS = re.compile(r"--msg-size=(\d+)")
 _BURST = re.compile(rb"--burst=([02-9]|\d{2,9})\b")
+_RATE = re.compile(rb"--mps=(\d{1,9})\b")
+_USUAL_RATES = (600_000, 10_000)
+"""Bursts a second of a ping-pong, which does not reach them, and of a load, unless `--mps` says otherwise."""
 _HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
 _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
@@ -192,9 +195,20 @@ def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     size, spans = parse_full_log(data)
     if _overlap(spans):
         operation = operation.replace("round_trip", "under_load")
-    burst = _BURST.search(data[:_LOOK_BYTES])
-    name = f"sockperf-burst-{burst[1].decode()}" if burst else "sockperf"
-    yield Foreign("sockperf", "", name, 2, ((operation, size, spans),), lacks)
+    burst, rate = (one.search(data[:_LOOK_BYTES]) for one in (_BURST, _RATE))
+    at_once = int(burst[1]) if burst else 1
+    name = f"sockperf-burst-{at_once}" if burst else "sockperf"
+    if rate and int(rate[1]) not in {at_once * usual for usual in _USUAL_RATES}:
+        name += f"-{int(rate[1])}-mps"
+    yield Foreign("sockperf", "", name, 2, ((operation, size, spans),), (*lacks, *_astray(data)))
+
+
+def _astray(data: bytes) -> tuple[str, ...]:
+    """Return what to say where messages went astray: the figures are of the others, and a lost one has none."""
+    found = _LOST.search(data[:_LOOK_BYTES].decode(errors="replace"))
+    counts = zip(found.groups(), ("lost", "doubled", "out of order"), strict=True) if found else ()
+    told = ", ".join(f"{count} {what}" for count, what in counts if count.strip("0"))
+    return (f"messages went astray ({told}): the figures are of the others",) if told else ()
 
 
 def _overlap(spans: Spans) -> bool:
@@ -206,7 +220,8 @@ def _overlap(spans: Spans) -> bool:
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     mean_us = parse_summary(data).mean_half_round_trip_us
     operation, unsaid = _operation(data)
-    lacks = (ONE_MEAN, NO_SIZE, *unsaid, "its interval is of a mean of dependent packets; give its --full-log instead")
+    interval = "its interval is of a mean of dependent packets; give its --full-log instead"
+    lacks = (ONE_MEAN, NO_SIZE, *unsaid, interval, *_astray(data))
     yield Foreign("sockperf", "", "sockperf", 2, ((operation, 0, one_figure("us", 2 * mean_us)),), lacks)
 
 
