@@ -338,8 +338,9 @@ def test_launches_unlike_the_predicted_ones_are_reported(truth: Path) -> None:
     assert "wall clock" in doubts[4]
     same = replace(path, conditions=launches.conditions)
     several = replace(launches, figures=20, wall=False)
-    *_, doubt = doubts_of_launches([schedule], replace(path, conditions=launches.conditions), several)
-    assert doubt.said == "a launch has up to 20 figures, and its time is taken to be their median"
+    *_, figures, opened = doubts_of_launches([schedule], replace(path, conditions=launches.conditions), several)
+    assert figures.said == "a launch has up to 20 figures, and its time is taken to be their median"
+    assert opened.said.startswith("the first message between two ranks opens a connection, which the program's own")
     for command in ((), ("app",), ("app", "8")):  # for a pattern, and for an application without its class
         doubts = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
         assert len(doubts) == 1
@@ -371,7 +372,8 @@ def test_launches_on_another_number_of_processors_are_reported(truth: Path) -> N
     named = replace(machine("bridge", 5), conditions=tuple(four.items()))
     facts["nodes.processors"] = 1
     one = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
-    launches = replace(measured_launches(run)[0], path="veth", conditions=tuple(one.items()), wall=False, figures=1)
+    launches = replace(measured_launches(run)[0], conditions=tuple(one.items()))
+    launches = replace(launches, wall=False, timed_part=True, figures=1)
     schedule = schedule_from_trace(Trace((one_message(0), one_message(1))))
     assert [doubt.said for doubt in doubts_of_launches([schedule], named, launches)] == [
         "the paths were measured on nodes with 4 processors, the launches on nodes with 1 processor"
@@ -414,7 +416,7 @@ def test_lab_processors_are_distinguished_by_their_model(
 ) -> None:
     """The kernel of `base` took 100 us more to copy 64 KiB than that of `kvm`, and `predict` did not report it."""
     (measured, *_) = measured_launches(RunDir.open(truth / "run"))
-    measured = replace(measured, conditions=(("on a processor", launches),), wall=False, figures=1)
+    measured = replace(measured, conditions=(("on a processor", launches),), wall=False, timed_part=True, figures=1)
     named = replace(machine("bridge", 5), conditions=(("on a processor", paths),))
     found = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, measured)
     assert [one.said for one in found] == [f"the paths were measured on {paths}, the launches on {launches}"] * differ

@@ -198,6 +198,10 @@ def doubts_of_launches(
     elif launches.figures > 1:
         text = f"a launch has up to {launches.figures} figures, and its time is taken to be their median"
         yield Doubt(text, "let the study's `pattern` or `path` match one figure, the run time of the program", 1.0)
+    if not (launches.wall or launches.timed_part):
+        text = "the first message between two ranks opens a connection, which the program's own figure may include and "
+        text += "the prediction does not"
+        yield Doubt(text, "let ranks exchange a message before the program's clock starts", 1.0)
 
 
 def measured_parts(run: RunDir, workload: str = "", machines: Sequence[NamedMachine] = ()) -> MeasuredParts:
