@@ -31,9 +31,7 @@ size_t part_allocate(struct part *part);
 void part_free(struct part *part);
 
 /* Run all rounds. Collective. A rank that finishes nothing within the patience names its partner on stderr and ends the
- * job with EXIT_NO_ANSWER. */
+ * job by SIGALRM. */
 void part_measure(struct part *part);
-
-enum { EXIT_NO_ANSWER = 6 };
 
 #endif

@@ -21,8 +21,8 @@ const char options_usage[] =
     "  --bandwidth-warmup N        windows before them, kept and marked (default 2)\n"
     "  --patience N                seconds without progress after which a rank gives up on its partner (default 30)\n"
     "\n"
-    "exit status: 0 measured; 2 bad arguments or rounds; 4 out of memory; 5 the file could not be written; 6 a rank\n"
-    "got no answer\n";
+    "exit status: 0 measured; 2 bad arguments or rounds; 4 out of memory; 5 the file could not be written; a rank\n"
+    "that got no answer ends by SIGALRM\n";
 
 static const int64_t max_window_bytes = 1 << 26;
 
