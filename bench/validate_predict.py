@@ -67,6 +67,8 @@ PLACEMENTS = {
     (4, "cyclic"): (0, 1, 0, 1),
 }
 MICRO_BLOCKS = 5
+LOAD = "load-before"
+"""The file with the load average before anything was measured, beside what was."""
 SWEEPS = 40
 """How often the measured number of launches is predicted."""
 
@@ -153,6 +155,8 @@ def grid(app: App) -> str:
 def measure_paths(folder: Path, blocks: int, further: str = "") -> RunDir:
     """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there."""
     study, out = folder / "micro.toml", folder / "micro"
+    if not out.is_dir():
+        (folder / LOAD).write_text(f"{os.getloadavg()[0]:.1f}")
     study.write_text(HEAD.format(name="micro", blocks=blocks) + further + paths_toml() + MICRO + EXCHANGES)
     command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
     command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
@@ -296,7 +300,7 @@ def main() -> int:
     parser.add_argument(
         "--launches",
         type=int,
-        default=4,
+        default=20,
         help="Of each application under the profiler and on each path.",
     )
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="Only these numbers of ranks.")
@@ -323,7 +327,7 @@ def main() -> int:
             print("messages back to back, whatever was computed before:")
             for one in goals(all_cases(apps, micro, measured, folder, hot)):
                 print(f"  {one.what}: {one.found}")
-        made = where(micro)
+        made = where(micro, (folder / LOAD).read_text())
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
     if options.write:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import os
 import platform
 from collections import defaultdict
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 WITH_RELAY = ("tap",)
 """Paths whose messages go through a process of their own."""
-LOAD_BEFORE = os.getloadavg()[0]
 GOAL_ALL, GOAL_OWN_CORES, GOAL_SHARED, GOAL_P99 = 0.10, 0.05, 0.10, 0.85
 
 
@@ -149,13 +147,13 @@ def table(cases: list[Case]) -> list[str]:
     return [head, "|---|---|---|---|---|---|---|---|---|---|", *rows]
 
 
-def where(run: RunDir) -> str:
+def where(run: RunDir, load_before: str) -> str:
     """Say when, where and with what a run was made."""
-    facts = run.trials()[0].outcome.facts
-    today, cores = dt.datetime.now(dt.UTC).date().isoformat(), len(os.sched_getaffinity(0))
+    first = run.trials()[0]
+    facts, day, cores = first.outcome.facts, first.started_utc[:10], len(os.sched_getaffinity(0))
     return (
-        f"{today}, {facts['cpu.model']}, {cores} processors, Linux {platform.release()}, "
-        f"{facts['mpi.flavour']}-{facts['mpi.version']}. Load average before: {LOAD_BEFORE:.1f}."
+        f"{day}, {facts['cpu.model']}, {cores} processors, Linux {platform.release()}, "
+        f"{facts['mpi.flavour']}-{facts['mpi.version']}. Load average before: {load_before}."
     )
 
 
