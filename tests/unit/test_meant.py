@@ -17,7 +17,7 @@ from nearmetal.cli.explain import command as explain
 from nearmetal.cli.import_ import _lacks
 from nearmetal.cli.init import _words
 from nearmetal.cli.main import run
-from nearmetal.cli.progress import _Lines
+from nearmetal.cli.progress import watcher
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict.trace_view import Traffic, read_placement
 from nearmetal.report.fabric_text import rounds_sentence
@@ -261,9 +261,9 @@ def test_show_counts_blocks_as_its_list_does_and_prints_no_empty_hint(
 
 
 def test_one_of_a_thing_is_not_said_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
-    announce = _Lines(parse_study(STUDY, "s.toml"), None, Console(stderr=True))
-    announce.block_started(0, 1, ["veth"])
-    announce.block_started(1, 2, ["veth"])
+    with watcher(parse_study(STUDY, "s.toml"), Console(stderr=True)) as announce:
+        announce.block_started(0, 1, ["veth"])
+        announce.block_started(1, 2, ["veth"])
     assert re.findall(r"\d trials?", capsys.readouterr().err) == ["1 trial", "2 trials"]
     two = SimpleNamespace(names=("a", "b"), passes=(1, 0))
     assert rounds_sentence(two) == "1 pair in 1 round"  # type: ignore[arg-type]

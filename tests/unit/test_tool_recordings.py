@@ -187,7 +187,7 @@ def test_several_tests_of_qperf_are_workloads_of_their_own() -> None:
 def test_the_packets_of_sockperf_are_whole_round_trips_since_the_first() -> None:
     (found,) = read_foreign((DATA / "sockperf-3.7-full-log-ul.csv").read_bytes())
     (cell,) = found.cells
-    assert (found.workload, cell.operation, cell.message_bytes) == ("sockperf", "under_load", 64)
+    assert (found.workload, cell.operation, cell.message_bytes) == ("sockperf-1000-mps", "under_load", 64)
     assert cell.ns.tolist() == [[110_753, 68_761, 56_242, 114_268]]
     assert cell.begin_ns.tolist() == [[0, 89_187_384, 195_880_986, 299_874_136]]
 

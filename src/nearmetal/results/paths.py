@@ -13,7 +13,17 @@ from nearmetal.errors import BadInputError, command_line
 from nearmetal.results import evidence
 from nearmetal.results.causes import causes
 from nearmetal.results.comparisons import ComparisonMethod, method_of, path_verdict, setting_contrasts, with_comparisons
-from nearmetal.results.records import Cell, GroupId, HowToRepeat, Level, PathCell, PathEntry, TrialSummary, View
+from nearmetal.results.records import (
+    Cell,
+    GroupId,
+    HowToRepeat,
+    Level,
+    PathCell,
+    PathEntry,
+    PathVerdict,
+    TrialSummary,
+    View,
+)
 from nearmetal.results.series import CellId, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
@@ -78,12 +88,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         block_ns=evidence.block_ns(good),
         paths=paths,
         cells=cells,
-        verdicts=tuple(
-            path_verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
-            for path in paths
-            if not (path.baseline or path.again)
-            for setting in study.setting
-        ),
+        verdicts=_verdicts(study, paths, cells),
         settings=setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
@@ -96,6 +101,15 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         unfinished=unfinished(run, records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=_how_to_repeat(run, study, good),
+    )
+
+
+def _verdicts(study: Study, paths: Sequence[PathEntry], cells: Sequence[Cell]) -> tuple[PathVerdict, ...]:
+    return tuple(
+        path_verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
+        for path in paths
+        if not (path.baseline or path.again)
+        for setting in study.setting
     )
 
 
