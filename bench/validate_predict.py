@@ -331,7 +331,9 @@ def main() -> int:
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
     if options.write:
-        write_cases([kept(case) for case in cases])
+        occasion = micro.trials()[0].started_utc[:16]
+        write_cases([kept(case, occasion) for case in cases])
+        validated_cases.cache_clear()
         options.write.write_text(page(cases, failures, made))
     return ended([f"{one.what}: {one.found}" for one in goals(cases) if not one.reached])
 
