@@ -57,7 +57,7 @@ struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns)
  * sampling: Cochran, "Sampling Techniques", 1977, chapter 5). */
 enum { PAUSE_STRATA = 64 };
 
-/* Return the pause before an iteration, uniform from 0 to `most_ns`; those of the warm-up are below 0. */
+/* Return the pause before an iteration, uniform from 0 to `most_ns`. Iterations of the warm-up have numbers below 0. */
 int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns);
 
 /* Pause before an iteration, driving MPI's progress and yielding, as a rank that waits for a window does. */
