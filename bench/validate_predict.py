@@ -327,7 +327,7 @@ def main() -> int:
             print("messages back to back, whatever was computed before:")
             for one in goals(all_cases(apps, micro, measured, folder, hot)):
                 print(f"  {one.what}: {one.found}")
-        made = where(micro, (folder / LOAD).read_text())
+        made = where(micro, (folder / LOAD).read_text()) if options.write else ""
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
     if options.write:
