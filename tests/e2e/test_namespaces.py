@@ -13,6 +13,7 @@ import pytest
 from nearmetal import process
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import counters, proof
+from nearmetal.hosts import namespaces
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths import links
 from nearmetal.paths.table import PATHS
@@ -45,6 +46,7 @@ def test_many_open_files_fail_only_at_their_limit(most: int, held: int, message:
     """select(2) accepts no descriptor above 1023, and a node has four."""
     script = """import os, resource, sys
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts import namespaces
 from nearmetal.hosts.namespaces import NamespaceShell
 most, held = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -220,3 +222,19 @@ def test_sigkill_leaves_nothing(tmp_path: Path) -> None:
     child.stdout.close()
     while hanging.running():  # until the kernel has ended it
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("script", "limit_s", "said"),
+    [
+        ("exec sleep 100000", 0.001, "sh did not answer within 0.001 s"),
+        ("exit 1", 60.0, "sh ended without a word"),
+        ("echo not permitted >&2", 60.0, "not permitted"),
+    ],
+)
+def test_namespaces_that_do_not_come_up_have_their_reason(
+    script: str, limit_s: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "_ANCHOR_TIMEOUT_S", limit_s)
+    with pytest.raises(UnavailableError, match=f"does not allow nearmetal to create namespaces: {said}\n"):
+        namespaces._Anchor.start(["sh", "-c", script])

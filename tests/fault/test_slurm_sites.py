@@ -39,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespac
 
 @pytest.fixture
 def host(cluster: tuple[NamespaceShell, Path]) -> Iterator[BatchHost]:
-    with slurm.over(cluster[1], mpi="mpich", exclusive=False, queue_timeout_s=60) as made:
+    with slurm.over(cluster[1], mpi="mpich", exclusive=False, queue_timeout_s=600) as made:
         yield made
         made.close()
         assert not queue()
@@ -129,7 +129,7 @@ def job_around(folder: Path, *options: str) -> tuple[str, dict[str, str]]:
     seen = folder / "environment"
     script = f"--wrap=env -0 > {seen}.new; mv {seen}.new {seen}; exec sleep 100000"
     job = tool("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, script).strip()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not seen.exists():
         assert time.monotonic() < deadline, tool("scontrol", "show", "job", job)
         time.sleep(0.1)

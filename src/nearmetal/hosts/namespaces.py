@@ -28,7 +28,7 @@ from nearmetal.hosts.inside import NamespaceThread
 from nearmetal.hosts.shell import CommandShell, H, LocalHelper
 from nearmetal.process import Finished
 
-_ANCHOR_TIMEOUT_S = 10.0
+_ANCHOR_TIMEOUT_S = 60.0  # a machine that forbids namespaces refuses at once; a loaded one is only late
 NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
 _FIRST_PID = 1
 """The first process of the cradle."""
@@ -82,10 +82,13 @@ class _Anchor:
         assert child.stdout is not None
         poll = select.poll()  # select() takes no descriptor above 1023
         poll.register(child.stdout, select.POLLIN)
-        line = child.stdout.readline().decode() if poll.poll(_ANCHOR_TIMEOUT_S * 1000) else ""
+        in_time = poll.poll(_ANCHOR_TIMEOUT_S * 1000)
+        line = child.stdout.readline().decode() if in_time else ""
         if not line:
             process.end_session(child)
             reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
+            late = f"{argv[0]} did not answer within {_ANCHOR_TIMEOUT_S:g} s"
+            reason = reason or (f"{argv[0]} ended without a word" if in_time else late)
             raise UnavailableError(
                 f"this machine does not allow nearmetal to create namespaces: {reason}", hint=HINT_USERNS
             )
