@@ -86,7 +86,8 @@ class _Anchor:
         line = child.stdout.readline().decode() if in_time else ""
         if not line:
             process.end_session(child)
-            reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
+            with child:
+                reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
             late = f"{argv[0]} did not answer within {_ANCHOR_TIMEOUT_S:g} s"
             reason = reason or (f"{argv[0]} ended without a word" if in_time else late)
             raise UnavailableError(
