@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,9 @@ def test_break_even_is_reported_with_the_share_of_the_program(tmp_path: Path, mo
     assert "50 % of messages are between nodes if hosts are filled one after another." in " ".join(err.split())
     assert "messages between nodes" in err
     assert err.count(" 50 %") >= 2
+    for lines in (r"^between nodes .*$|^\d+ % .* ms$", r"^path .* between nodes$|^v.* in-order .*$"):
+        ends = set(map(len, re.findall(lines, err, re.MULTILINE)))
+        assert len(ends) == 1, "figures of a last column end below the end of its heading"
 
 
 def test_a_grid_that_does_not_match_the_program_or_hosts_is_reported(

@@ -27,7 +27,7 @@ from nearmetal.predict.trace import (
 from nearmetal.predict.trace_view import Traffic, matrix, read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
-from nearmetal.report.trace_text import as_json, as_text, shade
+from nearmetal.report.trace_text import as_json, as_text, rounded_size, shade
 from nearmetal.workloads.mpi.mpi import Mpi
 from tests.trace_writer import made_rank
 
@@ -266,6 +266,8 @@ def test_html_escapes_the_command() -> None:
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert page.count("<rect") >= 8
+    volume = rounded_size(view_trace(ring()).sizes[0].total_bytes)
+    assert f"<td>{volume}</td>" in page, "figures of a last column are flush right"
 
 
 # ---------------------------------------------------------------- launch lines

@@ -95,7 +95,8 @@ def print_break_even(found: BreakEvenJson) -> None:
     )
     title = f"{found.first} against {found.second}: messages of {format_size(found.message_bytes)}, "
     title += f"{format_duration(found.compute_ns)} of compute per message"
-    table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
+    head = ("between nodes", "", found.first, found.second)
+    table = Table(title, head, tuple(rows), found.said, left=2, ends_in_figures=True)
     as_table.draw(Console(stderr=True), [table])
 
 

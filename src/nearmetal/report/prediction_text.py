@@ -88,6 +88,7 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
         tuple(body),
         "Gain: middle and 95 % of replicas, against host after host.",
         left=2,
+        ends_in_figures=True,
     )
 
 

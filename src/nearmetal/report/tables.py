@@ -18,7 +18,7 @@ _LONGEST_REASON = 160
 class Table:
     """A titled table; a line break in an entry parts a figure from its interval.
 
-    `left` columns hold words, and so does the last where there are several such.
+    `left` columns hold words, and so does the last where there are several such, unless `ends_in_figures`.
     """
 
     title: str
@@ -26,10 +26,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     left: int = 1
+    ends_in_figures: bool = False
 
     def of_words(self, column: int) -> bool:
         """Return whether a column holds words, which begin flush left; figures end flush right."""
-        return column < self.left or (self.left > 1 and column == len(self.head) - 1)
+        ends_in_words = self.left > 1 and not self.ends_in_figures
+        return column < self.left or (ends_in_words and column == len(self.head) - 1)
 
 
 def parted(entry: str) -> tuple[str, str]:

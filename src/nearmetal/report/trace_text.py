@@ -209,7 +209,8 @@ def sizes(view: TraceView, sign: str) -> Table:
         )
         for one in view.sizes
     ]
-    return Table("Message sizes", ("size", "", "messages", "volume"), tuple(rows), left=2)
+    head = ("size", "", "messages", "volume")
+    return Table("Message sizes", head, tuple(rows), left=2, ends_in_figures=True)
 
 
 def shade(value: float, most: float, steps: int) -> int:
