@@ -809,6 +809,27 @@ def test_streams_of_iperf_that_may_send_less_are_kept_apart() -> None:
     assert _imported(usual)[0].workload == "iperf2"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "told", "name"),
+    [
+        ("udp", b"Sending 1450 byte datagrams, IPG target: 11062.62 us (kalman adjust)", "iperf2"),
+        ("udp", b"Sending 500 byte datagrams, IPG target: 3814.70 us (kalman adjust)", "iperf2-500-byte-blocks"),
+        ("udp", b"Sending 500 byte datagrams, IPG target: 381.47 us", "iperf2-10.49-mbit-500-byte-blocks"),
+        ("tcp", b"Write buffer size: 131072 Byte", "iperf2"),
+        ("tcp", b"Write buffer size:  128 KByte", "iperf2"),
+        ("tcp", b"Write buffer size: 1000 Byte", "iperf2-1000-byte-blocks"),
+        ("tcp", b"Write buffer size: 0.25 MByte", "iperf2-262144-byte-blocks"),
+    ],
+)
+def test_iperf2_with_another_block_size_is_kept_apart(protocol: str, told: bytes, name: str) -> None:
+    """Streams of blocks of 1000 B were launches of those of 128 KiB; over TCP `-e` tells their size."""
+    text = re.sub(rb"Sending .*\n", b"", data(f"iperf2-2.1.8-{protocol}.txt"))
+    (unsaid,) = _imported(text)
+    (found,) = _imported(re.sub(rb"^(TCP window|UDP buffer) size", told + rb"\n\1 size", text, flags=re.MULTILINE))
+    assert (unsaid.workload, found.workload) == ("iperf2", name)
+    assert (NO_SIZE in unsaid.lacks, NO_SIZE in found.lacks) == (True, False)
+
+
 def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:
     """The numbers stand before the title, in a log behind the table of the launch before."""
 
@@ -844,6 +865,7 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         (depth + b" Post List       : 16\n", depth, "-post-list-16"),
         (b"Using SRQ      : ON", b"Using SRQ      : OFF", "-srq"),
         (depth.replace(b"128", b"1"), depth, "-tx-depth-1"),
+        (b" Max inline data : 64[B]", b" Max inline data : 0[B]", "-inline-64"),
     ):
         assert text.count(replaced) == 1
         assert _imported(text.replace(replaced, told))[0].workload == f"ib-send-bw{suffix}"
@@ -854,6 +876,7 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         (b"Post_List: 16,\nDual_port: OFF", "-post-list-16"),
         (b"Using_SRQ: ON,\nTX_depth: 128,\nDual_port: OFF", "-srq"),
         (b"TX_depth: 1,\nDual_port: OFF", "-tx-depth-1"),
+        (b"Max_inline_data: 64,\nDual_port: OFF", "-inline-64"),
     ):
         assert _imported(report.replace(b"Dual_port: OFF", told))[0].workload == f"ib-write-bw{suffix}"
 
@@ -864,6 +887,40 @@ def test_json_of_another_test_of_perftest_is_refused_as_its_text_is(title: bytes
     report = data("written-perftest-4.5-write_bw-gbits.json").replace(b"RDMA_Write_BW_Test", title)
     with pytest.raises(ForeignFileError, match="does not name the test"):
         perftest.parse_json_report(report)
+
+
+@pytest.mark.parametrize(
+    ("inline", "name"),
+    [("236[B]", "ib-send-lat"), ("0[B]", "ib-send-lat-inline-0"), ("64[B]", "ib-send-lat-inline-64")],
+)
+def test_latencies_of_perftest_with_another_inline_size_are_kept_apart(inline: str, name: str) -> None:
+    """Small messages that wait for their data to be read were those that carry it."""
+    assert _imported(_LATENCIES.format("36.97 149.45 40.02", inline=inline))[0].workload == name
+
+
+def test_latencies_of_perftest_in_cycles_are_refused() -> None:
+    """Of -C only `#, cycles` of -U says a word: 4014.50 cycles were 4.01 ms. But cycles are whole, their halves too."""
+    usual = _LATENCIES.format("36.00 149.50 40.02", inline="236[B]")
+    assert _imported(usual)[0].cells[0].ns[0, 0] == 49_360
+    for cycles in (usual.replace("40.02", "40.50"), usual.replace("\n 8 ", "\n#, cycles\n1, 40.02\n 8 ")):
+        with pytest.raises(ForeignFileError, match="cycles of the processor, not microseconds"):
+            _imported(cycles)
+    report = data("written-perftest-6.2-send_lat.json").decode()
+    with pytest.raises(ForeignFileError, match="cycles of the processor, not microseconds"):
+        _imported(re.sub(r'(t_min|t_max|t_typical|percentile_99(?:\.9)?)": [\d.]+', r'\1": 4014.50', report))
+
+
+_LATENCIES = """\
+-----------------------------
+                    Send Latency Test
+ Number of qps   : 1\t\tTransport type : IB
+ Connection type : RC\t\tUsing SRQ      : OFF
+ Max inline data : {inline}
+-----------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%   99.9%
+ 8       1000          {}         49.36         22.23    136.00    149.50
+-----------------------------
+"""
 
 
 @pytest.mark.parametrize(

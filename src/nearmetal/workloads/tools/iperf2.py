@@ -23,6 +23,10 @@ _REVERSE = re.compile(rb"^\[ *\d+\] local .* \(reverse\)", re.MULTILINE)
 _PACE = re.compile(rb"^Sending (\d{1,5}) byte datagrams, IPG target: (\d{1,9}\.\d\d) us", re.MULTILINE)
 _USUAL_MBIT = "1.05"
 """Of datagrams, unless `-b` sets another."""
+_BLOCK = re.compile(rb"^(?:Write buffer size:|Sending) +(\d{1,9}(?:\.\d{1,3})?) ([KMG]?)[Bb]yte", re.MULTILINE)
+"""What a client writes at once; over TCP it is told with `-e`."""
+_USUAL_BLOCKS = {"tcp": (128 << 10,), "udp": (1470, 1450)}
+"""Unless `-l` sets another; datagrams over IPv6 are smaller."""
 _LOST = re.compile(r" ms +\d+/ *\d+ ")
 """What a server tells of datagrams: the sum that a client prints behind its report is of what was sent."""
 _BITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3}
@@ -67,7 +71,7 @@ def _seconds(word: str) -> float:
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     protocol, rate, alone, streams = parse(data)
-    lacks = ["one rate per run: no percentiles, no spread within it", NO_SIZE]
+    lacks = ["one rate per run: no percentiles, no spread within it"]
     if alone:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
@@ -75,6 +79,11 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     if (pace := _PACE.search(data)) and float(pace[2]):
         mbit = f"{round(8 * int(pace[1]) / float(pace[2]), 2):g}"
         name += f"-{mbit}-mbit" if mbit != _USUAL_MBIT else ""
+    if block := _BLOCK.search(data):
+        size = round(float(block[1]) * 1024 ** " KMG".index(block[2].decode() or " "))
+        name += f"-{size}-byte-blocks" if size not in _USUAL_BLOCKS[protocol] else ""
+    else:
+        lacks.append(NO_SIZE)
     yield Foreign("iperf2", "", name, 2, (cell,), tuple(lacks))
 
 

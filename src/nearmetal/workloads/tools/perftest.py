@@ -7,7 +7,7 @@ values of `-U` are read by `perftest_dump`. Standard library only.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,12 +41,19 @@ _BANDWIDTH = re.compile(
     re.MULTILINE,
 )
 _FIELD = re.compile(
-    r"(?:^ |\t)(Number of qps|Connection type|Dual-port|Post List|Using SRQ|TX depth)[ \t]*: ([\w./]{1,16})",
+    r"(?:^ |\t)(Number of qps|Connection type|Dual-port|Post List|Using SRQ|TX depth|Max inline data)[ \t]*: "
+    r"([\w./]{1,16})",
     re.MULTILINE,
 )
 _EVENTS = "Test with events"
 _USUAL_DEPTH = 128
 """How many messages a bandwidth test has on their way at once, unless `-t` says otherwise."""
+_USUAL_INLINE = (150, 188, 220, 236)
+"""Up to which size a latency test's messages carry their data, unless `-I` says otherwise, by verb and transport.
+
+A device that perftest does not know has 0, as bandwidth tests have.
+"""
+_CYCLES = "its times are in cycles of the processor, not microseconds: run it without -C"
 _END_BYTES = 4096
 _LEAST_COLUMNS = 4
 _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
@@ -62,7 +69,8 @@ class PerftestResult:
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
     whether data went in both directions at once. `otherwise` names another transport than RC, several queue pairs or
-    ports, a shared receive queue, waiting for events, lists of posts, and another number of messages on their way.
+    ports, a shared receive queue, waiting for events, lists of posts, another number of messages on their way, and
+    other sizes that carry their data.
     """
 
     operation: str
@@ -86,6 +94,8 @@ def parse(data: bytes) -> PerftestResult:
 
 def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     """Read title and rows out of text that may lack the dump; raise ForeignFileError for anything else."""
+    if "\n#, cycles" in text:
+        raise refuse(PROGRAM, _CYCLES)
     title = _TITLE.search(text)
     if not title:
         raise refuse(PROGRAM, "no line names the test")
@@ -118,6 +128,9 @@ def _otherwise(told: Mapping[str, str], text: str, *, bandwidth: bool) -> str:
     found += [f"post-list-{posts}"] if posts != 1 else []
     depth = whole(fields.get("TX depth", f"{_USUAL_DEPTH}"), PROGRAM, "TX depth")
     found += [f"tx-depth-{depth}"] if bandwidth and depth != _USUAL_DEPTH else []
+    usual = (0,) if bandwidth else _USUAL_INLINE
+    inline = whole(fields.get("Max inline data", f"{usual[0]}"), PROGRAM, "the inline size")
+    found += [f"inline-{inline}"] if inline not in usual else []
     return "-".join(found)
 
 
@@ -141,6 +154,7 @@ def parse_json_report(data: bytes) -> PerftestResult:
     size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
     otherwise = _otherwise(fields, text, bandwidth=title[2] == "BW")
     if title[2] == "Latency":
+        _refuse_cycles([value for key, value in fields.items() if key.startswith(("t_m", "t_typical", "percentile"))])
         rows = ((size, _positive(fields.get("t_avg", ""))),)
         return PerftestResult(operation, "us", rows, dumped=False, ended=True, otherwise=otherwise)
     rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
@@ -159,8 +173,18 @@ def _latencies(text: str) -> tuple[tuple[SizeMean, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             found, ended = _rows(text[match.end() :], 3 + column)
+            _refuse_cycles([word for _, words in found for word in (*words[:column], *words[5:]) if column])
             return _not_empty(tuple((size, _positive(words[column])) for size, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
+
+
+def _refuse_cycles(times: Sequence[str]) -> None:
+    """Raise ForeignFileError for times of `-C`, whose heading still says microseconds.
+
+    Cycles are whole, and halved with the round trip; of microseconds, so many do not all end in .00 or .50.
+    """
+    if times and all(word.endswith((".00", ".50")) for word in times):
+        raise refuse(PROGRAM, _CYCLES)
 
 
 def _not_empty(rows: tuple[SizeMean, ...]) -> tuple[SizeMean, ...]:
