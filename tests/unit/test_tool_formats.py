@@ -974,6 +974,21 @@ def test_a_latency_of_0_is_refused() -> None:
         sockperf.parse_summary(data("sockperf-3.7-pp.txt").replace(b"Latency is 17.326", b"Latency is 0.000"))
 
 
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("-npmin 2", "imb-2"),
+        ("-red_data_type int -data_type char", "imb-2-red_data_type-int-data_type-char"),
+        ("-off_cache 16,128", "imb-2-off_cache-16_128"),
+        ("-sync off", "imb-2-sync-off"),
+    ],
+)
+def test_imb_told_to_measure_otherwise_is_kept_apart(told: str, name: str) -> None:
+    """Launches with cold buffers or other datatypes were blocks of the usual ones."""
+    text = data("imb-2021.11.txt").replace(b"-iter 100 ", f"-iter 100 {told} ".encode())
+    assert [one.workload for one in _imported(text)] == [name]
+
+
 def test_sizes_skipped_by_imb_for_memory_or_time_are_named() -> None:
     block = "# Benchmarking PingPong\n# #processes = 2\n#bytes #repetitions t[usec] Mbytes/sec\n8 100 0.25 32.6\n"
     reason = ' time-out.; Time limit (secs_per_sample * msg_sizes_list_len) is over; use "-time X"'

@@ -21,6 +21,9 @@ _PROCESSES = re.compile(r"^# #processes = (\d+)", re.MULTILINE)
 _VERSION = re.compile(r"^#[ \t]+Intel ?\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
 _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
+_CALLED = re.compile(r"^# Calling sequence was: *\n+# (.*)$", re.MULTILINE)
+_OTHERWISE = re.compile(r" -((?:red_)?data_type|contig_type|off_cache|root_shift|sync|imb_barrier) +(\S+)")
+"""What makes its benchmarks other measurements, and is told nowhere else."""
 _ENDED = "\n# All processes entering MPI_Finalize"
 
 _FAILURES = ("out-of-mem.;", "int-overflow.;", "time-out.;")
@@ -44,11 +47,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ImbOutput:
-    """Everything that one launch printed, and whether it came to its end."""
+    """Everything that one launch printed, whether it came to its end, and what it was told to do otherwise."""
 
     version: str
     ended: bool
     blocks: tuple[Block, ...]
+    otherwise: tuple[str, ...] = ()
 
 
 def parse(data: bytes) -> ImbOutput:
@@ -59,8 +63,10 @@ def parse(data: bytes) -> ImbOutput:
         raise refuse(PROGRAM, "no line begins with '# Benchmarking'")
     ends = [start.start() for start in starts[1:]] + [len(text)]
     blocks = tuple(_block(start[1], text[start.end() : end]) for start, end in zip(starts, ends, strict=True))
-    version = _VERSION.search(text)
-    return ImbOutput(version[1] if version else "", _ENDED in text, blocks)
+    version, called = _VERSION.search(text), _CALLED.search(text)
+    told = _OTHERWISE.findall(called[1]) if called else []
+    otherwise = tuple(f"{option}-{re.sub('[^a-z0-9.-]', '_', value)}" for option, value in told)
+    return ImbOutput(version[1] if version else "", _ENDED in text, blocks, otherwise)
 
 
 def _block(name: str, text: str) -> Block:
@@ -128,7 +134,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     aside = f"left aside: {', '.join(others)}" if others else ""
     lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, unmeasured, ended)))
     for ranks, cells in known.items():
-        yield Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks)
+        name = "-".join(("imb", f"{ranks}", *output.otherwise))
+        yield Foreign("IMB", output.version, name, ranks, tuple(cells), lacks)
 
 
 _BEGINS = rb"^#-+\n#\s+Intel ?\(R\) MPI Benchmarks"
