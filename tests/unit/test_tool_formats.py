@@ -830,6 +830,22 @@ def test_iperf2_with_another_block_size_is_kept_apart(protocol: str, told: bytes
     assert (NO_SIZE in unsaid.lacks, NO_SIZE in found.lacks) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        (b"16.0 KByte (default)", "iperf2"),
+        (b" 128 KByte (WARNING: requested 64.0 KByte)", "iperf2-65536-byte-window"),
+        (b"64.0 KByte", "iperf2-65536-byte-window"),
+    ],
+)
+def test_streams_of_iperf_with_a_window_of_their_own_are_kept_apart(told: bytes, name: str) -> None:
+    """What is on its way at once is limited by it (`-w`), and was that of any launch."""
+    assert _imported(data("iperf2-2.1.8-tcp.txt").replace(b"16.0 KByte (default)", told))[0].workload == name
+    window = b"0" if told.endswith(b"(default)") else b"65536"
+    report = re.sub(rb'("sock_bufsize":\s*)0', rb"\g<1>" + window, data("iperf3-3.12-tcp.json"))
+    assert _imported(report)[0].workload == name.replace("iperf2", "iperf3")
+
+
 def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:
     """The numbers stand before the title, in a log behind the table of the launch before."""
 

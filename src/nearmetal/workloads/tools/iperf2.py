@@ -23,8 +23,11 @@ _REVERSE = re.compile(rb"^\[ *\d+\] local .* \(reverse\)", re.MULTILINE)
 _PACE = re.compile(rb"^Sending (\d{1,5}) byte datagrams, IPG target: (\d{1,9}\.\d\d) us", re.MULTILINE)
 _USUAL_MBIT = "1.05"
 """Of datagrams, unless `-b` sets another."""
-_BLOCK = re.compile(rb"^(?:Write buffer size:|Sending) +(\d{1,9}(?:\.\d{1,3})?) ([KMG]?)[Bb]yte", re.MULTILINE)
+_SIZE = rb" +(\d{1,9}(?:\.\d{1,3})?) ([KMG]?)[Bb]yte"
+_BLOCK = re.compile(rb"^(?:Write buffer size:|Sending)" + _SIZE, re.MULTILINE)
 """What a client writes at once; over TCP it is told with `-e`."""
+_WINDOW = re.compile(rb"^(?:TCP window|UDP buffer) size:(?:.* requested)?" + _SIZE + rb"\)?$", re.MULTILINE)
+"""The socket's buffer where `-w` sets one: the kernel's is followed by the word default."""
 _USUAL_BLOCKS = {"tcp": (128 << 10,), "udp": (1470, 1450)}
 """Unless `-l` sets another; datagrams over IPv6 are smaller."""
 _LOST = re.compile(r" ms +\d+/ *\d+ ")
@@ -69,6 +72,10 @@ def _seconds(word: str) -> float:
     return number(word, PROGRAM, "the interval")
 
 
+def _bytes(told: re.Match[bytes]) -> int:
+    return round(float(told[1]) * 1024 ** " KMG".index(told[2].decode() or " "))
+
+
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     protocol, rate, alone, streams = parse(data)
     lacks = ["one rate per run: no percentiles, no spread within it"]
@@ -80,10 +87,12 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         mbit = f"{round(8 * int(pace[1]) / float(pace[2]), 2):g}"
         name += f"-{mbit}-mbit" if mbit != _USUAL_MBIT else ""
     if block := _BLOCK.search(data):
-        size = round(float(block[1]) * 1024 ** " KMG".index(block[2].decode() or " "))
+        size = _bytes(block)
         name += f"-{size}-byte-blocks" if size not in _USUAL_BLOCKS[protocol] else ""
     else:
         lacks.append(NO_SIZE)
+    if window := _WINDOW.search(data):
+        name += f"-{_bytes(window)}-byte-window"
     yield Foreign("iperf2", "", name, 2, (cell,), tuple(lacks))
 
 

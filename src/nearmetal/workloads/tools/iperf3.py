@@ -38,7 +38,8 @@ class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
     `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
-    `limit_bit_s` is what each stream may send, 0 for no limit and where a release does not say.
+    `limit_bit_s` is what each stream may send, `window_bytes` the socket's buffer: 0 for the kernel's choice, and where a
+    release does not say.
     """
 
     version: str
@@ -52,6 +53,7 @@ class Report:
     retransmits: int
     lost: int
     limit_bit_s: int
+    window_bytes: int
 
     @property
     def unheard(self) -> bool:
@@ -115,6 +117,7 @@ def _report(raw: dict[str, object]) -> Report:
         retransmits=_count(sent.get("retransmits", -1), least=-1),
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
         limit_bit_s=_count(test.get("target_bitrate", 0)),
+        window_bytes=_count(start.get("sock_bufsize", 0)),
     )
 
 
@@ -240,6 +243,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         lacks += (f"its datagrams have {report.block_bytes} bytes: compare them with others of that size only",)
     elif report.block_bytes != _TCP_BLOCK_BYTES:
         name += f"-{report.block_bytes}-byte-blocks"
+    name += f"-{report.window_bytes}-byte-window" if report.window_bytes else ""
     yield Foreign("iperf3", report.version, name, 2, ((operation, 0, _spans(report)),), lacks)
 
 
