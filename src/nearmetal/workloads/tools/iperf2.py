@@ -73,7 +73,7 @@ def _seconds(word: str) -> float:
 
 
 def _bytes(told: re.Match[bytes]) -> int:
-    return round(float(told[1]) * 1024 ** " KMG".index(told[2].decode() or " "))
+    return round(float(told[1]) * 1024.0 ** " KMG".index(told[2].decode() or " "))
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:

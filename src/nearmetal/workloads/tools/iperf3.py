@@ -38,8 +38,8 @@ class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
     `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
-    `limit_bit_s` is what each stream may send, `window_bytes` the socket's buffer: 0 for the kernel's choice, and where a
-    release does not say.
+    `limit_bit_s` is what each stream may send, `window_bytes` the socket's buffer: 0 for the kernel's choice, and where
+    a release does not say.
     """
 
     version: str
