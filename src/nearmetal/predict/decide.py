@@ -106,8 +106,7 @@ def compare(
     ratios = ratio_errors(shipped_jobs(), bare.key) | {
         name: logs for name, logs in own.items() if len(logs) >= LEAST_CASES
     }
-    rng = np.random.default_rng(_SEED)
-    bare_logs = _drawn_anew(next(found for named, found, _ in predicted if named == bare), rng)
+    bare_logs = _drawn_anew(bare, next(found for named, found, _ in predicted if named == bare))
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
@@ -116,7 +115,7 @@ def compare(
         errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
         of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
         p99_ns = p99_iterations_ns(found)
-        logs = math.log(max(1.0, median_ns) / bare_ns) + _drawn_anew(found, rng) - bare_logs
+        logs = math.log(max(1.0, median_ns) / bare_ns) + _drawn_anew(named, found) - bare_logs
         itself = named == bare
         rows.append(
             AnswerRow(
@@ -136,8 +135,12 @@ def compare(
     return rows, bare
 
 
-def _drawn_anew(found: Prediction, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return by how much the logarithm of a median run time changes if the path's launches are drawn anew."""
+def _drawn_anew(named: NamedMachine, found: Prediction) -> NDArray[np.float64]:
+    """Return by how much the logarithm of a median run time changes if the path's launches are drawn anew.
+
+    Each machine has draws of its own, so that a ratio does not depend on what else is predicted.
+    """
+    rng = np.random.default_rng([_SEED, *named.name.encode()])
     times = np.log(np.maximum(found.makespan_ns, 1))
     launches = np.array([np.median(times[found.machines == one]) for one in np.unique(found.machines)])
     drawn = launches[rng.integers(launches.size, size=(_DRAWS, launches.size))]

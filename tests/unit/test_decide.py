@@ -1,0 +1,41 @@
+"""Ratios of paths, and the cheapest of them: what they must not depend on."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from nearmetal.cli.predict import command as predict
+from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.models import Machine, NamedMachine
+from tests.unit.test_predict_verbs import PATTERN, path, run
+
+
+@pytest.fixture
+def pattern(tmp_path: Path) -> str:
+    (tmp_path / "halo.toml").write_text(PATTERN)
+    return str(tmp_path / "halo.toml")
+
+
+def model(tmp_path: Path, *machines: NamedMachine) -> str:
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+    return str(tmp_path / "model.json")
+
+
+def test_an_interval_of_two_paths_does_not_depend_on_a_third(tmp_path: Path, pattern: str) -> None:
+    """All drew from one generator in turn, so each further path changed the intervals of those behind it."""
+    launches = tuple(Machine(path(1), path(us)) for us in (15, 20, 22, 60))
+    machines = [
+        NamedMachine(name, "as-found", "polling", launches[1], launches=launches) for name in ("native", "tap", "vf")
+    ]
+    argv = (pattern, "--on", model(tmp_path, *machines), "--replicas", "20", "--decide", "--format", "json")
+
+    def of_vf(*paths: str) -> object:
+        rows = json.loads(run(predict, *argv, "--path", ",".join(paths))[0])
+        return next((row["ratio"], row["loss"]) for row in rows if row["path"] == "vf")
+
+    alone = of_vf("vf", "native")
+    assert all(of_vf(*paths) == alone for paths in permutations(("native", "tap", "vf")))
