@@ -39,3 +39,15 @@ def test_an_interval_of_two_paths_does_not_depend_on_a_third(tmp_path: Path, pat
 
     alone = of_vf("vf", "native")
     assert all(of_vf(*paths) == alone for paths in permutations(("native", "tap", "vf")))
+
+
+def test_a_path_costs_what_its_kind_does_whatever_it_is_called(tmp_path: Path, pattern: str) -> None:
+    """A whole port by the name of an emulated card was the cheapest path."""
+    named = (("base", "native"), ("virtio", "native-roce"), ("mine", "vf"))
+    machines = (
+        NamedMachine(name, "as-found", "polling", Machine(path(1), path(20)), kind=kind) for name, kind in named
+    )
+    argv = (pattern, "--on", model(tmp_path, *machines), "--replicas", "1", "--decide", "--loss", "900%")
+    assert "mine / as-found / polling is the cheapest" in " ".join(run(predict, *argv)[0].split())
+    out, _ = run(predict, *argv, "--path", "virtio,mine,base")
+    assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())

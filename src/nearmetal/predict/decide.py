@@ -167,9 +167,10 @@ def _kind(named: NamedMachine) -> str:
 
 
 def _rank(named: NamedMachine, order: Sequence[str]) -> int | None:
-    """Return how many paths are cheaper than a path, None where neither the order nor its kind shows it."""
-    known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
-    return next((known.index(name) for name in (named.path, named.kind) if name in known), None)
+    """Return the place of a path in the order, else of its kind behind that; None where neither shows its cost."""
+    if named.path in order:
+        return order.index(named.path)
+    return len(order) + CHEAPEST_FIRST.index(_kind(named)) if _kind(named) in CHEAPEST_FIRST else None
 
 
 def refuse_unordered(machines: Sequence[NamedMachine], order: Sequence[str]) -> None:
