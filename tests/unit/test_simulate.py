@@ -440,11 +440,11 @@ def test_the_interval_of_a_quantile_needs_replicas() -> None:
 
 def test_sensitivity_finds_the_parameters_the_time_depends_on() -> None:
     only_compute = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=0, compute="10 ms"))
-    found = sensitivity(only_compute, MACHINE, Placement.block(8, 1))
+    found = sensitivity([only_compute], MACHINE, Placement.block(8, 1))
     assert next(iter(found)) == "compute"
     assert found["compute"] == pytest.approx(1, abs=0.01)
     big = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=1_000_000))
-    assert sensitivity(big, MACHINE, Placement.block(8, 1))["inter.bandwidth"] == pytest.approx(1, abs=0.02)
+    assert sensitivity([big], MACHINE, Placement.block(8, 1))["inter.bandwidth"] == pytest.approx(1, abs=0.02)
 
 
 def test_dims_are_as_cubic_as_the_ranks_allow() -> None:

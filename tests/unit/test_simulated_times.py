@@ -64,7 +64,7 @@ def test_no_machine_is_none_to_replay_on() -> None:
 
 def elasticities(schedule: Schedule, machine: Machine, where: Placement = APART) -> dict[str, float]:
     """Return those that are not 0, of a time that takes no draws."""
-    found = sensitivity(schedule, machine, where)
+    found = sensitivity([schedule], machine, where)
     assert list(map(abs, found.values())) == sorted(map(abs, found.values()), reverse=True)
     assert set(found) == set(SENSITIVITY_PARAMETERS)
     return {name: value for name, value in found.items() if value}
@@ -93,4 +93,4 @@ def test_delays_and_the_cost_of_having_computed_are_varied_too() -> None:
 
 def test_a_program_without_time_depends_on_nothing() -> None:
     with pytest.raises(BadInputError, match="takes no time"):
-        sensitivity(Schedule(2, (program([]), program([]))), MACHINE, APART)
+        sensitivity([Schedule(2, (program([]), program([])))], MACHINE, APART)

@@ -228,9 +228,9 @@ def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Pred
 
 
 def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[str, float]:
-    """Return what the time depends on."""
-    fewer = max(1, replay.replicas // 10)
-    return sensitivity(replay.schedules[0], named.machine, placement, seed=replay.seed, replicas=fewer)
+    """Return what the time depends on, from at least one replica of each launch."""
+    fewer = max(len(replay.schedules), replay.replicas // 10)
+    return sensitivity(replay.schedules, named.machine, placement, seed=replay.seed, replicas=fewer)
 
 
 def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:

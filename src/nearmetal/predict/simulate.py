@@ -328,9 +328,9 @@ SENSITIVITY_PARAMETERS = (
 
 
 def sensitivity(
-    schedule: Schedule, machine: Machine, placement: Placement, *, seed: int = 0, replicas: int = 1
+    schedules: Sequence[Schedule], machine: Machine, placement: Placement, *, seed: int = 0, replicas: int = 1
 ) -> dict[str, float]:
-    """Return the elasticity of the median run time for each parameter, largest first.
+    """Return the elasticity of the median run time of launches for each parameter, largest first.
 
     Elasticity: relative change of the run time over relative change of the parameter, from a step of 10 % in each
     direction with the same random numbers; 1 means the time is proportional to it, 0 that it does not matter.
@@ -339,7 +339,8 @@ def sensitivity(
     machine = dataclasses.replace(machine, measured=())
 
     def median_ns(changed: Machine) -> float:
-        return float(np.median(simulate(schedule, changed, placement, seed=seed, replicas=replicas).makespan_ns))
+        found = simulate_launches(schedules, [changed], placement, seed=seed, replicas=replicas)
+        return float(np.median(found.makespan_ns))
 
     base = median_ns(machine)
     if base <= 0:
