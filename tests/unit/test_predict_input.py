@@ -72,15 +72,6 @@ def test_a_model_file_is_not_accepted_as_a_file_of_errors(tmp_path: Path, model:
     assert "predict --validate RUN --save NAME.validation.json" in error.hint
 
 
-@pytest.mark.parametrize("again", ["trace", "other/../trace", "link"])
-def test_a_trace_named_twice_does_not_count_as_two_launches(tmp_path: Path, model: str, again: str) -> None:
-    """By another spelling, or by a link, it did."""
-    (tmp_path / "link").symlink_to(tmp_path / "trace")
-    (tmp_path / "other").mkdir()
-    error = refused(predict, str(tmp_path / "trace"), str(tmp_path / again), "--on", model)
-    assert f"{again} is named twice, and would count as two launches" in error.message
-
-
 @pytest.mark.parametrize("line", ["dims = [2, 2]", "periodic = false"])
 @pytest.mark.parametrize("kind", ["cg", "alltoall"])
 def test_keys_of_a_halo_are_refused_in_other_patterns(tmp_path: Path, model: str, line: str, kind: str) -> None:

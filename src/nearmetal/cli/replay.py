@@ -215,16 +215,14 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
     The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
     """
+    given_ranks = (given["ranks"], given["scaling"])
     pattern = next((str(one) for one in programs if one.suffix == ".toml"), "")
     if pattern and len(programs) > 1:
         text = f"{pattern} is a pattern, a program by itself, and {len(programs)} programs are named"
         raise BadInputError(text, hint="predict them one at a time: only traces can be launches of one program")
-    places = [one.resolve() for one in programs]
-    twice = next((one for at, one in enumerate(programs) if places[at] in places[:at]), None)
-    if twice is not None:
-        raise BadInputError(f"{twice} is named twice, and would count as two launches", hint="name each trace once")
-    loaded = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
-    schedules = scaled(loaded, given["ranks"], given["scaling"])
+    loaded = [(program, one) for program in programs for one in load_schedules(program, *given_ranks)]
+    _refuse_copies(loaded)
+    schedules = scaled([one for _, one in loaded], *given_ranks)
     changes = read_changes(given["machine_file"], **{one.name: given[one.name] for one in fields(Changes)})
     if given["scaling"] == "strong":
         shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
@@ -263,6 +261,16 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
         whole = len(alike) == len(doubts)
         more = f" (much the same on {', '.join(others)})" if others else ""
         warn(f"{'' if whole else ', '.join(alike) + ': '}{worst.said}{more}\nhint: {hint}")
+
+
+def _refuse_copies(loaded: Sequence[tuple[Path, Schedule]]) -> None:
+    """Raise BadInputError where two launches are one, as a trace and its copy are: intervals would be too narrow."""
+    held: dict[str, Path] = {}
+    for program, one in loaded:
+        if one.digest in held:
+            text = f"{held[one.digest]} and {program} hold the same launch, which would count as two"
+            raise BadInputError(text, hint="name each trace once, and no copy of it")
+        held |= {one.digest: program} if one.digest else {}
 
 
 def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> Iterator[Doubt]:

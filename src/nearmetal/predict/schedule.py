@@ -150,6 +150,8 @@ class Schedule:
     """Of a trace, the words of its command line, files by their names: what the program is and what it was told."""
     build: str = field(default="", compare=False)
     """Of a trace, the build id of the program; empty where there is none."""
+    digest: str = field(default="", compare=False)
+    """Of a trace, that of its files: a launch and its copy have the same."""
     processor: str = field(default="", compare=False)
     """Of a trace, the model of the processor that it computed on."""
     crowd: int = field(default=0, compare=False)

@@ -61,6 +61,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         library,
         command,
         build=trace.build,
+        digest=trace.digest,
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),

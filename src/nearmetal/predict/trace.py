@@ -222,6 +222,8 @@ class Trace:
 
     ranks: tuple[RankTrace, ...]
     source: str = field(default="", compare=False)
+    digest: str = field(default="", compare=False)
+    """Of its files: that of a copy is the same."""
 
     @property
     def world_ranks(self) -> int:

@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from nearmetal import limits
@@ -369,7 +370,8 @@ def trace_of(files: Mapping[str, bytes], source: str) -> Trace:
     """Return the trace in the files of all ranks, by name; raise ForeignFileError as `read_trace` does."""
     ranks = [decode_rank(data, name) for name, data in files.items()]
     _check_set(source, ranks)
-    return Trace(join_groups(sorted(ranks, key=lambda rank: rank.rank)), source=source)
+    digest = sha256(b"".join(sorted(sha256(data).digest() for data in files.values()))).hexdigest()
+    return Trace(join_groups(sorted(ranks, key=lambda rank: rank.rank)), source, digest)
 
 
 def _check_set(directory: str, ranks: Iterable[RankTrace]) -> None:
