@@ -75,6 +75,23 @@ def test_only_samples_of_single_round_trips_are_fitted(measured: RunDir, kind: s
         fit_records(measured, records)
 
 
+def test_messages_under_tracepoints_are_not_fitted(measured: RunDir) -> None:
+    """They take longer, and were mixed with those of the same sizes without."""
+
+    def traced(one: TrialRecord, *operations: str) -> TrialRecord:
+        options = {**one.order.workload.options, "waterfall": one.order.workload.label in operations}
+        return replace(one, order=replace(one.order, workload=replace(one.order.workload, options=options)))
+
+    def fitted(*operations: str) -> NamedMachine:
+        return of_veth(fit_records(measured, [traced(one, *operations) for one in measured.trials()]))
+
+    assert fitted("allreduce").machine.measured == ()
+    assert fitted().machine.measured
+    with pytest.raises(BadInputError, match="no back-to-back ping-pong samples") as error:
+        fitted("latency")
+    assert "without `pace` and `waterfall`" in error.value.hint
+
+
 def test_the_run_of_a_whole_fabric_is_refused_as_one(tmp_path: Path) -> None:
     """It has no trials, so another error asked for a ping-pong that such a run cannot have."""
     run = RunDir.open(make_fabric(tmp_path / "run", MadeUpHost()))

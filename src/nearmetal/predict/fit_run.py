@@ -38,7 +38,7 @@ from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
-from nearmetal.study.order import PACE, Order
+from nearmetal.study.order import PACE, TRACE_OPTION, Order
 from nearmetal.units import by_key
 from nearmetal.workloads.figures import COMMAND, IMPORTED, SUITES
 
@@ -166,7 +166,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     if not fitted:
         raise BadInputError(
             f"{run.root} has no back-to-back ping-pong samples between nodes",
-            hint="for prediction, measure the operation `latency` without `pace`, and with each rank on its own node",
+            hint="for prediction, measure the operation `latency` without `pace` and `waterfall`, and with each rank "
+            "on its own node",
         )
     intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(
@@ -318,9 +319,10 @@ def is_back_to_back(order: Order) -> bool:
     """Return whether a trial holds samples of messages that follow each other at once.
 
     A suite's mean, imported or not, is no sample of what its launch spread over, and a command's figure is of whatever
-    it printed; after a pause a message is a cold one, and meets other interrupts.
+    it printed; after a pause a message is a cold one, and meets other interrupts; the kernel's tracepoints delay it.
     """
-    return order.workload.kind not in (*SUITES, IMPORTED, COMMAND) and not order.workload.number(PACE)
+    traced = order.workload.options.get(TRACE_OPTION)
+    return order.workload.kind not in (*SUITES, IMPORTED, COMMAND) and not (traced or order.workload.number(PACE))
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
