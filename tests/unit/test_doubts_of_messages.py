@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nearmetal.predict.doubts_of_messages import doubts_of_messages
+from nearmetal.predict.doubts_of_messages import doubts_of_messages, of_connections
 from nearmetal.predict.models import (
     UNBOUNDED,
     Cores,
@@ -65,6 +65,22 @@ def only(schedule: Schedule, of: NamedMachine, where: Placement = APART) -> Doub
 def test_what_was_measured_is_not_doubted() -> None:
     assert doubts(sends((9, 8), (1, 1000)), named(fitted(8, 1000))) == []
     assert doubts(sends((1, 1 << 30)), named(path())) == []  # a path by hand
+
+
+@pytest.mark.parametrize(
+    ("count", "where", "told"),
+    [(2000, APART, ["0.05 % of messages are the first"]), (2001, APART, []), (1, TOGETHER, []), (0, APART, [])],
+)
+def test_connections_that_few_messages_use_are_told(count: int, where: Placement, told: list[str]) -> None:
+    """The first message between two ranks takes as long as hundreds of others."""
+    found = of_connections(sends((count, 8)), Machine(path(), path()), where)
+    assert [doubt.said.partition(" between")[0] for doubt in found] == told
+
+
+def test_messages_both_ways_open_one_connection() -> None:
+    both = Schedule(2, (program([send(1), recv(1)]), program([recv(0), send(0)])))
+    (doubt,) = of_connections(both, Machine(path(), path()), APART)
+    assert doubt.share == 0.5
 
 
 def test_sizes_beyond_the_measured_are_told_with_their_share() -> None:

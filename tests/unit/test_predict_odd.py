@@ -123,6 +123,13 @@ def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pyt
     assert "of messages are between nodes" not in out
 
 
+def test_connections_that_the_first_messages_open_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, said = output_of(monkeypatch, ping(), model_of(tmp_path, NAMED.machine))
+    assert "100.00 % of messages are the first between two ranks of different nodes: they open a connection" in said
+    _, said = output_of(monkeypatch, computing(1, 1), model_of(tmp_path, NAMED.machine))
+    assert "open a connection" not in said
+
+
 @pytest.mark.parametrize(("times", "told"), [(1, "1 collective takes the time"), (3, "3 collectives take the time")])
 def test_paths_without_the_measured_collectives_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, told: str

@@ -476,7 +476,7 @@ def test_sizes_between_and_just_beyond_the_measured_are_reported(
     source = model_of(tmp_path, Machine(None, measured(5, *sizes)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1")
     assert message in err
-    assert err.count("warning: ") == 1 + bool(message)  # and that it is on 8 nodes
+    assert err.count("warning: ") == 2 + bool(message)  # and that it is on 8 nodes and opens connections
 
 
 def test_the_sizes_to_measure_reach_down_to_the_smallest_message(files: tuple[str, str], tmp_path: Path) -> None:

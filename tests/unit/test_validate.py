@@ -121,6 +121,13 @@ def test_the_launches_of_a_run_are_compared_with_predictions(truth: Path) -> Non
     assert "A case has 3 launches; below 20 oracle and order are mostly noise." in output
 
 
+def test_a_part_of_a_launch_is_not_said_to_lack_connections(truth: Path) -> None:
+    """An application opens them before its clock starts; of other programs, `doubts_of_launches` says it."""
+    on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")
+    for more, said in (((), True), (("--validate", str(truth / "run")), False)):
+        assert ("open a connection" in CliRunner().invoke(predict, [*on, *more]).stderr.replace("\n", " ")) is said
+
+
 def test_incomparable_launches_are_reported(truth: Path) -> None:
     on = ("--on", str(truth / "model.json"), "--validate", str(truth / "run"))
     with pytest.raises(BadInputError, match="the trace has 3 ranks, the measured launches 2"):

@@ -282,7 +282,7 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     for case in cases:
         where = case.launches.name
         named = by_name[where]
-        doubts[where] = replay.doubts(named, case.launches.placed(named))
+        doubts[where] = replay.doubts(named, case.launches.placed(named), from_start=False)
         doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)
     if kept is not None:

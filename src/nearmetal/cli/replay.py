@@ -11,8 +11,9 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, FiniteRange
 from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.predict.calibration import LEAST_CASES
-from nearmetal.predict.doubt import Doubt, refuse_beyond
+from nearmetal.predict.doubt import Doubt, refuse_beyond, worst
 from nearmetal.predict.doubts import find_doubts
+from nearmetal.predict.doubts_of_messages import of_connections
 from nearmetal.predict.fit_run import failed_of, fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.model_file import ModelFile, read_model
@@ -160,10 +161,15 @@ class Replay:
     seed: int
     extrapolate: bool
 
-    def doubts(self, named: NamedMachine, placement: Placement) -> list[Doubt]:
-        """Return what is doubtful on a machine; raise BadInputError where it would decide the answer."""
+    def doubts(self, named: NamedMachine, placement: Placement, *, from_start: bool = True) -> list[Doubt]:
+        """Return what is doubtful on a machine; raise BadInputError where it would decide the answer.
+
+        Without `from_start` a part of the program is predicted, not from its first message on.
+        """
         validated = [name for name, logs in self.model.validated.items() if len(logs) >= LEAST_CASES]
         found = [*find_doubts(self.schedules, named, placement, validated), *self.unlike[named.name]]
+        if from_start:
+            found += worst(of_connections(one, named.machine, placement) for one in self.schedules)
         if not self.extrapolate:
             refuse_beyond(found, named.name)
         return found

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.in_a_row import share_in_a_row
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, Machine, NamedMachine, PathModel
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.segments import Sizes, far_from_its_protocol
@@ -23,6 +23,8 @@ MANY_PACKETS_BYTES = 10 * PACKET_BYTES
 """Larger messages wait on their way, for acknowledgements or until the port has reported packets as sent."""
 FEW = 0.01
 """A smaller share of a program's messages does not matter."""
+FIRST = 0.0005
+"""Opening a connection takes as long as hundreds of messages: a smaller share of first ones does not matter."""
 SURELY_EAGER_BYTES = 4096
 """No MPI that is known lets the sender of a message up to here wait for its receiver."""
 MOST_NODES = 4
@@ -80,6 +82,18 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
             yield from _of_crossing(named, path, share(chosen))
             yield from _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             yield from _of_eager(named, path, where, sent.message_bytes[chosen], sent.count[chosen])
+
+
+def of_connections(schedule: Schedule, machine: Machine, placement: Placement) -> Iterator[Doubt]:
+    """Say that the first message between two ranks opens a connection, where a program sends few after it."""
+    node_of, measured = placement.domain_of, collectives_of(machine, placement)
+    sent = messages_of(schedule, machine, MAX_SAMPLED_RANKS, measured, node_of)
+    pairs = np.sort(np.stack((sent.source, sent.target)), axis=0)[:, node_of[sent.source] != node_of[sent.target]]
+    share = np.unique(pairs, axis=1).shape[1] / max(1, int(sent.count.sum()))
+    if share >= FIRST:
+        text = f"{as_percent(share, 2)} of messages are the first between two ranks of different nodes: they open a "
+        text += "connection, for which the prediction has no time"
+        yield Doubt(text, "compare it with launches of the program (--validate RUN), or predict more iterations", share)
 
 
 def _of_the_rule(share: float) -> Iterator[Doubt]:
