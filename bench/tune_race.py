@@ -6,8 +6,8 @@ The surface was recorded from real trials (bench/data/record_surface.py); `suppo
 noise are told apart. Counted are launches, those of the present setting too. Targets: racing ends within 2 % of
 the grid's best with at most 15 % of the grid's trials and at most half of those that TPE needs (medians over seeds); a
 wrong recommendation in at most 1 % of seeds; on the flat surface a change in at most 5 %; at least 63 % of seeds within
-2 %; the best of four contenders, 1 % apart, dropped in at most 5 % of races of each kind of noise. It exits with 1 when
-short.
+2 %; the best of four contenders, 1 % apart, dropped in at most 5 % of races of each kind of noise. Exit code 4
+when short.
 
 The grid is one trial a setting and block, in as many blocks as a comparison has before its first look. A search needs
 as many trials as pass until the setting that it would recommend is within 2 % and stays so: with noise every search

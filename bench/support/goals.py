@@ -14,6 +14,11 @@ def short_of(what: str, found: float, goal: float, unit: str = "", *, least: boo
     return [f"{told} ({found / goal:.2f} times)" if goal else told]
 
 
+def worst(statuses: list[int]) -> int:
+    """Return the status of parts that are processes of their own: 1 if one broke (killed ones have less than 0)."""
+    return max(statuses) if {*statuses} <= {0, MISSED} else 1
+
+
 def ended(missed: list[str]) -> int:
     """Print what is missed, or that nothing is; return the status."""
     print("\n".join(f"missed: {one}" for one in missed) or "every goal is met", flush=True)

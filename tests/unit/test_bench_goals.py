@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bench.support.goals import MISSED, ended, short_of
+from bench.support.goals import MISSED, ended, short_of, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,15 @@ def test_a_bench_succeeds_or_names_the_missed_goals(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "every goal is met\n"
     assert ended(["a: 2, goal at most 1", "b"]) == MISSED
     assert capsys.readouterr().out == "missed: a: 2, goal at most 1\nmissed: b\n"
+
+
+def test_no_bench_says_that_it_exits_with_1_for_a_missed_goal() -> None:
+    told = re.compile(r"(status is|exits with|exit code) 1\b", re.IGNORECASE)
+    assert [bench.name for bench in BENCHES if told.search(bench.read_text())] == []
+
+
+def test_a_part_that_broke_is_no_missed_goal() -> None:
+    assert [worst([0, 0]), worst([0, MISSED]), worst([1, MISSED]), worst([0, -9])] == [0, MISSED, 1, 1]
 
 
 @pytest.mark.parametrize(
