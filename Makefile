@@ -31,6 +31,7 @@ lint: setup-test ## Check style, types and layering
 	@.venv/bin/ruff check src tests bench scripts/reference
 	@.venv/bin/ruff format --check src tests bench scripts/reference
 	@.venv/bin/mypy
+	@MYPYPATH=bench:tests .venv/bin/mypy --explicit-package-bases bench
 	@.venv/bin/lint-imports --config packaging/importlinter.ini
 
 bench: setup ## Compare nearmetal with its peers (slow)

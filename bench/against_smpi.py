@@ -20,15 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.simulate import simulate_launches
-from nearmetal.predict.trace import DoCall, DoGap, Repeat
+from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from support.goals import ended, short_of
 
 LATENCY_US, GB_PER_S = 2.0, 1.25
@@ -55,15 +56,20 @@ PLATFORM = """<?xml version='1.0'?>
 class Case:
     """One pattern to simulate with both."""
 
-    kind: str
+    kind: Literal["halo", "cg", "alltoall", "shift"]
     ranks: int
     steps: int
     message_bytes: int
 
 
 CASES = tuple(
-    Case(kind, ranks, steps, size)
-    for kind, steps, size in (("halo", 10, 8192), ("halo", 10, 64), ("cg", 10, 65536), ("shift", 2, 4096))
+    replace(case, ranks=ranks)
+    for case in (
+        Case("halo", 0, 10, 8192),
+        Case("halo", 0, 10, 64),
+        Case("cg", 0, 10, 65536),
+        Case("shift", 0, 2, 4096),
+    )
     for ranks in (16, 64, 256)
 )
 SPEED = Case("halo", 1024, 20, 8192)
@@ -109,7 +115,7 @@ def shift(case: Case) -> Schedule:
     )  # fmt: skip
     pattern = Pattern(kind="alltoall", ranks=case.ranks, steps=1, message_bytes=1, compute=f"{COMPUTE_US} us")
     gaps = schedule_from_pattern(pattern).gaps
-    body = (DoGap(0), *(DoCall(i) for i in range(len(ops))))
+    body: tuple[Step, ...] = (DoGap(0), *(DoCall(i) for i in range(len(ops))))
     return Schedule(
         case.ranks, (Program((Repeat(case.steps, body),), ops, (Comm(0, size=case.ranks),), gaps=(0,)),), gaps
     )

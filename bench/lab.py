@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from nearmetal.hosts.lab import cluster, image, lab, wire
+from nearmetal.hosts.lab import image, lab, running, wire
 from nearmetal.hosts.lab.lab import LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES, Boot
 from nearmetal.hosts.lab.vm import Vm
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 GOALS = {"boot to snapshot": 25.0, "trial": 6.0, "memory": 1536.0}
 """In s, s and MiB."""
-ENGINE = {"operation": "latency", "sizes": [8, 1024], "iterations": 400, "warmup": 50}
+ENGINE: dict[str, Scalar | list[Scalar]] = {"operation": "latency", "sizes": [8, 1024], "iterations": 400, "warmup": 50}
 REPEATS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 
 
@@ -165,7 +165,7 @@ def held_back(host: LabHost) -> Iterator[None]:
 @contextlib.contextmanager
 def last_first(_: LabHost) -> Iterator[None]:
     """Let the last machine run a second before the first may."""
-    told = lab.carry_out
+    told = running.carry_out
 
     def turned(machines: Sequence[Vm], *, timeout_s: float) -> Iterator[dict[str, bytes]]:
         for machine in reversed(machines[1:]):
@@ -181,7 +181,7 @@ def last_first(_: LabHost) -> Iterator[None]:
 def fuzzed(_: LabHost) -> Iterator[None]:
     """Break the machines' loops at other places in every run."""
     told = wire.plugin_argument
-    with mock.patch.object(cluster.wire, "plugin_argument", lambda *a, **k: f"{told(*a, **k)},fuzz=1"):
+    with mock.patch.object(wire, "plugin_argument", lambda *a, **k: f"{told(*a, **k)},fuzz=1"):
         yield
 
 

@@ -97,7 +97,7 @@ def _found(run: RunDir, study: Study, records: list[TrialRecord]) -> Estimates:
         kept = {"level": _estimate(BlockFigures(np.array([*values.values()]), np.ones(len(values))), None)}
         theirs = [seen[key] for key in (replace(cell, path=name) for name in both) if key in seen]
         if cell.path not in both and theirs:
-            figures, _ = pair_launches(mine, theirs, margin=study.margin)
+            figures, _ = pair_launches([mine], theirs, margin=study.margin)
             kept["ratio"] = _estimate(figures[HEADLINE], stopping_plan(study))
         found |= {(kind, cell): one for kind, one in kept.items() if one is not None}
     return found
@@ -112,8 +112,8 @@ def _estimate(figures: BlockFigures, plan: StoppingPlan | None) -> Estimate | No
     return Estimate(of.mean, of.standard_error, of.df, made.interval)
 
 
-def against_each_other(runs: list[Estimates], kind: str) -> bool:
-    """Print how many intervals exclude another run's estimate; return whether those are more than chance allows."""
+def against_each_other(runs: list[Estimates], kind: str) -> list[str]:
+    """Print how many intervals exclude another run's estimate; return a sentence if more than chance allows."""
     pairs = [
         (one[key], other[key])
         for one, other in itertools.permutations(runs, 2)
@@ -147,7 +147,7 @@ def left_out(runs: list[Estimates], kind: str) -> None:
 def measured(folder: Path) -> Path:
     """Measure three occasions of `paths`, one after the other, and return the run."""
     root = folder / "paths"
-    for command in (["run", "paths", "--out", root], *[["run", "--resume", root]] * (OCCASIONS_MEASURED - 1)):
+    for command in (["run", "paths", "--out", str(root)], *[["run", "--resume", str(root)]] * (OCCASIONS_MEASURED - 1)):
         subprocess.run(
             [sys.executable, "-m", "nearmetal", *command, "--occasions", str(OCCASIONS_MEASURED)],
             check=True,

@@ -108,7 +108,7 @@ def many_hosts() -> list[str]:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{HOSTS} hosts: connected in {connected_s:.1f} s, 10 commands on each in {worked_s:.1f} s")
     print(f"  peak memory {peak_mib:.0f} MiB, {descriptors} descriptors for {HOSTS} hosts")
-    return short_of("peak memory", peak_mib, 1024, " MiB")
+    return short_of("peak memory", peak_mib, 1024, " MiB") + short_of("descriptors", descriptors, HOSTS + 16)
 
 
 def _work(machine: FarMachine) -> None:
@@ -116,5 +116,12 @@ def _work(machine: FarMachine) -> None:
         assert machine.run(["echo", "hello"]).ok
 
 
+def main() -> int:
+    """Print both; return the status."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["NEARMETAL_FAR_CACHE"] = cache
+        return ended(many_hosts() + trial_cost())
+
+
 if __name__ == "__main__":
-    sys.exit(ended(many_hosts() + trial_cost()))
+    sys.exit(main())

@@ -83,9 +83,9 @@ def nearmetal(directory: Path) -> str:
         return dict(enumerate(summaries[path :: len(COMBINATIONS)]))
 
     rng = np.random.default_rng(1)
-    pairs = [pair_launches(launches(k), [launches(0), launches(1)])[0] for k in (2, 3)]
+    pairs = [pair_launches([launches(k)], [launches(0), launches(1)])[0] for k in (2, 3)]
     found = correct_family([compare(one, rng=rng) for one in pairs])
-    floor = noise_floor(pair_launches(launches(1), [launches(0)])[0][HEADLINE], rng=rng).floor
+    floor = noise_floor(pair_launches([launches(1)], [launches(0)])[0][HEADLINE], rng=rng).floor
     return f"{[str(c.verdict) for c in found]}, noise floor {floor:.2%}"
 
 
@@ -123,7 +123,7 @@ def play(role: str, directory: Path) -> None:
 def run_role(role: str, directory: Path) -> dict[str, Any]:
     """Return what one role found, from a process of its own."""
     command = [sys.executable, __file__, "--role", role, "--dir", str(directory)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -31,12 +31,14 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.tracing import build_profiler, run_traced
+from nearmetal.predict.tracing import run_traced
+from nearmetal.predict.validate import TOLD_APART
 from nearmetal.run.trial import carry_out
 from nearmetal.study import plan
 from nearmetal.study.order import AGAIN, TrialStatus
 from nearmetal.study.spec import parse_study
 from nearmetal.units import as_percent
+from nearmetal.workloads.build import build_profiler
 from nearmetal.workloads.mpi.table import find_mpi
 from support import validation as judged
 from support.goals import ended, short_of
@@ -177,7 +179,7 @@ def wrong_orders(cases: list[Case]) -> tuple[int, int]:
                 continue
             difference = float(np.median(b.measured_ns) / np.median(a.measured_ns)) - 1
             noise = max(float(np.ptp(one.measured_ns) / np.median(one.measured_ns)) for one in (a, b))
-            if abs(difference) > max(judged.TOLD_APART, noise):
+            if abs(difference) > max(TOLD_APART, noise):
                 apart += 1
                 wrong += (np.median(b.predicted_ns) > np.median(a.predicted_ns)) != (difference > 0)
     return apart, wrong
@@ -232,7 +234,7 @@ def main() -> int:
             for ranks in (2, 4):
                 profile(folder, lmp, ranks, launch)
         cases = list(predict(folder, fit_run(micro), measure(folder, lmp, options.launches)))
-        where = judged.where(micro)
+        where = judged.where(micro, (folder / shared.LOAD).read_text()) if options.write else ""
     print("\n".join([*table(cases), *summary(cases)]))
     if options.write:
         head = [

@@ -222,12 +222,12 @@ def trace(folder: Path, app: App, launch: int) -> Path:
         return out
     mpi = find_mpi("openmpi")
     crowded = app.ranks > len(os.sched_getaffinity(0))
-    launch = [mpi.mpirun, "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "-n", str(app.ranks)]
-    launch += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "mpi_yield_when_idle", str(int(crowded))]
-    launch += [str(build_apps(mpi)), app.name, "--class", app.letter]
-    launch += ["--grid", f"{app.ranks}x1x1"] if app.name == "advection" else []
+    program = [mpi.mpirun, "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "-n", str(app.ranks)]
+    program += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "mpi_yield_when_idle", str(int(crowded))]
+    program += [str(build_apps(mpi)), app.name, "--class", app.letter]
+    program += ["--grid", f"{app.ranks}x1x1"] if app.name == "advection" else []
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    run_traced(launch, out, processor_time=crowded)
+    run_traced(program, out, processor_time=crowded)
     return out
 
 

@@ -74,7 +74,7 @@ def _ar(rho: float) -> Callable[[np.random.Generator], FloatArray]:
 
 def _trending(rng: np.random.Generator) -> FloatArray:
     """Return a path that drifts by 6 % over the study, up or down, about its mean."""
-    slope = rng.choice([-0.06, 0.06])
+    slope = float(rng.choice([-0.06, 0.06]))
     return slope * (np.arange(CAP) / (CAP - 1) - 0.5) + rng.normal(0.0, LAUNCH_SD / 3, CAP)
 
 

@@ -368,7 +368,7 @@ class _Seen:
         self.inputs = memoryview(mmap.mmap(-1, 8)).cast("q")
         self.slowest = memoryview(mmap.mmap(-1, 8)).cast("d")
 
-    def watched(self, feed: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    def watched(self, feed: Callable[[bytes], object]) -> Callable[[bytes], None]:
         def fed(data: bytes) -> None:
             began_ns = time.process_time_ns()
             feed(data)

@@ -183,8 +183,9 @@ def kept(case: Case, occasion: str = "") -> ValidatedCase:
     name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
     times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.predicted_p99_ns)
     app = case.app
-    ms = (float(f"{ns / 1e6:.6g}") for ns in times)
-    return ValidatedCase(name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches, *ms, occasion)
+    run, predicted, p99, predicted_p99 = (float(f"{ns / 1e6:.6g}") for ns in times)
+    where = (app.name, app.letter, app.ranks, case.placement, case.path)
+    return ValidatedCase(name, *where, case.launches, run, predicted, p99, predicted_p99, occasion)
 
 
 def write_cases(cases: Sequence[ValidatedCase]) -> None:

@@ -46,6 +46,18 @@ def test_no_bench_says_that_it_exits_with_1_for_a_missed_goal() -> None:
     assert [bench.name for bench in BENCHES if told.search(bench.read_text())] == []
 
 
+def test_every_bench_exits_by_what_it_returns() -> None:
+    """One that left everything out ended with 0, as if its goal were met."""
+    assert [one.name for one in BENCHES if "sys.exit(main(" not in one.read_text()] == []
+
+
+def test_a_bench_over_ssh_has_a_cache_for_the_far_machines() -> None:
+    """In the suite conftest.py sets it."""
+    far = [one.read_text() for one in BENCHES if "import far_machines" in one.read_text()]
+    assert far
+    assert all('os.environ["NEARMETAL_FAR_CACHE"] = ' in text for text in far)
+
+
 def test_a_part_that_broke_is_no_missed_goal() -> None:
     assert [worst([0, 0]), worst([0, MISSED]), worst([1, MISSED]), worst([0, -9])] == [0, MISSED, 1, 1]
 
