@@ -19,7 +19,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from tests.e2e.test_instrument import CHECKS
 from tests.e2e.test_instrument_faults import FAULT_CHECKS, check_header, check_pieces, check_ranges
-from tests.e2e.test_instrument_waits import WAIT_CHECKS
+from tests.e2e.test_instrument_waits import MPICH_BEFORE_4_2, WAIT_CHECKS, check_end
 from tests.instrument import BENCH, SANITIZED, Instrument, changed, parts
 from tests.unit import test_native_yield
 from tests.unit.test_native_sanitized import PARTS
@@ -160,6 +160,10 @@ SURVIVE = {
             ("ops_coll.c", "static bool barrier_prepare(struct op_run *run) { return byte_prepare(run, 0, (0 + 1)); }"),
             ("ops_coll.c", "for (size_t i = 0; i <= (size_t)run->type_count; i++) {"),
         ),
+        "a part that is not there has no cells": (
+            ("main.c", "for (size_t p = 0; p <= count && status == 0; p++)"),
+            ("main.c", "for (size_t p = 0; p <= count; p++)"),
+        ),
         "the status of a success is 0": (("main.c", "return 0; for return EXIT_MEASURED;"),),
         "the first of these files is never 0, which is the standard input": (
             ("sample_file.c", "if (descriptor > 0) {"),
@@ -258,10 +262,11 @@ def yields(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The objects that engines with one changed source share, plain and with sanitizers."""
+    """The objects that engines with one changed source share: plain, with sanitizers, and as for MPICH before 4.2."""
 
     plain: list[Path]
     sanitized: list[Path]
+    mpich: list[Path]
 
 
 def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
@@ -273,6 +278,8 @@ def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
     if not without_mpi(folder, name):
         return False
     if not all_hold(program, (*CHECKS, *WAIT_CHECKS, *reversed(FAULT_CHECKS))):
+        return False
+    if not all_hold(limited(changed(folder, compiled.mpich, name, text, "-w", MPICH_BEFORE_4_2)), (check_end,)):
         return False
     watched = limited(changed(folder, compiled.sanitized, name, text, *SANITIZED))
     return all_hold(watched, (*CHECKS, *WAIT_CHECKS, check_header, check_pieces, check_ranges))
@@ -305,10 +312,10 @@ def main() -> int:
     asked = parser.parse_args()
     counts = {"seen": 0, "unseen": 0, "no program": 0}
     with tempfile.TemporaryDirectory() as folder:
-        folders = [Path(folder) / name for name in ("plain", "sanitized")]
-        for one in folders:
-            one.mkdir()
-        compiled = Compiled(parts(folders[0]), parts(folders[1], *SANITIZED))
+        flags = {"plain": (), "sanitized": SANITIZED, "mpich": (MPICH_BEFORE_4_2,)}
+        for name in flags:
+            (Path(folder) / name).mkdir()
+        compiled = Compiled(**{name: parts(Path(folder) / name, *given) for name, given in flags.items()})
         for name in asked.files:
             whole = SOURCES[name].read_text()
             if outcome(name, whole, compiled) != "unseen":

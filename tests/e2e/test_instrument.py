@@ -205,6 +205,8 @@ def check_several_in_a_launch(bench: Instrument) -> None:
     assert durations(then)[0].tolist() == [round_trip_ns(8)] * 3
     between_ns = true_begins(last)[:, 0].min() - (true_begins(then) + durations(then))[0, -1]
     assert between_ns < 20 * (CALL + max(EXTRAS)), "something was exchanged between two measurements"
+    one = ("--op", "barrier", *SHORT, "--out", str(bench.out))
+    bench.run(*one, *("--then", *one) * 7)
 
 
 CHECKS: tuple[Callable[[Instrument], None], ...] = (

@@ -116,6 +116,7 @@ def check_tags(bench: Instrument) -> None:
 def check_refusals(bench: Instrument) -> None:
     out = ("--out", str(bench.out))
     nowhere = str(bench.folder / "no" / "such")
+    one = ("--op", "barrier", *SHORT, *out)
     for status, ranks, arguments, message in (
         (ARGUMENTS, 1, ("--op", "latency", *out), "latency needs at least 2 ranks, there are 1"),
         (ARGUMENTS, 3, ("--op", "latency", *out), "latency takes at most 2 ranks, there are 3"),
@@ -132,6 +133,7 @@ def check_refusals(bench: Instrument) -> None:
         (ARGUMENTS, 2, ("--op", "bw", "--iterations", "1000000001", *out),
          "--iterations needs a whole number from 1 to 1000000000, not '1000000001'"),
         (ARGUMENTS, 2, ("--op", "bw", "--sizes", "1,2" + ",3" * 63, *out), "--sizes takes at most 64 sizes"),
+        (ARGUMENTS, 2, (*one, *("--then", *one) * 8), "--then continues at most 7 times"),
         (WRITE, 3, ("--op", "barrier", "--out", nowhere), f"cannot write {nowhere}: No such file or directory"),
     ):  # fmt: skip
         finished = bench.start(*arguments, ranks=ranks)
@@ -293,11 +295,11 @@ def check_pieces(bench: Instrument) -> None:
 
 
 def check_disk(bench: Instrument) -> None:
-    """A file is on disk before it gets its name, and its name is on disk before success is reported."""
+    """One rank writes: a file is on disk before it gets its name, and its name is before success is reported."""
     log, options = bench.folder / "disk", ("--op", "barrier", *SHORT, "--out")
     for out, folder in ((str(bench.out), bench.folder), ("samples", bench.folder)):
         log.unlink(missing_ok=True)
-        assert bench.start(*options, out, cwd=bench.folder, DISK=log).ok
+        assert bench.start(*options, out, cwd=bench.folder, ranks=3, DISK=log).ok
         probe, data, *others = log.read_text().splitlines()
         assert (probe, data.rpartition(".")[0]) == ("open", f"fsync {bench.out}.tmp")
         assert others == ["close", "rename", "open", f"fsync {folder}"]

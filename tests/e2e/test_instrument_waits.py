@@ -155,7 +155,29 @@ def check_lengths(bench: Instrument) -> None:
     assert not file.cells[0].flags[:, 16:].any()
 
 
-WAIT_CHECKS: tuple[Callable[[Instrument], None], ...] = (check_pauses, check_clocks, check_openings, check_lengths)
+def check_moments(bench: Instrument) -> None:
+    """A rank that comes at the very nanosecond at which its window opens has not missed it; one later, it has."""
+    few = ("--iterations", "23", "--warmup", "0")
+    options = ("--op", "allreduce", *few, "--sync", "window", "--sync-window-us", "23")
+    extra, late, window = 7, 22, 23_000
+    begins = true_begins(bench.measure(*options, EXTRA=f"{extra},{extra}"))[0]
+    # Each iteration shifts by 7 ns when a waiting rank looks at the clock: of 20, one looks just as its window opens.
+    opens = int((begins[:STAMP] - np.arange(STAMP) * window).min()) - STAMP + late * window
+    comes = int(begins[late - 1]) + CALL + extra + 2 * STAMP
+    for beyond in (-1, 0, 1):
+        slow = {"SLOW": opens + beyond - comes, "SLOW_RANK": 0, "SLOW_FROM": BEFORE_TRIALS + late, "SLOW_COUNT": 1}
+        file = bench.measure(*options, EXTRA=f"{extra},{extra}", **slow)
+        assert (true_begins(file)[0, late] == opens + beyond + STAMP) == (beyond > 0)
+        assert file.cells[0].flags[0, late] == (2 if beyond > 0 else 0)
+
+
+WAIT_CHECKS: tuple[Callable[[Instrument], None], ...] = (
+    check_pauses,
+    check_clocks,
+    check_openings,
+    check_lengths,
+    check_moments,
+)
 
 
 @pytest.mark.parametrize("check", WAIT_CHECKS, ids=lambda check: check.__name__)
@@ -163,21 +185,27 @@ def test_ranks_wait_for_the_requested_time(bench: Instrument, check: Callable[[I
     check(bench)
 
 
-@pytest.mark.parametrize(
-    ("version", "together"),
-    [("-DMPICH_NUMVERSION=40103300", True), ("-DMPICH_NUMVERSION=40200000", False), ("-DOMPI_MAJOR_VERSION=5", False)],
-)
-def test_ranks_enter_finalize_within_a_message_where_mpich_needs_it(
-    tmp_path: Path, version: str, together: bool
-) -> None:
-    """Over UCX, MPICH before 4.2 may hang where they do not; others pay for no wait."""
-    it = build(tmp_path, BENCH, version)
+MPICH_BEFORE_4_2 = "-DMPICH_NUMVERSION=40103300"
+
+
+def check_end(bench: Instrument, *, together: bool = True) -> None:
+    """Ranks enter MPI_Finalize within a message, or each as soon as it can."""
+    options = ("--op", "barrier", *SHORT, "--out", str(bench.out))
     for ranks in (2, 4):
-        ended = it.start(
-            "--op", "barrier", *SHORT, "--out", str(it.out), ranks=ranks, EXTRA="0,3000,6000,9000", FINALIZED=1
-        )
+        ended = bench.start(*options, ranks=ranks, EXTRA="0,3000,6000,9000", FINALIZED=1)
         assert ended.ok, ended.complaint()
         lines = [line.split() for line in ended.stderr.decode().splitlines()]
         times_ns = [int(line[2]) for line in lines]
         assert sorted(line[:2] for line in lines) == [["finalized", str(rank)] for rank in range(ranks)]
         assert (max(times_ns) - min(times_ns) < WIRE) == together
+
+
+@pytest.mark.parametrize(
+    ("version", "together"),
+    [(MPICH_BEFORE_4_2, True), ("-DMPICH_NUMVERSION=40200000", False), ("-DOMPI_MAJOR_VERSION=5", False)],
+)
+def test_ranks_enter_finalize_within_a_message_where_mpich_needs_it(
+    tmp_path: Path, version: str, together: bool
+) -> None:
+    """Over UCX, MPICH before 4.2 may hang where they do not; others pay for no wait."""
+    check_end(build(tmp_path, BENCH, version), together=together)
