@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -141,6 +142,29 @@ def test_a_command_is_kept_under_the_studys_operation() -> None:
     assert decoded({command.ASKED: asked(), LOG: log}) == {("loop", 0): [[70]]}
     with pytest.raises(ForeignFileError, match="does not say what was asked"):
         decoded({command.ASKED: b"{}"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "part"),
+    [
+        (r"time=(\d+)", "time=1.53 ms", "'1' out of '1.53'"),
+        (r"(\d+) ms", "time=1.53 ms", "'53' out of '1.53'"),
+        (r"time=([\d.]+)", "time=1.5e-05 s", "'1.5' out of '1.5e-05'"),
+        (r"([\d.]+) s", "time=1.5e-05 s", "'05' out of '1.5e-05'"),
+        (r"([\d.]+) s", "time=15E3 s", "'3' out of '15E3'"),
+    ],
+)
+def test_a_pattern_that_takes_a_part_of_a_number_is_refused(pattern: str, text: str, part: str) -> None:
+    """15 us were 5 s."""
+    asked = json.dumps({"operation": "loop", "figure": "regex", "pattern": pattern}).encode()
+    with pytest.raises(ForeignFileError, match=re.escape(f"takes {part}")):
+        decoded({command.ASKED: asked, command.OUTPUT: f"1. of 2: {text}\n".encode()})
+
+
+@pytest.mark.parametrize("text", ["v1-time=15.", "0.time=15s", "9,time=15,16", "time=15 e3", "time=15.e"])
+def test_a_pattern_may_take_a_number_beside_others(text: str) -> None:
+    asked = json.dumps({"operation": "loop", "figure": "regex", "pattern": r"time=(\d+)"}).encode()
+    assert decoded({command.ASKED: asked, command.OUTPUT: text.encode()}) == {("loop", 0): [[15_000_000_000]]}
 
 
 @pytest.mark.parametrize("files", [{}, {"note": b"x"}, {"nuttcp:tcp_stream:0:0": b""}, {"other:w:0:0:0": b"x"}])

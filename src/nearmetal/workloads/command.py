@@ -41,6 +41,9 @@ ASKED = "command.asked"
 _STDOUT = "command.stdout"
 _TIMEOUT_MARGIN_S = 2.0
 _MOST_SAMPLES = 1_000_000
+_NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?")
+_IN_NUMBERS = frozenset("0123456789.eE+-")
+_MOST_DIGITS = 40
 
 
 class CommandWorkload:
@@ -133,7 +136,8 @@ def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str,
         return [max(1, one.ended_ns - one.began_ns) for one in read_log(files[LOG])]
     text = files[OUTPUT].decode(errors="replace")
     if figure == "regex":
-        found: list[object] = re.findall(str(options["pattern"]), text, re.MULTILINE)
+        matches = re.finditer(str(options["pattern"]), text, re.MULTILINE)
+        found: list[object] = [_whole(text, *match.span(1)) for match in matches]
     else:
         try:
             found = list(_at(parse_json(text), str(options["path"]).split(".")))
@@ -143,6 +147,18 @@ def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str,
         message = f"{len(found)} figures were found in the command's output"
         raise ForeignFileError(message, hint="look at `pattern` or `path` of the study")
     return [unit.to_ns(_number(value)) for value in found]
+
+
+def _whole(text: str, begin: int, end: int) -> str:
+    """Return what a pattern took; raise ForeignFileError where that is a part of a number: 05 of 1.5e-05 is no 5."""
+    first = max(0, begin - _MOST_DIGITS)
+    beside = text[begin - 1 : begin], text[end : end + 1]
+    near = _NUMBER.finditer(text, first, end + _MOST_DIGITS) if _IN_NUMBERS.intersection(beside) else ()
+    for number in near:
+        if number.start() < begin < number.end() or number.start() < end < number.end():
+            message = f"the pattern takes {text[begin:end][:60]!r} out of {number[0]!r}"
+            raise ForeignFileError(message, hint=r"let its group take complete numbers: ([\d.eE+-]+)")
+    return text[begin:end]
 
 
 def _at(value: object, keys: list[str]) -> Iterator[object]:
