@@ -897,6 +897,16 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         assert _imported(report.replace(b"Dual_port: OFF", told))[0].workload == f"ib-write-bw{suffix}"
 
 
+def test_perftest_in_the_memory_of_gpus_is_kept_apart_launch_by_launch() -> None:
+    """What tells it stands above the title, in a log behind the launch before."""
+    text = data("perftest-4.5-ib_send_bw.txt")
+    cuda = b"initializing CUDA\nPicking device No. 0\nCUDA device integrated: 0\n"
+    rocm = b"Using ROCm Device with ID: 0, Name: x, PCI Bus ID: 0x3, GCN Arch: 908\n"
+    found = _imported(text + cuda + text + rocm + text + text)
+    names = ["ib-send-bw", "ib-send-bw-cuda", "ib-send-bw-rocm", "ib-send-bw"]
+    assert [one.workload for one in found] == names
+
+
 @pytest.mark.parametrize("title", [b"RDMA_Write_imm_BW_Test", b"Send_BW_Multicast_Test", b"Send_BW_forwarding_Test"])
 def test_json_of_another_test_of_perftest_is_refused_as_its_text_is(title: bytes) -> None:
     """Writes with immediate data were those without, and multicast was a stream to one."""

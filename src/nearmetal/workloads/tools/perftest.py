@@ -46,6 +46,8 @@ _FIELD = re.compile(
     re.MULTILINE,
 )
 _EVENTS = "Test with events"
+_MEMORY = r"(?:initializing|Using) (CUDA|ROCm)\b.*\n"
+"""Of GPUs: printed above the title."""
 _USUAL_DEPTH = 128
 """How many messages a bandwidth test has on their way at once, unless `-t` says otherwise."""
 _USUAL_INLINE = (150, 188, 220, 236)
@@ -69,8 +71,8 @@ class PerftestResult:
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
     whether data went in both directions at once. `otherwise` names another transport than RC, several queue pairs or
-    ports, a shared receive queue, waiting for events, lists of posts, another number of messages on their way, and
-    other sizes that carry their data.
+    ports, a shared receive queue, waiting for events, lists of posts, another number of messages on their way, the
+    memory of GPUs, and other sizes that carry their data.
     """
 
     operation: str
@@ -128,6 +130,8 @@ def _otherwise(told: Mapping[str, str], text: str, *, bandwidth: bool) -> str:
     found += [f"post-list-{posts}"] if posts != 1 else []
     depth = whole(fields.get("TX depth", f"{_USUAL_DEPTH}"), PROGRAM, "TX depth")
     found += [f"tx-depth-{depth}"] if bandwidth and depth != _USUAL_DEPTH else []
+    memory = re.search("^" + _MEMORY, text, re.MULTILINE)
+    found += [memory[1].lower()] if memory else []
     usual = (0,) if bandwidth else _USUAL_INLINE
     inline = whole(fields.get("Max inline data", f"{usual[0]}"), PROGRAM, "the inline size")
     found += [f"inline-{inline}"] if inline not in usual else []
@@ -350,7 +354,7 @@ def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[For
     yield Foreign("perftest", "", name, 2, cells, lacks)
 
 
-_BEGINS = rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"
+_BEGINS = rb"^(?:" + _MEMORY.encode() + rb"(?:.*\n){,64}?)?-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"
 _WHOLE_ROUND_TRIP = Figure("latency (whole round trip)", UNITS["us"])
 TOOL = Tool(
     "perftest",
