@@ -15,13 +15,15 @@ from nearmetal.predict.models import (
     Distribution,
     FitQuality,
     Machine,
+    MeasuredCollective,
     NamedMachine,
     PathModel,
     Segment,
 )
 from nearmetal.predict.moderation import StageSetting
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.schedule import Collective, Op, OpKind, Schedule
+from nearmetal.units import format_size
 from tests.unit.simulated import path, program, recv, send
 
 if TYPE_CHECKING:
@@ -291,6 +293,27 @@ def test_a_tenth_of_messages_below_half_of_the_time_met_no_timer(fast_ps: int, t
     here = doubts(sends((1, 8), (2, 64), (1, 65)), replace(named(twice), host="local"))
     assert [one.share for one in here] == [0.75] * told
     assert not any("interrupt" in one.said + one.hint for one in here), "namespaces have no card"
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [((8, 1 << 20), True), ((8, 1 << 16, 1 << 20), False), ((1 << 13, 1 << 17), True), ((1 << 14, 1 << 17), False)],
+)
+def test_collectives_far_from_every_measured_size_are_told(measured: tuple[int, ...], told: bool) -> None:
+    """They took a time on the line through two sizes, however far apart: 64 KiB between 8 B and 1 MiB."""
+    times = tuple((size, Distribution((0.0,), (size * 1000,))) for size in measured)
+    of = replace(
+        named(fitted(8)), machine=Machine(None, fitted(8), measured=(MeasuredCollective("allreduce", (0, 1), times),))
+    )
+    ops = [Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=1 << 16), recv(1, 8), send(1, 8)]
+    schedule = Schedule(2, (program(ops), program([ops[0], *(replace(op, peer=0) for op in ops[:0:-1])])))
+    found = [doubt for doubt in doubts(schedule, of) if "collectives of sizes" in doubt.said]
+    assert [doubt.share for doubt in found] == ([pytest.approx(1 / 3)] if told else [])
+    if told:
+        ends = " and ".join(map(format_size, measured))
+        assert found[0].said.endswith(f"on the line through both: allreduce between {ends}")
+    elsewhere = replace(of, machine=replace(of.machine, measured=(replace(of.machine.measured[0], nodes=(0, 0)),)))
+    assert all("collectives of sizes" not in doubt.said for doubt in doubts(schedule, elsewhere))
 
 
 @pytest.mark.parametrize(("answered", "told"), [(98, True), (99, False)])

@@ -1,17 +1,27 @@
 """Doubts about messages: their sizes, the pairs of ranks that they join, and what delays them on their way."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.in_a_row import share_in_a_row
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, Machine, NamedMachine, PathModel
+from nearmetal.predict.models import (
+    INTRA_KIND,
+    SMALL_BYTES,
+    UNBOUNDED,
+    Machine,
+    MeasuredCollective,
+    NamedMachine,
+    PathModel,
+)
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.segments import Sizes, far_from_its_protocol
-from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
+from nearmetal.predict.trace import DoCall, walk
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, as_measured, messages_of
 from nearmetal.predict.wire import PACKET_BYTES
 from nearmetal.units import as_percent, format_size
 
@@ -71,6 +81,7 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         yield from _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
     yield from _of_a_timer(named, sent.message_bytes[apart], sent.count[apart], total)
     yield from _of_messages_in_a_row(schedule, named, placement)
+    yield from _of_measured_collectives(schedule, measured)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -125,6 +136,25 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     text += "of it"
     hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
     yield Doubt(text, hint, share)
+
+
+def _of_measured_collectives(schedule: Schedule, measured: Sequence[MeasuredCollective]) -> Iterator[Doubt]:
+    """Say which collectives take a time on the line between two measured sizes that are far apart."""
+    sizes: dict[str, Sizes] = {one.collective: np.array([size for size, _ in one.times_ps]) for one in measured}
+    total, far = 0, Counter[str]()
+    for program in schedule.programs:
+        for op, times in ((program.ops[step.index], n) for step, n in walk(program.steps) if isinstance(step, DoCall)):
+            total += times
+            if as_measured(program, op, schedule, measured):
+                known = sizes[op.collective.name.lower()]
+                low, high = known[known <= op.message_bytes].max(), known[known >= op.message_bytes].min()
+                if high > WIDE_FACTOR * max(low, SMALL_BYTES):
+                    ends = f"{format_size(int(low))} and {format_size(int(high))}"
+                    far[f"{op.collective.name.lower()} between {ends}"] += times
+    if (share := sum(far.values()) / max(1, total)) >= FEW:
+        text = f"{as_percent(share)} of MPI calls are collectives of sizes far from every measured one, on the line "
+        text += f"through both: {', '.join(sorted(far))}"
+        yield Doubt(text, "measure these collectives at sizes in between", share)
 
 
 def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) -> Iterator[Doubt]:

@@ -67,7 +67,7 @@ def messages_of(
     how = _Collectives(MPIS.index(machine.collectives), node_of if machine.by_nodes else None)
     for ranks, program in groups:
         for step, times in walk(program.steps):
-            if isinstance(step, DoCall) and not _as_measured(program, program.ops[step.index], schedule, measured):
+            if isinstance(step, DoCall) and not as_measured(program, program.ops[step.index], schedule, measured):
                 rows += _of_op(ranks, program, program.ops[step.index], times, how, sampled=max_ranks is not None)
     joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
     return Messages(*joined)
@@ -85,7 +85,7 @@ def traffic(sent: Messages, n: int) -> sparse.csr_array:
     return total
 
 
-def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequence[MeasuredCollective]) -> bool:
+def as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequence[MeasuredCollective]) -> bool:
     """Return whether a replay takes the measured time of a call: `Engine::as_measured`."""
     if op.kind is not OpKind.COLLECTIVE or op.nonblocking or op.vector:
         return False
@@ -233,7 +233,7 @@ def shares_by_nodes(
             if isinstance(step, DoCall):
                 op = program.ops[step.index]
                 total += times
-                if _lacks_division(op, counts[op.comm], machine) and not _as_measured(program, op, schedule, measured):
+                if _lacks_division(op, counts[op.comm], machine) and not as_measured(program, op, schedule, measured):
                     divided["i" * op.nonblocking + op.collective.name.lower()] += times
     return {name: times / max(1, total) for name, times in divided.items()}
 
