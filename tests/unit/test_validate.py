@@ -472,10 +472,15 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
     assert "of validated pairs of paths (own cores) were 0.92 to 1.18 times" in few  # from the shipped pairs
     ratios = {case.path: math.exp(case.error) for case in file.cases}
-    with pytest.raises(BadInputError, match=r"hold the same case of bridge / .*, which would then count twice"):
+    with pytest.raises(BadInputError, match=r"hold the same launches on bridge / .*, which would then count twice"):
         output_of(
             *on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth"
         )  # they gave an interval from one case
+    again = tmp_path / "again.validation.json"  # validated with another seed or other paths, they counted twice
+    cases = tuple(replace(one, predicted_ns=one.predicted_ns * 1.01) for one in file.cases)
+    save(again, ValidationFile, file.program, file.model, cases=cases)
+    with pytest.raises(BadInputError, match=r"again.validation.json hold the same launches on bridge / "):
+        output_of(*on, "--errors", str(kept), "--errors", str(again))
     argv: list[str] = []
     for times in range(1, 21):
         other = tmp_path / f"{times}.validation.json"

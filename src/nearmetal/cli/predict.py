@@ -234,16 +234,17 @@ def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[
 
 
 def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
-    """Return files of errors; raise BadInputError where two hold the same case, as a file and its copy do."""
+    """Return files of errors; raise BadInputError where two hold the same launches, predicted alike or not."""
     files: list[ValidationFile] = []
-    holder: dict[CaseJson, Path] = {}
+    holder: dict[tuple[str, tuple[int, ...], tuple[float, ...]], Path] = {}
     for path in paths:
         file = read(path, ValidationFile)
-        twice = next((case for case in file.cases if case in holder), None)
+        launches = {(case.name, case.nodes, case.launches_ns): path for case in file.cases}
+        twice = next((one for one in launches if one in holder), None)
         if twice is not None:
-            text = f"{holder[twice]} and {path} hold the same case of {twice.name}, which would then count twice"
-            raise BadInputError(text, hint="name each file of errors once")
-        holder |= dict.fromkeys(file.cases, path)
+            text = f"{holder[twice]} and {path} hold the same launches on {twice[0]}, which would then count twice"
+            raise BadInputError(text, hint="name one file for each run that was validated against")
+        holder |= launches
         if file.p99_of_launches_together:
             warn(
                 f"{path} is of version {file.version}: its errors of the p99 are of several launches together, so only "
