@@ -92,6 +92,19 @@ def test_messages_under_tracepoints_are_not_fitted(measured: RunDir) -> None:
     assert "without `pace` and `waterfall`" in error.value.hint
 
 
+def test_operations_measured_in_two_ways_are_told(tmp_path: Path) -> None:
+    """Streams from one buffer and from many were fitted as launches of the same."""
+    ways = ('{ name = "bw", sizes = [8, 1024], iterations = 30 }', '{ name = "b", operation = "bw", sizes = [8] }')
+    for name, second, told in (
+        ("once", ways[1], []),
+        ("twice", ways[1].replace(" }", ', options = { buffers = "many" } }'), ["the defaults and buffers = many"]),
+    ):
+        study = STUDY.replace("workload = [", f"workload = [ {ways[0]}, {second},")
+        named = of_veth(fit_run(RunDir.open(make_run(tmp_path / name, study))))
+        doubts = [one.said for one in find_doubts([ping(8)], named, Placement.block(2, 1)) if "are mixed" in one.said]
+        assert doubts == [f"trials of the path ran with bw under {both}: their times are mixed" for both in told]
+
+
 def test_the_run_of_a_whole_fabric_is_refused_as_one(tmp_path: Path) -> None:
     """It has no trials, so another error asked for a ping-pong that such a run cannot have."""
     run = RunDir.open(make_fabric(tmp_path / "run", MadeUpHost()))

@@ -154,7 +154,7 @@ def _of_busy_machines(named: NamedMachine) -> Iterator[Doubt]:
 def of_mixed_trials(conditions: Sequence[tuple[str, str]], what: str) -> Iterator[Doubt]:
     """Say in what trials differ that are taken together, as in a run that was continued later."""
     found = by_key(("on" if how == PROCESSOR else how, words or "as found") for how, words in conditions)
-    hint = "measure the study again, on the machine as it is now"
+    hint = "measure all of them again, alike and on the machine as it is now"
     for how, words in found.items():
         if len(words) > 1:
             yield Doubt(f"{what} ran {how} {' and '.join(words)}: their times are mixed", hint, 1.0)

@@ -339,7 +339,9 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         )
         if not (over_the_path or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
             continue
-        samples.conditions |= dict.fromkeys(conditions_of(run, record).items())
+        how = ", ".join(f"{one} = {workload.options[one]}" for one in ("buffers", "sync") if one in workload.options)
+        under = (f"with {name} under", how or "the defaults")
+        samples.conditions |= dict.fromkeys([*conditions_of(run, record).items(), under])
         samples.trials[record.order.trial] = record
         if name == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
