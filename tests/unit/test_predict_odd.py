@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
@@ -24,6 +25,8 @@ from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Sc
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import DoCall, Repeat, Trace
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
+from nearmetal.report.prediction_html import predicted
+from nearmetal.report.prediction_json import PlacementFile, PredictionFile, read
 from tests.unit.simulated import computing, ping
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 from tests.unit.test_validate import one_message
@@ -114,6 +117,23 @@ def test_intervals_of_several_kinds_name_their_paths(tmp_path: Path, monkeypatch
         r"Intervals of (veth, bridge|bridge, veth): .* \(own cores\): .* Intervals of tap: .* \(relay\)", out
     )
     assert "Ratios of bridge: 90 % of validated pairs of paths (own cores)" in out
+
+
+def test_a_doubt_names_the_paths_that_it_concerns_wherever_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the warning on the terminal did: the summary, pages and placements said it of all paths."""
+    machines = (replace(NAMED, path="veth"), replace(NAMED, path="tap", busy="3 of 4"))
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "two.json")
+    on = (str(tmp_path / "two.json"), "--replicas", "1")
+    said = "tap / as-found / polling: most trials of the path were disturbed: 3 of 4"
+    out, _ = output_of(monkeypatch, computing(1, 1), *on, "--save", str(tmp_path / "x.prediction.json"))
+    assert f"Largest doubt, not in the intervals: {said}." in " ".join(out.split())
+    assert f"<li>{said}: measure again" in predicted(read(tmp_path / "x.prediction.json", PredictionFile))
+    run(place, "mine", "--on", *on, "--hosts", "a:1,b:1", "--save", str(tmp_path / "x.placement.json"))
+    assert said in read(tmp_path / "x.placement.json", PlacementFile).doubts
+    out, _ = output_of(monkeypatch, computing(1, 1), *on, "--path", "tap")
+    assert "intervals: most trials" in " ".join(out.split())
 
 
 def test_a_program_without_messages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

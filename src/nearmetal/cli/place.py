@@ -25,7 +25,7 @@ from nearmetal.predict.place import IN_ORDER, Candidate, Hosts, Judge, Slots, ge
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PlacedJson, PlacementFile, check_place, save
-from nearmetal.report.prediction_text import gained, placements
+from nearmetal.report.prediction_text import doubted, gained, placements
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import measuring, open_host
@@ -135,7 +135,7 @@ def command(
             host_of=tuple(found[0][1].host_of.tolist()),
             launcher=launcher,
             launcher_file=commented(launcher, evidence, written),
-            doubts=tuple(dict.fromkeys(one.said for several in doubts.values() for one in several)),
+            doubts=tuple(said for said, _ in doubted(doubts)),
             break_even=even,
         )
     if checked:

@@ -9,7 +9,7 @@ from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axi
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, section
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
-from nearmetal.report.prediction_text import figures, parameter, placements, ratio_span
+from nearmetal.report.prediction_text import doubted, figures, parameter, placements, ratio_span
 from nearmetal.report.tables import Table
 from nearmetal.report.words import moment
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, as_percent, by_key, format_duration, format_size, ranges
@@ -29,7 +29,6 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
     """Return the page of a prediction as text; write it as UTF-8."""
     shown = [row for row in of.rows if row.median_ns > 0][:MAX_BARS]
     picture = element("figure", _run_times(of, shown)) if shown else element("p", "Nothing was predicted.")
-    doubts = dict.fromkeys((one.said, one.hint) for row in of.rows for one in row.doubts)
     content = [
         element("p", _answer(of), class_="lead"),
         picture,
@@ -37,7 +36,8 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
         element("h2", "Run times"),
         table_region(figures("Every machine, fastest first", of.rows, whole=True)),
         element("h2", "Assumptions that were not measured"),
-        listed(f"{sentence}: {hint}" for sentence, hint in doubts) or element("p", "None that are known."),
+        listed(map(": ".join, doubted({row.name: row.doubts for row in of.rows})))
+        or element("p", "None that are known."),
         *_depends(of.rows),
     ]
     return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, frame)

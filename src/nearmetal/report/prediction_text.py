@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from nearmetal.predict.calibration import LEAST_CASES, LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
+from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.report import words
-from nearmetal.report.prediction_json import PlacedJson, PredictedJson
+from nearmetal.report.prediction_json import DoubtJson, PlacedJson, PredictedJson
 from nearmetal.report.tables import Table
 from nearmetal.units import as_percent, by_key, counted, format_duration
 
@@ -184,9 +185,20 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
                 f"p99 of iterations: {as_percent(LEVEL)} of {len(errors.logs)} that were validated ({errors.of}) took "
                 f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
             )
-    doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
-    sentences += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
+    if doubts := [doubt for row in rows for doubt in row.doubts]:
+        largest = max(doubts, key=lambda doubt: doubt.share)
+        ((said, _),) = doubted({row.named.name: [one for one in row.doubts if one == largest] for row in rows})
+        sentences.append(f"Largest doubt, not in the intervals: {said}.")
     return sentences
+
+
+def doubted(doubts: Mapping[str, Sequence[Doubt | DoubtJson]]) -> list[tuple[str, str]]:
+    """Return what is doubtful and its remedy, each once, with the machines that it concerns where not all share it."""
+    found = by_key(((one.said, one.hint), where) for where, several in doubts.items() for one in several)
+    return [
+        (said if len(set(where)) == len(doubts) else f"{', '.join(dict.fromkeys(where))}: {said}", hint)
+        for (said, hint), where in found.items()
+    ]
 
 
 def _paths_of(of_rows: Iterable[tuple[_T, AnswerRow]]) -> list[tuple[_T, str]]:
