@@ -20,7 +20,7 @@ from nearmetal.hosts.ssh.host import SshHost
 from nearmetal.run import trial
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import NodeSpec
-from sshd import Sshd
+from sshd import Sshd, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,8 @@ class SshHistory(History):
 @contextlib.contextmanager
 def over_ssh(other: tuple[int, int], kind: type[SshHistory] = SshHistory) -> Iterator[Any]:
     """Serve this namespace and the other one; yield a constructor of histories."""
+    if missing := why_not():  # sshd cuts every connection then, and every history fails by that
+        raise SystemExit(missing)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as keys, Sshd(Path(keys)) as sshd:
         sshd.serve([])
