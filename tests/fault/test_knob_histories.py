@@ -22,7 +22,7 @@ PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
 
 @pytest.mark.parametrize(
     ("seed", "histories", "over"),
-    [(1, 6, ""), (100, 4, ""), (1214, 1, ""), (5840, 1, ""), (1, 2, "ssh"), (6, 1, "slurm")],
+    [(1, 6, ""), (100, 4, ""), (1214, 1, ""), (5840, 1, ""), (1, 2, "ssh"), (50098, 1, "ssh"), (6, 1, "slurm")],
 )
 def test_no_setting_is_silently_left_changed(seed: int, histories: int, over: str) -> None:
     if over:

@@ -97,9 +97,9 @@ def roll_back(
     if undone.elsewhere:
         _raise_stuck(undone, script, path)
         return undone
-    _end(path, undone, script, machine if machine and not last else "")
-    if is_far(shell):
+    if is_far(shell) and not undone.stuck:  # before the journal ends, as `Session.restore`
         forget_far_scripts(shell, path, HYPERVISOR)
+    _end(path, undone, script, machine if machine and not last else "")
     return undone
 
 

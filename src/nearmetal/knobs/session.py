@@ -123,7 +123,8 @@ class Session:
         if report := self._disarm():
             raise TrialError(f"too late to confirm, the watchdog has acted: {report}")
         self.settle()
-        self._forget_scripts()
+        self._forget_far_scripts()
+        forget_scripts(self.journal.path)
         self.journal.close()
         return EndState.CONFIRMED
 
@@ -140,17 +141,21 @@ class Session:
         undone = on_their_devices(self.shell, state, self.plan.cells, lambda here: undo.undo(self.shell, state, here))
         report = self._disarm()
         tell(undone)
+        if not undone.stuck:
+            self._forget_far_scripts()
         end(self.journal, undone, self.undo_script)
-        self._forget_scripts()
+        forget_scripts(self.journal.path)
         return undone, report
 
     def unguarded(self) -> bool:
         """Return whether a watchdog is gone: nobody would put values back any more if this process died."""
         return not all(watchdog.alive() for watchdog in self.watchdogs)
 
-    def _forget_scripts(self) -> None:
-        """Remove the undo scripts and the reports of watchdogs, here and on far machines: the session ended well."""
-        forget_scripts(self.journal.path)
+    def _forget_far_scripts(self) -> None:
+        """Remove the undo scripts and the reports of watchdogs on far machines: the session ends well.
+
+        Before the journal does: who loses the connection afterwards would be asked for them by no roll-back.
+        """
         if is_far(self.shell):
             for node in undo.scripts_of(self.plan.cells):
                 forget_far_scripts(self.shell, self.journal.path, node)
