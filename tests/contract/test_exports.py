@@ -388,6 +388,12 @@ def test_slurm_epilog_restores_once_what_a_knob_of_the_machine_changes(tmp_path:
         assert epilog.read_text().count("> /proc/sys/vm/min_free_kbytes") == 2, "backward, then forward"
 
 
+def test_slurm_scripts_leave_alone_what_only_a_left_out_knob_changes() -> None:
+    exported = export(Profile("job", "any", (), {"host.cpu-governor": "performance", "host.busy_read": "50"}), "slurm")
+    assert "host.cpu-governor" in exported.left_out
+    assert not [name for name, text in exported.files.items() if "cpufreq" in text]
+
+
 class TestQueuesThatResetModeration:
     """With a stand-in ethtool that behaves like iavf: changing the queues makes moderation adaptive at 50 us."""
 

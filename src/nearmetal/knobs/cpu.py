@@ -6,9 +6,10 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, CommandOutputs, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
 from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target, WholeNumber
-from nearmetal.knobs.nic import listing
+from nearmetal.knobs.nic import PARTS, listing
 
 _CPU = "/sys/devices/system/cpu"
+_GOVERNOR = "host.cpu-governor"
 MIN_FREE = "host.min_free_kbytes"
 _BRACKETED = Pick(".*\\[([a-z]+)\\].*")
 
@@ -22,6 +23,41 @@ def _of_policies(file: str, choices: str) -> Locate:
         )
 
     return locate
+
+
+# What a governor was told goes with the last processor that has it, and begins anew at the defaults, for all processors
+# or for each policy (cpufreq_governor.c, cpufreq_dbs_governor_exit; likewise schedutil and userspace). The second round
+# is for values that limit each other, as those of `conservative`.
+_TOLD = (
+    f"cd {_CPU}/cpufreq 2> /dev/null || exit"
+    + r"""
+files() {
+    for governor in $(cat policy*/scaling_governor | sort -u); do
+        for file in "$governor"/* policy*/"$governor"/*; do [ ! -f "$file" ] || echo "$file"; done
+    done
+    grep -lx userspace policy*/scaling_governor | sed 's/governor$/setspeed/'
+}
+told() {
+    for file in $(files); do ! read -r value < "$file" || all="$all,$file=$value"; done
+    all=${all#,}
+    echo "${all:-none}"
+}
+tell() {
+    for file in $(files); do
+        value=",$1," && value=${value#*",$file="} && value=${value%%,*}
+        case ",$1," in *",$file=$value,"*) ;; *) continue ;; esac
+        read -r now < "$file" && [ "$now" = "$value" ] || echo "$value" > "$file"
+    done
+}
+"""
+)
+_SHOW_TOLD = _TOLD + 'echo "parts: $(told)"'
+_TELL = _TOLD + '(tell "$1"; tell "$1") 2> /dev/null; [ "$(told)" = "$1" ] || { echo "it is $(told)" >&2; exit 1; }'
+
+
+def _told(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    show, change = ("sh", "-c", _SHOW_TOLD, "told"), ("sh", "-c", _TELL, "tell", "{}")
+    return (Access(target.node, show, Pick("parts: (.*)"), change=change, called="what cpufreq governors were told"),)
 
 
 class IdleLatency(Knob):
@@ -73,14 +109,15 @@ KNOBS = (
     # amd_pstate_epp_set_policy and intel_pstate_hwp_set: `performance` makes the preference so, too; the former
     # leaves it so afterwards. While it is set they refuse others, hence the governor goes back first.
     Knob(
-        "host.cpu-governor",
+        _GOVERNOR,
         "how the clock frequency follows the load",
         "machine",
         Stage.HOST,
         OneOf(),
         _of_policies("scaling_governor", "scaling_available_governors"),
-        ("host.cpu-energy-preference",),
+        ("host.cpu-energy-preference", f"{_GOVERNOR}{PARTS}"),
     ),
+    Knob(f"{_GOVERNOR}{PARTS}", "what the governors were told", "machine", Stage.HOST, OneOf(), _told),
     Knob(
         "host.cpu-energy-preference",
         "how much a processor that chooses its frequency itself prefers performance (EPP)",

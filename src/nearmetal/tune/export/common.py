@@ -65,7 +65,7 @@ def access_of(knob: str, interface: str) -> Access:
 
 def disturbed_knobs(profile: Profile) -> list[str]:
     """Return the knobs that some driver changes with the writes although the profile does not name them."""
-    named = [find(name) for name in profile.setting if not _of_mpi(name)]
+    named = [find(name) for name in dict.fromkeys(name for name, _, _ in steps(profile)[0])]
     others = [other for knob in named for other in knob.disturbs]
     others += [other for knob in named for other in resets(knob.name)]
     return [name for name in dict.fromkeys(others) if name not in profile.setting]
