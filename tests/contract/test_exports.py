@@ -367,8 +367,8 @@ def test_slurm_epilog_restores_what_went_with_queues(tmp_path: Path) -> None:
     prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), {"nic.channels-rx": "1"}))
     script = """mount -t tmpfs tmpfs /run; mount -t sysfs sysfs /sys
 ip link add v0 numrxqueues 3 type veth peer name v1 numrxqueues 3 && cd /sys/class/net/v0/queues || exit 9
-for one in 0 1 2; do echo $((one % 2 + 1)) > rx-$one/rps_cpus || exit 9; done
-show() { ls -d rx-*; cat rx-*/rps_cpus; }
+for one in 0 1 2; do echo $((one % 2 + 1)) > rx-$one/rps_cpus && echo 64 > rx-$one/rps_flow_cnt || exit 9; done
+show() { ls -d rx-*; cat rx-*/rps_*; }
 before=$(show); sh "$1"; during=$(show); sh "$2"
 [ "$before" = "$(show)" ] && ls /run/nearmetal && echo "$during"
 """
@@ -376,7 +376,7 @@ before=$(show); sh "$1"; during=$(show); sh "$2"
     ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
     if ran.exit_status == 9:
         pytest.skip(ran.complaint())
-    assert ran.text.split() == ["rx-0", "1"], ran.complaint()
+    assert ran.text.split() == ["rx-0", "1", "64"], ran.complaint()
 
 
 def test_slurm_epilog_restores_once_what_a_knob_of_the_machine_changes(tmp_path: Path) -> None:

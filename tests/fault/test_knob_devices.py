@@ -104,6 +104,8 @@ SAFE_VALUES = {
     "nic.napi-defer-hard-irqs": "2",
     "nic.gro-flush-timeout-ns": "20000",
     "nic.rps-cpus": "0",
+    "nic.rps-flow-cnt": "1024",
+    "nic.xps-rxqs": "0",
     "nic.tso": "off",
     "nic.gso": "off",
     "nic.gro": "on",
@@ -423,6 +425,28 @@ def test_queues_that_come_and_go_have_the_setting_and_then_what_they_had(
     else:
         assert not begun.restore()[0].unproven
     assert steering() == ["1", "1"]
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_what_else_leads_to_queues_comes_back_with_them(shell: NamespaceShell, tmp_path: Path, by: str) -> None:
+    """Flows followed their programs no more, and answers left by other queues."""
+    _needs_ethtool(shell)
+    made = "numrxqueues 3 numtxqueues 3 type veth peer name s1 numrxqueues 3 numtxqueues 3"
+    shell.run(["ip", "link", "add", "s0", *made.split()], node=NODE)
+    for number in range(3):
+        shell.write(f"/sys/class/net/s0/queues/rx-{number}/rps_flow_cnt", f"{1024 << number}\n".encode(), node=NODE)
+        shell.write(f"/sys/class/net/s0/queues/tx-{number}/xps_rxqs", f"{number + 1}\n".encode(), node=NODE)
+
+    def leading() -> str:
+        return shell.run(["sh", "-c", "cd /sys/class/net/s0/queues && grep -s '' */[rx]ps_*"], node=NODE).text
+
+    before = leading()
+    intended = plan(shell, {"nic.channels-rx": 1, "nic.channels-tx": 1}, [Target(NODE, "s0")])
+    begun = session.begin(shell, intended, tmp_path)
+    begun.apply()
+    assert "rx-1" not in leading()
+    check_undone(shell, begun, by, leading, before, node=NODE)
+    shell.run(["ip", "link", "del", "s0"], node=NODE)
 
 
 def test_frames_too_small_for_ipv6_are_refused_where_they_would_cost_an_address(

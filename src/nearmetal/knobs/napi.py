@@ -22,20 +22,25 @@ _WORD_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class CpuMask:
-    """Processors that the kernel takes as a mask; a setting names them by a list, such as `0-3`, or `none`."""
+    """Processors, or queues, that the kernel takes as a mask; a setting names them by a list as `0-3`, or `none`."""
+
+    of: str = "processors"
 
     def canon(self, value: Scalar) -> str:
         """Return the list in its shortest form: a mask would be read as another list."""
         text = str(value).strip()
-        return text if text == _NO_CPUS else CpuList().canon(text)
+        try:
+            return text if text == _NO_CPUS else CpuList().canon(text)
+        except ValueError as error:
+            raise ValueError(f"takes {self.about()}") from error
 
     def about(self) -> str:
         """Return the form."""
-        return f"{CpuList().about()}, or {_NO_CPUS}"
+        return f"a list of {self.of} such as 0-3,8, or {_NO_CPUS}"
 
 
 class Steering(Knob):
-    """The processors of every queue of one NIC."""
+    """The processors of every queue of one NIC, or the queues."""
 
     __slots__ = ()
 
@@ -103,6 +108,13 @@ KNOBS = (
         CpuMask(),
         queue_files("rx-", "rps_cpus"),
     ),
+    nic_knob(
+        "rps-flow-cnt",
+        "flows of each receive queue that follow the processor of their program (RFS); a power of two",
+        Stage.STEERING,
+        WholeNumber(0, 2**30, "flows"),
+        queue_files("rx-", "rps_flow_cnt"),
+    ),
     Steering(
         "nic.xps-cpus",
         "processors whose traffic uses each transmit queue",
@@ -110,5 +122,13 @@ KNOBS = (
         Stage.STEERING,
         CpuMask(),
         queue_files("tx-", "xps_cpus"),
+    ),
+    Steering(
+        "nic.xps-rxqs",
+        "receive queues whose answers use each transmit queue",
+        "interface",
+        Stage.STEERING,
+        CpuMask("receive queues"),
+        queue_files("tx-", "xps_rxqs"),
     ),
 )

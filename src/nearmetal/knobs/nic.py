@@ -71,7 +71,9 @@ def nic_knob(
 MTU, IPV6_MTU = "nic.mtu", "nic.ipv6-mtu"
 
 _NOW = "Current hardware settings"
-_BY_QUEUE = ("nic.rss-equal", "nic.irq-affinity", "nic.xps-cpus", "nic.rps-cpus")
+_BY_QUEUE = tuple(
+    f"nic.{name}" for name in ("rss-equal", "irq-affinity", "xps-cpus", "xps-rxqs", "rps-cpus", "rps-flow-cnt")
+)
 
 
 def _ring(name: str, label: str, about: str) -> Knob:

@@ -128,7 +128,7 @@ def _single_queues(profile: Profile) -> tuple[str, str]:
 _SAVE_STEERING = """for irq in /sys/class/net/{0}/device/msi_irqs/* /sys/class/net/{0}/device/../msi_irqs/*; do
     grep -sH '' "/proc/irq/${{irq##*/}}/smp_affinity_list"
 done > "$kept.new/steering."{0}
-grep -sH '' /sys/class/net/{0}/queues/*/[rx]ps_cpus >> "$kept.new/steering."{0}
+grep -sH '' /sys/class/net/{0}/queues/*/[rx]ps_* >> "$kept.new/steering."{0}
 """
 _PUT_STEERING_BACK = """while IFS=: read -r file value; do
     [ ! -e "$file" ] || [ "$(cat "$file")" = "$value" ] || echo "$value" > "$file" || failed="$failed $file"
