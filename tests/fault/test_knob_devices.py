@@ -340,6 +340,29 @@ def test_memory_that_is_kept_free_is_as_it_was_after_other_large_pages(tmp_path:
         free.write_text(found)
 
 
+@pytest.mark.xdist_group("tcp")  # there is one list of what is allowed
+@pytest.mark.parametrize("by", WAYS)
+def test_what_users_may_choose_of_tcp_is_as_it_was_after_another_default(tmp_path: Path, by: str) -> None:
+    """The kernel lets users choose what was the default once, and the session ended as if everything were back."""
+    algorithm, allowed, available = (
+        Path(f"/proc/sys/net/ipv4/tcp_{name}congestion_control") for name in ("", "allowed_", "available_")
+    )
+    barred = set(available.read_text().split()) - set(allowed.read_text().split())
+    if os.geteuid() != 0 or not barred:
+        pytest.skip("needs root and an algorithm that users may not choose")
+    found = [file.read_text() for file in (algorithm, allowed)]
+    with MachineShell() as shell:
+        wanted: dict[str, Scalar] = {"host.tcp_congestion_control": min(barred)}
+        begun = session.begin(shell, plan(shell, wanted, [Target("")]), tmp_path)
+        try:
+            begun.apply()
+        except KnobError as error:
+            begun.restore()
+            pytest.skip(f"another namespace than the machine's: {error.message}")
+        assert min(barred) in allowed.read_text().split()
+        check_undone(shell, begun, by, lambda: [file.read_text() for file in (algorithm, allowed)], found)
+
+
 def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
     shell: NamespaceShell, tmp_path: Path
 ) -> None:

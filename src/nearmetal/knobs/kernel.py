@@ -9,6 +9,7 @@ settings are of a node's network namespace. Halt polling is for hosts of guests:
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, file_access
 from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, OneOf, Scope, Stage, Target, WholeNumber
+from nearmetal.knobs.nic import PARTS
 
 
 def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "") -> Locate:
@@ -41,6 +42,9 @@ def _kvm(name: str, kind: WholeNumber, about: str) -> Knob:
 _COUNT = WholeNumber(1, 2**31 - 1, "packets")
 _BYTES = WholeNumber(0, 2**31 - 1, "bytes")
 _IPV4 = "/proc/sys/net/ipv4"
+# Of the machine's own namespace: in others it can only be read, and no default there changes it.
+_ALLOWED = f"{_IPV4}/tcp_allowed_congestion_control"
+_SHOW_ALLOWED = f"[ ! -w {_ALLOWED} ] || cat {_ALLOWED}"
 
 POLLING = (
     _core("busy_read", WholeNumber(0, 1_000_000, "us"), "how long a blocking receive polls the queue before it sleeps"),
@@ -53,6 +57,7 @@ POLLING = (
     _core("netdev_max_backlog", _COUNT, "packets that may wait for one processor before some are dropped"),
 )
 TCP = (
+    # tcp_cong.c, tcp_set_default_congestion_control: what was the default may be chosen by every user from then on.
     Knob(
         "host.tcp_congestion_control",
         "the algorithm by which TCP finds its rate",
@@ -60,6 +65,15 @@ TCP = (
         Stage.HOST,
         OneOf(),
         machine_file(f"{_IPV4}/tcp_congestion_control", choices_path=f"{_IPV4}/tcp_available_congestion_control"),
+        (f"host.tcp_congestion_control{PARTS}",),
+    ),
+    Knob(
+        f"host.tcp_congestion_control{PARTS}",
+        "the algorithms that users may choose",
+        "node",
+        Stage.HOST,
+        OneOf(),
+        lambda _shell, target: (Access(target.node, ("sh", "-c", _SHOW_ALLOWED), path=_ALLOWED),),
     ),
     _tcp("rmem", Numbers(3, "bytes"), "smallest, initial and largest receive buffer"),
     _tcp("wmem", Numbers(3, "bytes"), "smallest, initial and largest send buffer"),
