@@ -360,6 +360,35 @@ show; sh "$1"; show; sh "$2"; show; ls /run/nearmetal
 
 
 @pytest.mark.netns
+@pytest.mark.parametrize(
+    ("mtu", "lost"), [("1279", "fd00::5/64 on v0 the route to fd00:6::/64 on v0"), ("1400", "mtu 1400 of the route to")]
+)
+def test_slurm_prolog_leaves_frames_that_would_cost_ipv6_something_for_good(
+    tmp_path: Path, mtu: str, lost: str
+) -> None:
+    """The kernel took addresses and routes from the node, or raised the largest packets of routes, and left it so."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    setting = {"nic.mtu": mtu, "nic.napi-defer-hard-irqs": "2"}
+    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), setting))
+    script = """mount -t tmpfs tmpfs /run; mount -t sysfs sysfs /sys
+ip link add v0 type veth peer name v1; ip link set v0 up
+ip -6 address add fd00::5/64 dev v0 nodad && ip -6 route add fd00:6::/64 dev v0 mtu 1400 || exit 9
+logger() { echo "$4"; }
+show() { ip -6 address show dev v0; ip -6 route show; cat /sys/class/net/v0/mtu; }
+before=$(show); (. "$1"); during=$(show); cat /sys/class/net/v0/napi_defer_hard_irqs
+(. "$2"); [ "$before" = "$during" ] && [ "$before" = "$(show)" ] && ls /run/nearmetal
+"""
+    argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
+    ran = process.run(argv, timeout_s=600, env={**os.environ, "SLURM_JOB_ID": "77"})
+    if ran.exit_status == 9:
+        pytest.skip(ran.complaint())
+    said, defers = ran.text.splitlines()
+    assert said.startswith(f"nic.mtu {mtu} on v0 was not set, it would take for good: {lost}"), ran.text
+    assert (defers, ran.exit_status) == ("2", 0)
+
+
+@pytest.mark.netns
 def test_slurm_epilog_restores_what_went_with_queues(tmp_path: Path) -> None:
     """Queues came back without the processors that they led to."""
     if os.geteuid() != 0 or not shutil.which("ethtool"):

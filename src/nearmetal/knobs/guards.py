@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +220,15 @@ def refuse_lowering_elsewhere(shell: Shell, target: Target, mtu: int) -> None:
             hint=f"lower those first, such as with `nsenter --net={place} ip link set {name} mtu {mtu}`, "
             "or stop what uses them",
         )
+
+
+def script_of_losses(interface: str, mtu: int) -> str:
+    """Return a shell command that prints what the two refusals above would name, for scripts that run without them."""
+    name = shlex.quote(interface)
+    upper, loss, elsewhere = map(shlex.quote, (_UPPER_SCRIPT, _LOSS_SCRIPT, _ELSEWHERE_SCRIPT))
+    of_ipv6 = f"sh -c {loss} loss {mtu} {LEAST_IPV6_MTU} yes $(sh -c {upper} upper {name})"
+    smaller = f"""awk '$3 > {mtu} {{ print "frames of " $3 " on " $2 " in " $1 }}'"""
+    return f"{{ {of_ipv6}; sh -c {elsewhere} elsewhere {name} | {smaller}; }}"
 
 
 def _ip(shell: Shell, target: Target, *words: str) -> str:

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.coalesce import OF_A_QUEUE
+from nearmetal.knobs.guards import script_of_losses
 from nearmetal.knobs.knob import Step
+from nearmetal.knobs.nic import MTU
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
 from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, disturbed_knobs, resets, steps
 from nearmetal.tune.profile import Profile
@@ -41,9 +43,7 @@ def slurm(profile: Profile) -> Exported:
         for i, (_, _, step) in numbered
         if step.access.default
     )
-    change = "".join(
-        f"{step.access.script_sets(shlex.quote(step.value))} || say 'could not set {name}'\n" for name, _, step in found
-    )
+    change = "".join(f"{_unless_lost(*one)} || say 'could not set {one[0]}'\n" for one in found)
     # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
     back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
     forward = "".join(
@@ -63,6 +63,15 @@ def slurm(profile: Profile) -> Exported:
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
     return Exported(files if found else {}, where, missed)
+
+
+def _unless_lost(name: str, interface: str, step: Step) -> str:
+    """Return what sets a value, unless an epilog could not restore what else that would change."""
+    sets = step.access.script_sets(shlex.quote(step.value))
+    if name != MTU:
+        return sets
+    spared = f'say "nic.mtu {step.value} on {interface} was not set, it would take for good: $(echo $lost)"'
+    return f'if lost=$({script_of_losses(interface, int(step.value))}); [ "$lost" ]; then {spared}; else {sets}; fi'
 
 
 # With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. To each it sets the
@@ -90,7 +99,7 @@ def _largest_frames(profile: Profile) -> tuple[str, str]:
 
     The second part restores them.
     """
-    if "nic.mtu" not in profile.setting:
+    if MTU not in profile.setting:
         return "", ""
     return "".join(_SAVE_FRAMES.format(shlex.quote(one)) for one in profile.interfaces), _PUT_FRAMES_BACK
 
