@@ -78,6 +78,12 @@ def _drivers() -> str:
             for driver, resets in drivers.RESETS.items()
             for name, others in resets.items()
         ),
+        "\nWhat else a driver may change with a knob is saved and restored with it, too:\n",
+        *(
+            f"- {driver}: {', '.join(f'`{name}`' for name in disturbs)} may change `{other}`"
+            for driver, disturbs in drivers.DISTURBS.items()
+            for other in dict.fromkeys(other for others in disturbs.values() for other in others)
+        ),
         "\n| driver | source, in `drivers/net/ethernet` of Linux 6.12.117 |\n|---|---|",
         *(f"| {driver} | {where} |" for driver, where in drivers.SOURCES.items()),
         "\n## Unreliable read-backs\n",

@@ -30,7 +30,9 @@ cd "${0%/*}" || exit 1
 read -r rings < rings; read -r set < set
 no() { echo "netlink error: Invalid argument" >&2; exit 1; }
 case $1 in
--i) echo "driver: made-up" ;;
+-i) echo "driver: $(cat driver)" ;;
+-g) printf 'Pre-set maximums:\nRX: 4096\nCurrent hardware settings:\nRX: %s\n' "$(cat ring)" ;;
+-G) echo "$4" > ring; : > set ;; # as ixgbe, which restarts
 -l) printf 'Pre-set maximums:\nCombined: 64\nCurrent hardware settings:\nCombined: %s\n' "$rings" ;;
 -x)
     echo "RX flow hash indirection table for $2 with $rings RX ring(s):"
@@ -63,6 +65,8 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tool.chmod(0o755)
     (place / "rings").write_text(f"{RINGS}\n")
     (place / "set").write_text("")
+    (place / "ring").write_text("512\n")
+    (place / "driver").write_text("made-up\n")
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin:/usr/sbin:/sbin")
     return place
 
@@ -99,9 +103,23 @@ def test_a_table_is_the_default_again_where_it_was(
         check_undone(shell, begun, by, lambda: _table(nic), before)
 
 
-@pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)
+@pytest.mark.parametrize("by", WAYS)
+def test_a_table_that_a_driver_makes_anew_when_it_restarts_is_restored(nic: Path, tmp_path: Path, by: str) -> None:
+    """With other rings, frames or pause frames ixgbe lost it, and the session ended as if everything were back."""
+    (nic / "driver").write_text("ixgbe\n")
+    (nic / "set").write_text("3\n")
+    (folder := tmp_path / "journals").mkdir(mode=0o700)
+    with MachineShell() as shell:
+        begun = session.begin(shell, plan(shell, {"nic.ring-rx": 1024}, [LO]), folder)
+        begun.apply()
+        assert begun.disturbed() == {"nic.rss-equal of lo": "3 -> 8"}
+        check_undone(shell, begun, by, lambda: [*_table(nic), (nic / "ring").read_text()], ["8", "3", "512\n"])
+
+
+@pytest.mark.parametrize("setting", [*SETTINGS[:2], {"nic.ring-rx": 1024}], ids=str)
 def test_an_epilog_of_slurm_restores_the_default(nic: Path, tmp_path: Path, setting: dict[str, Scalar]) -> None:
     profile = Profile("p", "c", ("lo",), {name: str(value) for name, value in setting.items()})
+    (nic / "set").write_text("3\n" if "nic.ring-rx" in setting else "")
     before = _table(nic)
     for name, text in slurm(profile).files.items():
         script = tmp_path / name

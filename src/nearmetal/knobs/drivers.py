@@ -266,6 +266,18 @@ RESETS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """What a driver resets beside what the knob disturbs everywhere: such a knob is written first, then what it resets."""
 
+# ixgbe_reinit_locked and ixgbe_down/ixgbe_up end in ixgbe_setup_reta, which makes the table anew.
+DISTURBS: dict[str, dict[str, tuple[str, ...]]] = {
+    "ixgbe": dict.fromkeys(
+        (
+            *("nic.mtu", "nic.ring-rx", "nic.ring-tx", "nic.pause-autoneg", "nic.pause-rx", "nic.pause-tx"),
+            *("nic.lro", "nic.rx-checksum", "nic.rx-usecs"),
+        ),
+        ("nic.rss-equal",),
+    ),
+}
+"""What a driver may change with a knob beside what that disturbs everywhere: it is saved, and put back afterwards."""
+
 _ODD = "an odd value reads back as written; the device counts in steps of 2 us"
 _QUEUE_0 = "the value read is that of queue 0; other queues may differ"
 _IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads back as off"
@@ -294,7 +306,8 @@ SOURCES: dict[str, str] = {
     "igb": "intel/igb/igb_ethtool.c: igb_set_coalesce",
     "igbvf": "intel/igbvf/ethtool.c: igbvf_set_coalesce",
     "ixgbevf": "intel/ixgbevf/ethtool.c: ixgbevf_set_coalesce",
-    "ixgbe": "intel/ixgbe/ixgbe_ethtool.c: ixgbe_set_coalesce, ixgbe_update_rsc, ixgbe_set_ringparam",
+    "ixgbe": "intel/ixgbe/ixgbe_ethtool.c: ixgbe_set_coalesce, ixgbe_update_rsc, ixgbe_set_ringparam; ixgbe_main.c: "
+    "ixgbe_setup_reta",
     "i40e": "intel/i40e/i40e_ethtool.c: __i40e_set_coalesce, i40e_set_ringparam; i40e_main.c: i40e_reconfig_rss_queues",
     "ice": "intel/ice/ice_ethtool.c: ice_set_rc_coalesce, ice_set_ringparam; ice_lib.c: ice_vsi_rebuild_set_coalesce",
     "bnxt_en": "broadcom/bnxt/bnxt_ethtool.c: bnxt_set_coalesce, bnxt_set_ringparam; bnxt_dim.c: bnxt_dim_work",

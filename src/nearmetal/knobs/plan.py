@@ -260,7 +260,8 @@ def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]
     With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again. It sets
     the largest packet of IPv6 to each, whatever that was.
     """
-    for name in one.knob.disturbs:
+    of_driver = drivers.DISTURBS.get(snapshot.driver(one.target), {})
+    for name in (*one.knob.disturbs, *of_driver.get(one.knob.name, ())):
         yield find(name), one.target
     for knob in snapshot.own_values(one.knob, one.target).knobs:
         yield knob, one.target

@@ -68,6 +68,9 @@ def disturbed_knobs(profile: Profile) -> list[str]:
     named = [find(name) for name in dict.fromkeys(name for name, _, _ in steps(profile)[0])]
     others = [other for knob in named for other in knob.disturbs]
     others += [other for knob in named for other in resets(knob.name)]
+    others += [
+        other for knob in named for of_driver in drivers.DISTURBS.values() for other in of_driver.get(knob.name, ())
+    ]
     return [name for name in dict.fromkeys(others) if name not in profile.setting]
 
 
