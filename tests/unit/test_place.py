@@ -279,7 +279,7 @@ def test_collectives_replayed_as_measured_raise_no_doubts_about_their_messages(
     """Their rounds counted as messages larger than every ping-pong, and the prediction was refused."""
     ping = PathModel(path(20).segments, measured_bytes=(8, 1024), fit=FitQuality("test", 100, 0, 0))
     took = Distribution((0.0,), (US,))
-    measured = MeasuredCollective("allreduce", (0, 1), ((8, took), (65_536, took)))
+    measured = MeasuredCollective("allreduce", (0, 1), ((1024, took), (8192, took)))
     machine = Machine(None, ping, measured=(measured,))
     named = NamedMachine("vf", "as-found", "polling", machine, launches=(machine,) * 3)
     op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=size, **changed)  # type: ignore[arg-type]
