@@ -846,6 +846,31 @@ def test_streams_of_iperf_with_a_window_of_their_own_are_kept_apart(told: bytes,
     assert _imported(report)[0].workload == name.replace("iperf2", "iperf3")
 
 
+def test_netperf_that_sends_at_once_is_kept_apart_and_its_sizes_are_read() -> None:
+    """Sizes that the output named were all one, and streams of small sends with `-D` were those that wait for more."""
+    text = data("netperf-2.7.0-tcp_stream.txt")
+    answered = data("netperf-2.7.0-tcp_rr.txt") + b"LOCAL_SEND_SIZE=9\nREQUEST_SIZE=64\n"
+    for told, name, size in (
+        (text, "netperf-tcp-stream", 0),
+        (text.replace(b" : demo", b" : nodelay : demo"), "netperf-tcp-stream-nodelay", 0),
+        (text + b"REQUEST_SIZE=-1\nLOCAL_SEND_SIZE=16384\n", "netperf-tcp-stream", 16384),
+        (answered + b"RESPONSE_SIZE=64\n", "netperf-tcp-round-trip", 64),
+        (answered + b"RESPONSE_SIZE=1\n", "netperf-tcp-round-trip-response-1", 64),
+    ):
+        (found,) = _imported(told)
+        assert (found.workload, found.cells[0].message_bytes) == (name, size)
+        assert (NO_SIZE in found.lacks) is (size == 0)
+
+
+def test_streams_of_qperf_with_buffers_of_their_own_are_kept_apart() -> None:
+    told = b"    sock_buf_size   =         65536 bytes\n"
+    text = b"tcp_bw:\n    bw              =      13539840 bytes/sec\n    msg_size        =           128 bytes\n"
+    assert [_imported(one)[0].workload for one in (text, text + told)] == [
+        "qperf-tcp-bw",
+        "qperf-tcp-bw-65536-byte-window",
+    ]
+
+
 def test_osu_latencies_of_other_numbers_of_threads_are_kept_apart() -> None:
     """The numbers stand before the title, in a log behind the table of the launch before."""
 

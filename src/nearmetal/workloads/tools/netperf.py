@@ -19,6 +19,9 @@ SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "LOCAL_TRANSPORT_RETR
 _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 _CONNECTS = re.compile(r"^MIGRATED TCP Connect/", re.MULTILINE)
 _OTHERWISE = re.compile(rb"^MIGRATED (?:TCP MAERTS TEST|.* : first burst (?P<burst>[1-9]\d*)$)", re.MULTILINE)
+_NODELAY = re.compile(rb"^MIGRATED .* : nodelay\b", re.MULTILINE)
+_SIZE = re.compile(rb"^(LOCAL_SEND|REQUEST|RESPONSE)_SIZE=(\d{1,12})$", re.MULTILINE)
+"""Selectors that `-k` may name, too; -1 where a test has none."""
 _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "Trans/s": "1/s"}
 
 
@@ -74,11 +77,16 @@ _WORKLOAD = PairWorkload("netperf", _server, _client, parse, first_port=12865, t
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     result = parse(data)
-    lacks = ("one figure per run: no percentiles, no spread within it", NO_SIZE)
-    cells = ((result.operation, 0, result.spans),)
+    sizes = {key: int(size) for key, size in _SIZE.findall(data)}
+    size = sizes.get(b"REQUEST" if result.operation.endswith("round_trip") else b"LOCAL_SEND", 0)
+    lacks = ("one figure per run: no percentiles, no spread within it", *(() if size else (NO_SIZE,)))
+    cells = ((result.operation, size, result.spans),)
     name = f"netperf-{result.operation.replace('_', '-')}"
     if match := _OTHERWISE.search(data):
         name += f"-burst-{match['burst'].decode()}" if match["burst"] else "-reverse"
+    name += "-nodelay" if _NODELAY.search(data) else ""
+    response = sizes.get(b"RESPONSE", size)
+    name += f"-response-{response}" if result.operation.endswith("round_trip") and response != size else ""
     yield Foreign("netperf", "", name, 2, cells, lacks)
 
 

@@ -22,11 +22,12 @@ _RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+)\s*(\S*)")
 
 @dataclass(frozen=True, slots=True)
 class QperfResult:
-    """One test: its one-way latency, or its rate. `message_bytes` is 0 when it was not printed."""
+    """One test: its one-way latency, or its rate. `message_bytes` and `window_bytes` are 0 when not printed."""
 
     test: str
     mean: Spans
     message_bytes: int
+    window_bytes: int
 
 
 def parse(data: bytes) -> tuple[QperfResult, ...]:
@@ -50,11 +51,15 @@ def _result(name: str, fields: dict[str, tuple[str, str]]) -> QperfResult:
     rate = _of(fields, rate_key, "bytes/sec") if rate_key else 0.0
     if (latency > 0) == (rate > 0):
         raise refuse(PROGRAM, f"test {name} gives neither a latency nor a bandwidth")
-    size = fields.get("msg_size", ("0", "bytes"))
-    if size[1] != "bytes":
-        raise refuse(PROGRAM, f"the size of {name} is in {size[1]!r}, not in bytes")
     mean = one_figure("ns", latency) if latency else one_figure("B/s", rate)
-    return QperfResult(name, mean, whole(size[0], PROGRAM, "the size"))
+    return QperfResult(name, mean, *(_size(fields, key) for key in ("msg_size", "sock_buf_size")))
+
+
+def _size(fields: dict[str, tuple[str, str]], key: str) -> int:
+    size, unit = fields.get(key, ("0", "bytes"))
+    if unit != "bytes":
+        raise refuse(PROGRAM, f"{key} is in {unit!r}, not in bytes")
+    return whole(size, PROGRAM, key)
 
 
 def _of(fields: dict[str, tuple[str, str]], key: str, unit: str) -> float:
@@ -99,7 +104,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     for one in parse(data):
         cells = ((_operation(one), one.message_bytes, one.mean),)
         lacks = (ONE_MEAN,) if one.message_bytes else (ONE_MEAN, NO_SIZE)
-        yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, cells, lacks)
+        window = f"-{one.window_bytes}-byte-window" if one.window_bytes else ""
+        yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}{window}", 2, cells, lacks)
 
 
 TOOL = Tool(
