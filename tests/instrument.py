@@ -12,6 +12,7 @@ import numpy as np
 from nearmetal import process
 from nearmetal.native import source_dir
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
+from tests.compiled import compile_to
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class Instrument:
 def build(folder: Path, sources: list[Path], *flags: str, others: list[Path] | None = None) -> Instrument:
     """Build a program whose `main` each rank of the fake runs; `others` are already compiled."""
     argv = ["cc", *FLAGS, *flags, *TAKEN, *map(str, sources), *map(str, others or fake(folder))]
-    process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=600, check=True)
+    compile_to(folder / "it", [*argv, "-lm"])
     return Instrument(folder / "it", folder)
 
 
@@ -84,7 +85,7 @@ def compile_all(folder: Path, sources: list[Path], *flags: str) -> list[Path]:
     """Compile each source separately."""
     made = [folder / f"{source.stem}.o" for source in sources]
     for source, to in zip(sources, made, strict=True):
-        process.run(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(to)], timeout_s=600, check=True)
+        compile_to(to, ["cc", *FLAGS, *flags, "-c", str(source)])
     return made
 
 

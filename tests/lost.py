@@ -15,6 +15,7 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
+from tests.compiled import compile_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def library(folder: Path) -> Path:
     """Compile the library that puts a program on such a disk."""
     made = folder / "lose.so"
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
-    process.run(["cc", *flags, "-o", str(made), str(SOURCE), "-ldl"], timeout_s=600, check=True)
+    compile_to(made, ["cc", *flags, str(SOURCE), "-ldl"])
     return made
 
 

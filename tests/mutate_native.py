@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
+from tests import compiled as compiling
 from tests.e2e.test_instrument import CHECKS
 from tests.e2e.test_instrument_faults import FAULT_CHECKS, check_header, check_pieces, check_ranges
 from tests.e2e.test_instrument_waits import MPICH_BEFORE_4_2, WAIT_CHECKS, check_end
@@ -312,6 +313,7 @@ def main() -> int:
     asked = parser.parse_args()
     counts = {"seen": 0, "unseen": 0, "no program": 0}
     with tempfile.TemporaryDirectory() as folder:
+        compiling.KEPT = Path(folder, "kept")  # no later run compiles these errors
         flags = {"plain": (), "sanitized": SANITIZED, "mpich": (MPICH_BEFORE_4_2,)}
         for name in flags:
             (Path(folder) / name).mkdir()

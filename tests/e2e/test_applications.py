@@ -28,6 +28,7 @@ from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_ap
 from nearmetal.workloads.mpi.table import FLAVOURS, launch
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 from nearmetal.workloads.samples import decode
+from tests.compiled import compile_to
 from tests.engine_files import iteration_values
 from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, job_here, mpi_of
 from tests.trace_writer import rank_file_name
@@ -232,8 +233,7 @@ TRAFFIC = {
 def test_messages_match_those_of_the_benchmark(name: str, tmp_path: Path) -> None:
     counter = tmp_path / "count_messages.so"
     source = REPOSITORY / "tests" / "native" / "count_messages.c"
-    argv = [mpi_of(ONE_MPI).mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)]
-    process.run(argv, timeout_s=600, check=True)
+    compile_to(counter, [mpi_of(ONE_MPI).mpicc, *STRICT, "-shared", "-fPIC", str(source)])
     grid = ("--grid", "2x2x1") if name == "advection" else ()
     finished = start(ONE_MPI, name, *grid, ranks=4, environment=(("LD_PRELOAD", str(counter)),))
     assert finished.ok, finished.complaint()

@@ -22,6 +22,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.mpi import Job, Mpi, MpiLaunch
 from nearmetal.workloads.mpi.table import launch
+from tests.compiled import compile_to
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, job_here
 from tests.mpi_bench import mpi_of as installed_mpi
 
@@ -86,8 +87,7 @@ def built(flavour: str, folder: Path, *options: str) -> tuple[Mpi, str]:
         pytest.skip(f"{mpi.label} chooses by older rules")
     program = folder / "count_collectives"
     source = REPOSITORY / "tests" / "native" / "count_collectives.c"
-    argv = [mpi.mpicc, *STRICT, *options, str(source), "-o", str(program), "-ldl"]
-    process.run(argv, timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    compile_to(program, [mpi.mpicc, *STRICT, *options, str(source), "-ldl"])
     return mpi, str(program)
 
 

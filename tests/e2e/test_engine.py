@@ -20,6 +20,7 @@ from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import launch
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
+from tests.compiled import compile_to
 from tests.engine_files import FLAG_WARMUP, encode_sample_file, iteration_values, start_spread_ns
 from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, bench_of, every_mpi, mpi_of
 
@@ -55,9 +56,7 @@ def test_nothing_is_sent_one_way_before_the_measurement(tmp_path: Path) -> None:
     """An odd number of messages one way slows Open MPI's small collectives in shared memory (bench/loop_history.py)."""
     bench, counter = bench_of("openmpi", tmp_path), tmp_path / "broadcasts.so"
     source = REPOSITORY / "tests" / "native" / "broadcasts.c"
-    process.run(
-        [bench.mpi.mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)], timeout_s=600, check=True
-    )
+    compile_to(counter, [bench.mpi.mpicc, *STRICT, "-shared", "-fPIC", str(source)])
     program = (str(bench.program), "--op", "allreduce", "--sizes", "8", *SHORT, "--out", str(bench.out))
     job = Job(nodes=("here", "here"), program=program, environment=(("LD_PRELOAD", str(counter)),))
     command = launch(bench.mpi, job)
@@ -147,8 +146,7 @@ def meddling(tmp_path: Path) -> dict[str, Path]:
 
 def build_meddling(flavour: str, library: Path) -> str:
     source = REPOSITORY / "tests" / "native" / "meddle.c"
-    argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
-    process.run(argv, timeout_s=600, check=True)
+    compile_to(library, [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", str(source)])
     return str(library)
 
 
@@ -264,7 +262,7 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     rooms = [REPOSITORY / "native" / room for room in ("bench", "common")]
     sources = [*(f"-I{room}" for room in rooms), *sorted(str(path) for room in rooms for path in room.glob("*.c"))]
     flags = [*STRICT, "-Wmissing-prototypes", "-Wno-stringop-overflow", "-D_GNU_SOURCE", *SANITIZED]
-    process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=600, check=True)
+    compile_to(program, [bench.mpi.mpicc, *flags, *sources])
     sanitized = dataclasses.replace(bench, program=program)
     # Both libraries keep memory until exit; leaks are checked in the parts without MPI.
     options = (("ASAN_OPTIONS", "detect_leaks=0"),)

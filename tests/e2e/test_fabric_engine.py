@@ -16,6 +16,7 @@ from nearmetal.workloads import rounds
 from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.fabric_file import read_fabric_file
 from nearmetal.workloads.mpi.table import launch
+from tests.compiled import compile_to
 from tests.engine_files import encode_fabric_file
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, SANITIZED, STRICT, every_mpi, job_here, mpi_of
 
@@ -104,8 +105,7 @@ def test_bad_rounds_are_refused_before_anything_is_measured(flavour: str, messag
 def with_fault(flavour: str, folder: Path, fault: str) -> tuple[tuple[str, str], ...]:
     library = folder / "meddle.so"
     source = REPOSITORY / "tests" / "native" / "meddle.c"
-    argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
-    process.run(argv, timeout_s=600, check=True)
+    compile_to(library, [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", str(source)])
     return (("LD_PRELOAD", str(library)), ("MEDDLE", fault))
 
 

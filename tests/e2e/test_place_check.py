@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.table import open_host
@@ -18,10 +17,8 @@ from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel
 from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import DoCall, RankTrace, Repeat, Trace
 from nearmetal.study.spec import parse_study
-from tests.mpi_bench import LAUNCH_TIMEOUT_S, mpi_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.compiled import compile_to
+from tests.mpi_bench import mpi_of
 
 pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
 
@@ -66,7 +63,7 @@ def test_a_better_placement_is_measured_on_namespaces(tmp_path: Path) -> None:
     mpi = mpi_of("openmpi")
     (tmp_path / "pairs.c").write_text(PROGRAM)
     program = str(tmp_path / "pairs")
-    process.run([mpi.mpicc, f"{program}.c", "-o", program], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    compile_to(Path(program), [mpi.mpicc, f"{program}.c"])
     placements = {DEFAULT: np.array([0, 0, 1, 1], np.uint32), CHOSEN: np.array([0, 1, 0, 1], np.uint32)}
     machine = NamedMachine("veth", "as-found", "polling", Machine(None, PathModel((Segment(UNBOUNDED, 1),))))
     study = placement_study(parse_study(STUDY, "study"), machine, (program,), placements, r"took (\S+) s")

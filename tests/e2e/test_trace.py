@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +31,7 @@ from nearmetal.predict.traffic import messages_of
 from nearmetal.report.trace_text import warnings
 from nearmetal.workloads import build as profiler_build
 from nearmetal.workloads.apps import build_apps
+from tests.compiled import compile_to
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
 from tests.mpi_bench import mpi_of as installed_mpi
 from tests.quotas import quota_of
@@ -61,21 +60,12 @@ def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 
 
-@functools.cache
-def compiled(mpicc: str, sources: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        # MPICH 4.0's header and GCC 12 disagree about MPI_STATUSES_IGNORE (see workloads/build.py).
-        argv = [mpicc, *STRICT, "-D_GNU_SOURCE", "-Wno-stringop-overflow", "-pthread", "-O1", *sources]
-        made = Path(folder, "program")
-        process.run([*argv, "-o", str(made), "-rdynamic", "-ldl"], timeout_s=LAUNCH_TIMEOUT_S, check=True)
-        return made.read_bytes()
-
-
 def build(mpi: Mpi, name: str, folder: Path, *others: str) -> str:
     program = folder / name
-    sources = (REPOSITORY / "tests" / "native" / f"{one}.c" for one in (name, *others))
-    program.write_bytes(compiled(mpi.mpicc, tuple(map(str, sources))))
-    program.chmod(0o755)
+    sources = [str(REPOSITORY / "tests" / "native" / f"{one}.c") for one in (name, *others)]
+    # MPICH 4.0's header and GCC 12 disagree about MPI_STATUSES_IGNORE (see workloads/build.py).
+    flags = [*STRICT, "-D_GNU_SOURCE", "-Wno-stringop-overflow", "-pthread", "-O1", "-rdynamic"]
+    compile_to(program, [mpi.mpicc, *flags, *sources, "-ldl"])
     return str(program)
 
 
@@ -512,7 +502,7 @@ def test_spawns_of_a_fortran_program_are_counted(tmp_path: Path) -> None:
     ):
         source = target.with_suffix(".c")
         source.write_text(BINDING + text)
-        process.run([mpi.mpicc, str(source), "-o", str(target), *flags], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+        compile_to(target, [mpi.mpicc, str(source), *flags])
     trace, status = run_traced(launch_line(mpi, 2, str(program)), tmp_path / "trace")
     assert status == 0
     assert trace.opaque_names == ("Comm_spawn",)
@@ -658,7 +648,7 @@ def test_gaps_in_processor_time_leave_out_the_time_without_a_processor(tmp_path:
         ' return fprintf(file, "%lld", used.tv_sec * 1000000000LL + used.tv_nsec) < 0 || fclose(file); }'
     )
     program = str(tmp_path / "sleeper")
-    process.run([mpi.mpicc, str(source), "-o", program], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    compile_to(Path(program), [mpi.mpicc, str(source)])
     for processor_time in (False, True):
         folder, used = tmp_path / str(processor_time), tmp_path / "used"
         trace, _ = run_traced(launch_line(mpi, 1, program, str(used)), folder, processor_time=processor_time)
@@ -683,7 +673,7 @@ def test_gaps_that_begin_in_another_thread_are_not_lost(tmp_path: Path) -> None:
         " pthread_create(&thread, 0, work, 0); pthread_join(thread, 0);"
         " MPI_Barrier(MPI_COMM_WORLD); MPI_Finalize(); return 0; }"
     )
-    process.run([mpi.mpicc, str(source), "-o", program, "-pthread"], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    compile_to(Path(program), [mpi.mpicc, str(source), "-pthread"])
     trace, _ = run_traced(launch_line(mpi, 1, program), tmp_path / "trace", processor_time=True)
     assert sum(gap.total_ns for gap in trace.ranks[0].gaps) >= 100_000_000
     assert "blocked_ns" not in trace.ranks[0].meta  # the kernel's figure is of one thread

@@ -21,6 +21,7 @@ import pytest
 
 from nearmetal import native
 from nearmetal.hosts.lab import wire
+from tests.compiled import compile_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ def compiled(folder: Path, *flags: str) -> Path:
     program = folder / f"fake{len(flags)}"
     room = native.source_dir("wire")
     argv = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", *flags, f"-I{room}"]
-    subprocess.run([*argv, "-o", program, _FAKE, *sources, "-lpthread"], check=True)
+    compile_to(program, [*argv, *map(str, (_FAKE, *sources)), "-lpthread"])
     return program
 
 
@@ -144,7 +145,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rooms = ("cluster", "notices", "port", "report", "wait")
     sources = [_FAKE.with_name("wire_parts.c"), *(room / f"{name}.c" for name in rooms)]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock,--wrap=wire_host_ns"]
-    subprocess.run(["cc", *flags, "-o", program, *sources, "-lpthread"], check=True)
+    compile_to(program, ["cc", *flags, *map(str, sources), "-lpthread"])
     return program
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from nearmetal import process
-from nearmetal.native import cache_dir
+from tests.compiled import compile_to
 
 ROOT = Path(__file__).parents[2]
 FLAGS = (
@@ -32,23 +30,13 @@ def corpus_of(reader: str) -> list[str]:
 
 
 def simulator(work: Path) -> Path:
-    """Return the simulator with its drivers, built where no run of the tests has built it from these sources before."""
+    """Return the simulator with its drivers."""
     sim, drivers = ROOT / "native" / "sim", [ROOT / "tests/native/fuzz_sim.cpp", ROOT / "tests/native/sim_driver.cpp"]
     sources = [*sorted(path for path in sim.glob("*.cpp") if path.name != "module.cpp"), *drivers]
-    build = [compiler("g++"), "-std=c++20", *FLAGS]
-    version = process.run([build[0], "--version"], timeout_s=600, check=True).stdout
-    key = hashlib.sha256(repr(build).encode() + version)
-    for path in (*sources, *sorted(sim.glob("*.hpp"))):
-        key.update(path.name.encode() + b"\0" + path.read_bytes())
-    program = cache_dir() / "programs" / f"sanitized-sim-{key.hexdigest()[:16]}"
-    if not program.exists():
-        whole = work / "whole.cpp"  # one unit compiles in a third of the time
-        whole.write_text("".join(f'#include "{source}"\n' for source in sources))
-        process.run([*build, f"-I{sim}", str(whole), "-o", str(work / "driver")], timeout_s=600, check=True)
-        program.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(work / "driver", program.with_suffix(f".{os.getpid()}"))
-        program.with_suffix(f".{os.getpid()}").replace(program)
-    return program
+    whole = work / "whole.cpp"  # one unit compiles in a third of the time
+    whole.write_text("".join(f'#include "{source}"\n' for source in sources))
+    compile_to(work / "sanitized-sim", [compiler("g++"), "-std=c++20", *FLAGS, f"-I{sim}", str(whole)])
+    return work / "sanitized-sim"
 
 
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
@@ -68,18 +56,18 @@ PARTS = {
 """What of each room needs no MPI, beside the command line that all share."""
 
 
-def built(program: Path, room: str, *others: str) -> list[str]:
-    """Return the command that builds a program from a room's parts with the sanitizers."""
+def build(program: Path, room: str, *others: str) -> None:
+    """Build a program from a room's parts with the sanitizers; words of `others` that are no flags are sources."""
     folder = ROOT / "native" / room
     sources = [*(folder / name for name in PARTS[room]), COMMON / "arguments.c", *others]
     includes = [f"-I{folder}", f"-I{COMMON}", f"-I{COMMON / 'tests'}"]
-    return [compiler("gcc"), "-std=c11", "-D_GNU_SOURCE", *FLAGS, *includes, *map(str, sources), "-o", str(program)]
+    compile_to(program, [compiler("gcc"), "-std=c11", "-D_GNU_SOURCE", *FLAGS, *includes, *map(str, sources)])
 
 
 @pytest.mark.parametrize("room", PARTS)
 def test_the_parts_without_mpi_pass_their_tests(tmp_path: Path, room: str) -> None:
     program, test = tmp_path / "it", ROOT / "native" / room / "tests" / f"{room}_test.c"
-    process.run([*built(program, room, str(test)), "-Wmissing-prototypes"], timeout_s=600, check=True)
+    build(program, room, str(test), "-Wmissing-prototypes")
     finished = process.run([str(program), str(tmp_path)], timeout_s=600, check=True)
     assert not finished.stderr
 
@@ -87,6 +75,6 @@ def test_the_parts_without_mpi_pass_their_tests(tmp_path: Path, room: str) -> No
 @pytest.mark.parametrize("engine", ["bench", "fabric"])
 def test_the_engines_parsers_are_clean_under_sanitizers(tmp_path: Path, engine: str) -> None:
     program, fuzzer = tmp_path / "replay", ROOT / "tests/native/fuzz_arguments.c"
-    process.run([*built(program, engine, str(fuzzer)), "-DREPLAY"], timeout_s=600, check=True)
+    build(program, engine, str(fuzzer), "-DREPLAY")
     finished = process.run([str(program), *corpus_of(f"{engine}-arguments")], timeout_s=600, check=True)
     assert not finished.stderr

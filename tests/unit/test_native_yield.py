@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal import process
+from tests.compiled import compile_to
 
 ROOT = Path(__file__).parents[2]
 CALLS = 50
@@ -21,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     built = tmp_path_factory.mktemp("yield") / "yields"
     sources = (ROOT / "native/common/yield.c", ROOT / "tests/native/yields.c")
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Werror")
-    process.run([compiler, *flags, *map(str, sources), "-o", str(built)], timeout_s=600, check=True)
+    compile_to(built, [compiler, *flags, *map(str, sources)])
     return str(built)
 
 

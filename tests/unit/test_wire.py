@@ -1,7 +1,6 @@
 """The wire's Python side: its build, its requirements on an emulator, and its arguments."""
 
 import dataclasses
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from nearmetal import native
 from nearmetal.errors import ForeignFileError, UnavailableError
 from nearmetal.hosts.lab import wire
+from tests.compiled import compile_to
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_one_missing_symbol_is_enough(library: Path, tmp_path: Path) -> None:
     source = tmp_path / "almost.c"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in wanted if "icount" not in name))
     almost = tmp_path / "almost"
-    subprocess.run(["cc", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", almost, source], check=True)
+    compile_to(almost, ["cc", "-w", "-fno-builtin", "-shared", "-fPIC", str(source)])
     with pytest.raises(UnavailableError, match=r", not icount_get, icount_prepare_for_run, icount_start"):
         wire.check(almost, "10.0.2", library)
 
