@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -152,8 +153,11 @@ def test_dependence_of_an_ar1_process(rho: float) -> None:
     assert summarize(ns).effective_n == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.25)
 
 
-def test_mad_of_an_even_number_of_samples_is_the_mean_of_the_two_middle_deviations() -> None:
-    assert median_absolute_deviation(np.array([1, 2, 4, 9])) == 1.5
+def test_mad_of_every_few_samples_is_exact() -> None:
+    """The nearest neighbours of the median may be the lowest, the highest or between."""
+    for n in range(1, 6):
+        for few in itertools.combinations_with_replacement((0, 1, 2, 5, 9, 14), n):
+            assert median_absolute_deviation(np.array(few)) == reference.median_abs_deviation(few), few
 
 
 @pytest.mark.parametrize("curve_of", [ecdf, tail_curve])

@@ -122,10 +122,10 @@ def quantile(ordered: IntArray, probability: float) -> Quantile:
 
 
 def median_absolute_deviation(ordered: IntArray) -> float:
-    """Return the median of |x - median(x)|, unscaled (times 1.4826 it estimates a normal's sd), in O(log n log range).
+    """Return the median of |x - median(x)|, unscaled (times 1.4826 it estimates a normal's sd), in O(log n).
 
-    The k-th smallest deviation is the least r for which at least k samples lie in [median - r, median + r], and on a
-    sorted array that count is two binary searches. Twice the median is an integer, so r is found exactly.
+    The k nearest samples to the median follow each other, so the k-th smallest deviation is that of the farther end of
+    the closest k neighbours. Twice the median is an integer, so it is exact.
     Hampel (1974), "The influence curve and its role in robust estimation", JASA 69.
     """
     n = ordered.size
@@ -137,17 +137,13 @@ def median_absolute_deviation(ordered: IntArray) -> float:
 
 def _deviation(ordered: IntArray, twice_median: int, rank: int) -> int:
     """Return the `rank`-th smallest |2x - twice_median|."""
-    smallest, largest = int(ordered[0]), int(ordered[-1])
 
-    def enough(radius: int) -> bool:
-        # Clipping keeps the key in the array's own type; a wider key would make numpy convert the whole array.
-        low = max((twice_median - radius + 1) // 2, smallest)
-        high = min((twice_median + radius) // 2, largest)
-        first = np.searchsorted(ordered, ordered.dtype.type(low), side="left")
-        last = np.searchsorted(ordered, ordered.dtype.type(high), side="right")
-        return int(last - first) >= rank
+    def ends(first: int) -> tuple[int, int]:
+        return twice_median - 2 * int(ordered[first]), 2 * int(ordered[first + rank - 1]) - twice_median
 
-    return _first(enough, 0, max(twice_median - 2 * smallest, 2 * largest - twice_median))
+    last = ordered.size - rank
+    first = _first(lambda one: one == last or ends(one)[0] <= ends(one)[1], 0, last)
+    return min(max(ends(first)), max(ends(max(first - 1, 0))))
 
 
 def _first(predicate: Callable[[int], bool], low: int, high: int) -> int:
