@@ -34,11 +34,12 @@ _ROUNDING = {"none": "", "power of two": "", "cap": "higher values are capped"}
 def reference() -> str:
     """Return the page as Markdown."""
     parts = [_HEAD]
+    every = {one.name for knobs in FAMILIES.values() for one in knobs}
     for family, knobs in FAMILIES.items():
         parts.append(f"\n## {family[0].upper()}{family[1:]}\n")
         parts.append("| knob | of | values | disturbs | what it does |\n|---|---|---|---|---|")
         for knob in (one for one in knobs if one.name == known_as(one.name)):
-            others = dict.fromkeys(known_as(name) for name in knob.disturbs if known_as(name) != knob.name)
+            others = dict.fromkeys(known_as(name) for name in knob.disturbs if known_as(name) in every - {knob.name})
             disturbed = ", ".join(f"`{name}`" for name in others)
             about = _cell(knob.about)
             parts.append(f"| `{knob.name}` | {knob.scope} | {_cell(knob.kind.about())} | {disturbed} | {about} |")
@@ -83,6 +84,7 @@ def _drivers() -> str:
             f"- {driver}: {', '.join(f'`{name}`' for name in disturbs)} may change `{other}`"
             for driver, disturbs in drivers.DISTURBS.items()
             for other in dict.fromkeys(other for others in disturbs.values() for other in others)
+            if other == known_as(other)
         ),
         "\n| driver | source, in `drivers/net/ethernet` of Linux 6.12.117 |\n|---|---|",
         *(f"| {driver} | {where} |" for driver, where in drivers.SOURCES.items()),

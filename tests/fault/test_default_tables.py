@@ -27,30 +27,37 @@ LO = Target("", "lo")
 RINGS, ENTRIES = 8, 48
 ETHTOOL = r"""#!/bin/sh
 cd "${0%/*}" || exit 1
-read -r rings < rings; read -r set < set
+read -r rings < rings; read -r set < set; read -r driver < driver
 no() { echo "netlink error: Invalid argument" >&2; exit 1; }
+anew() { [ "$driver" = made-up ] || : > set; }
+used=${set##* }
+case $set in *blocks*) used=$(echo $set | wc -w); used=$((used - 1)) ;; *start*) used=$((${set%% *} + used)) ;; esac
 case $1 in
--i) echo "driver: $(cat driver)" ;;
+-i) echo "driver: $driver" ;;
 -g) printf 'Pre-set maximums:\nRX: 4096\nCurrent hardware settings:\nRX: %s\n' "$(cat ring)" ;;
--G) echo "$4" > ring; : > set ;; # as ixgbe, which restarts
+-G) echo "$4" > ring; anew ;;
 -l) printf 'Pre-set maximums:\nCombined: 64\nCurrent hardware settings:\nCombined: %s\n' "$rings" ;;
 -x)
     echo "RX flow hash indirection table for $2 with $rings RX ring(s):"
-    entry=0
-    while [ $entry -lt ENTRIES ]; do
-        printf '%5d:' $entry
-        for _ in 1 2 3 4 5 6 7 8; do
-            printf ' %5d' $((entry % ${set:-$rings}))
-            entry=$((entry + 1))
-        done
-        echo
-    done ;;
+    [ "$set" ] || [ "$driver" != igb ] || set="blocks $(yes $((ENTRIES / rings)) | head -n "$rings" | tr '\n' ' ')"
+    echo "${set:-$rings}" | awk '{
+        $1 == "blocks" ? n = 0 : n = $NF
+        queue = n ? 0 : 2; left = $2
+        for (i = 0; i < ENTRIES; i++) {
+            while (!n && !left) left = $(++queue)
+            left--
+            entry = n ? (NF > 1 ? $1 : 0) + i % n : queue - 2
+            printf (i % 8 ? " %5d" : (i ? "\n" : "") sprintf("%5d:", i) " %5d"), entry
+        }
+        print ""
+    }' ;;
 -X)
     case $3 in
     default) : > set ;;
-    *) [ "$4" -le "$rings" ] || no; echo "$4" > set ;;
+    weight) shift 3; echo "blocks $*" > set ;;
+    *) [ $(($4 + ${6:-0})) -le "$rings" ] || no; echo "${6:+$6 start }$4" > set ;;
     esac ;;
--L) [ "${set:-0}" -le "$4" ] || no; echo "$4" > rings ;;
+-L) [ "${used:-0}" -le "$4" ] || no; echo "$4" > rings; anew ;;
 *) exit 1 ;;
 esac
 """
@@ -103,23 +110,46 @@ def test_a_table_is_the_default_again_where_it_was(
         check_undone(shell, begun, by, lambda: _table(nic), before)
 
 
+@pytest.mark.parametrize("found", ["3", "2 start 4", "blocks 30 0 18"])
 @pytest.mark.parametrize("by", WAYS)
-def test_a_table_that_a_driver_makes_anew_when_it_restarts_is_restored(nic: Path, tmp_path: Path, by: str) -> None:
+@pytest.mark.parametrize("name", ["nic.ring-rx", "nic.channels-combined"])
+def test_a_table_that_a_driver_makes_anew_is_restored(
+    nic: Path, tmp_path: Path, name: str, by: str, found: str
+) -> None:
     """With other rings, frames or pause frames ixgbe lost it, and the session ended as if everything were back."""
     (nic / "driver").write_text("ixgbe\n")
-    (nic / "set").write_text("3\n")
+    (nic / "set").write_text(f"{found}\n")
+    (folder := tmp_path / "journals").mkdir(mode=0o700)
+    before = [*_table(nic), "512\n"]
+    with MachineShell() as shell:
+        begun = session.begin(shell, plan(shell, {name: 1024 if "ring" in name else 16}, [LO]), folder)
+        begun.apply()
+        assert _table(nic)[1] == ""
+        assert begun.disturbed()
+        check_undone(shell, begun, by, lambda: [*_table(nic), (nic / "ring").read_text()], before)
+
+
+@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize(("rings", "asked"), [("1", 4), ("4", 1), ("4", 2)])
+def test_a_table_of_blocks_that_follows_the_queues_still_does(
+    nic: Path, tmp_path: Path, rings: str, asked: int, by: str
+) -> None:
+    """That of one queue could not be read with four, and was called stuck although it came back with them."""
+    (nic / "driver").write_text("igb\n")
+    (nic / "rings").write_text(f"{rings}\n")
     (folder := tmp_path / "journals").mkdir(mode=0o700)
     with MachineShell() as shell:
-        begun = session.begin(shell, plan(shell, {"nic.ring-rx": 1024}, [LO]), folder)
+        begun = session.begin(shell, plan(shell, {"nic.channels-combined": asked}, [LO]), folder)
         begun.apply()
-        assert begun.disturbed() == {"nic.rss-equal of lo": "3 -> 8"}
-        check_undone(shell, begun, by, lambda: [*_table(nic), (nic / "ring").read_text()], ["8", "3", "512\n"])
+        check_undone(shell, begun, by, lambda: _table(nic), [rings, ""])
 
 
 @pytest.mark.parametrize("setting", [*SETTINGS[:2], {"nic.ring-rx": 1024}], ids=str)
 def test_an_epilog_of_slurm_restores_the_default(nic: Path, tmp_path: Path, setting: dict[str, Scalar]) -> None:
     profile = Profile("p", "c", ("lo",), {name: str(value) for name, value in setting.items()})
-    (nic / "set").write_text("3\n" if "nic.ring-rx" in setting else "")
+    if "nic.ring-rx" in setting:
+        (nic / "driver").write_text("ixgbe\n")
+        (nic / "set").write_text("blocks 30 0 18\n")
     before = _table(nic)
     for name, text in slurm(profile).files.items():
         script = tmp_path / name

@@ -273,7 +273,7 @@ DISTURBS: dict[str, dict[str, tuple[str, ...]]] = {
             *("nic.mtu", "nic.ring-rx", "nic.ring-tx", "nic.pause-autoneg", "nic.pause-rx", "nic.pause-tx"),
             *("nic.lro", "nic.rx-checksum", "nic.rx-usecs"),
         ),
-        ("nic.rss-equal",),
+        ("nic.rss-equal", "nic.rss-table-parts"),
     ),
 }
 """What a driver may change with a knob beside what that disturbs everywhere: it is saved, and put back afterwards."""

@@ -72,7 +72,8 @@ MTU, IPV6_MTU = "nic.mtu", "nic.ipv6-mtu"
 
 _NOW = "Current hardware settings"
 _BY_QUEUE = tuple(
-    f"nic.{name}" for name in ("rss-equal", "irq-affinity", "xps-cpus", "xps-rxqs", "rps-cpus", "rps-flow-cnt")
+    f"nic.{name}"
+    for name in ("rss-equal", f"rss-table{PARTS}", "irq-affinity", "xps-cpus", "xps-rxqs", "rps-cpus", "rps-flow-cnt")
 )
 
 
@@ -153,18 +154,32 @@ def _ipv6_mtu(_shell: Shell, target: Target) -> tuple[Access, ...]:
     return (file_access(target.node, f"/proc/sys/net/ipv6/conf/{target.interface}/mtu"),)
 
 
-# The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also writes weights,
-# but a table of any other kind, as igb's own in blocks, could not be put back as it was. A table that is the kernel's
-# default follows a change of queues, one that was set forbids fewer. The device is a positional parameter.
+# The receive side scaling table: prints n when every entry i leads to queue i modulo n. ethtool also makes tables that
+# begin at another queue (`start`) and such in blocks (`weight`, as igb's own): these are saved beside it, as first
+# queue and number, 2+4, or as the lengths of the blocks. Those of any other kind could not be put back. A table that
+# is the kernel's default follows a change of queues, one that was set forbids fewer.
 _RSS_SCRIPT = r"""ethtool -x "$1" | awk '
 / RX ring/ { for (i = 2; i <= NF; i++) if ($i == "RX") rings = $(i - 1) + 0 }
 /^[ \t]*[0-9]+:/ { for (i = 2; i <= NF; i++) { entry[n++] = $i; if ($i + 0 > last) last = $i + 0 } }
 END {
-    for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) {
-        print "queues: n/a, its table is in an order of its own, which ethtool could not restore"; exit
+    first = entry[0] + 0; equal = n; blocks = n
+    for (i = 0; i < n; i++) {
+        if (entry[i] != first + i % (last + 1 - first)) equal = 0
+        if (i && entry[i] < entry[i - 1]) blocks = 0
+        length_of[entry[i]]++
     }
-    if (n) print "queues: " last + 1 (last + 1 == (n < rings ? n : rings) ? " by default" : "")
+    if (!n) exit
+    for (i = 0; i <= last; i++) lengths = lengths (i ? "," : "") length_of[i] + 0
+    if (equal && !first) print "queues: " last + 1 (last + 1 == (n < rings ? n : rings) ? " by default" : "")
+    else print "queues: n/a, its table is in an order of its own"
+    print "parts: " (equal && first ? first "+" last + 1 - first : blocks && !equal ? lengths : "none")
 }'
+"""
+_SET_RSS_SCRIPT = r"""case $2 in
+none) exit 1 ;;
+*+*) ethtool -X "$1" equal "${2#*+}" start "${2%+*}" ;;
+*) IFS=,; ethtool -X "$1" weight $2 ;;
+esac
 """
 
 
@@ -175,6 +190,12 @@ def _rss(_shell: Shell, target: Target) -> tuple[Access, ...]:
     default = Pick("queues: [0-9]+ (by default)")
     change, reset = (*set_table, "equal", "{}"), (*set_table, "default")
     return (Access(target.node, show, pick, change=change, default=default, reset=reset),)
+
+
+def _rss_table(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    show = ("sh", "-c", _RSS_SCRIPT, "rss", target.interface)
+    change = ("sh", "-c", _SET_RSS_SCRIPT, "rss", target.interface, "{}")
+    return (Access(target.node, show, Pick("parts: (.*)"), change=change, called=f"ethtool -X {target.interface}"),)
 
 
 RINGS = (
@@ -194,6 +215,7 @@ RSS = (
         WholeNumber(1, 4096, "queues"),
         _rss,
     ),
+    nic_knob(f"rss-table{PARTS}", "a table of another order", Stage.STEERING, OneOf(), _rss_table),
 )
 _LRO, _GRO_HW = ("lro", "lro-parts"), ("rx-gro-hw", "rx-gro-hw-parts")
 """What the kernel turns off without checksums of the NIC, and one of them for the other."""

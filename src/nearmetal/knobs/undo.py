@@ -80,9 +80,9 @@ def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> Roll
 
 
 def twice_if_gone(attempt: Callable[[], RollbackResult]) -> RollbackResult:
-    """Return the result of an attempt, or of a second one: interrupts may have come back with their queues."""
+    """Return the result of an attempt, or of a second one: interrupts or a table may have come back with queues."""
     undone = attempt()
-    if undone.gone and undone.put_back:
+    if (undone.gone or undone.stuck) and undone.put_back:
         again = attempt()
         return replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
     return undone
