@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.coalesce import OF_A_QUEUE
+from nearmetal.knobs.cpu import MIN_FREE
 from nearmetal.knobs.guards import script_of_losses
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.nic import MTU
@@ -45,7 +46,9 @@ def slurm(profile: Profile) -> Exported:
     )
     change = "".join(f"{_unless_lost(*one)} || say 'could not set {one[0]}'\n" for one in found)
     # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
-    back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
+    # But what is kept free follows the use of large pages until it is written, as in a roll-back.
+    waits = access_of(MIN_FREE, "").key
+    back = "".join(f"{_from_file(i, step)}\n" for i, (name, _, step) in reversed(numbered) if name != waits)
     forward = "".join(
         f'[ "$({step.access.script_reads()})" = "$(cat "$kept/{i}")" ] || {_from_file(i, step)} '
         f'|| failed="$failed {name}"\n'
