@@ -45,6 +45,16 @@ def test_what_the_time_depends_on_is_that_of_all_launches(
     assert row["sensitivity"]["inter.latency"] > 0.5
 
 
+@pytest.mark.parametrize(("replicas", "told"), [("2", True), ("3", False)])
+def test_launches_that_no_replica_replays_are_told(
+    monkeypatch: pytest.MonkeyPatch, model: str, replicas: str, told: bool
+) -> None:
+    """The title was of three launches, and the answer that of two."""
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping()])
+    _, said = run(predict, "one", "two", "three", "--on", model, "--replicas", replicas)
+    assert ("only 2 of 3 launches are replayed" in said) is told
+
+
 @pytest.mark.parametrize("again", ["trace", "other/../trace", "link", "copy"])
 def test_a_trace_and_its_copy_do_not_count_as_two_launches(tmp_path: Path, model: str, again: str) -> None:
     """By another spelling, by a link, or as a copy it did."""

@@ -128,6 +128,17 @@ def test_a_part_of_a_launch_is_not_said_to_lack_connections(truth: Path) -> None
         assert ("open a connection" in CliRunner().invoke(predict, [*on, *more]).stderr.replace("\n", " ")) is said
 
 
+def test_launches_on_paths_that_are_not_predicted_are_named(truth: Path, tmp_path: Path) -> None:
+    """They were left out, and the summary was of the other cases."""
+    write_model(ModelFile("nearmetal-model", 1, "mine", (machine("veth", 10), machine("tap", 1))), tmp_path / "m.json")
+    argv = (str(truth / "2.toml"), "--validate", str(truth / "run"), "--replicas", "1")
+    for on, paths, named in (("m", (), True), ("m", ("veth",), True), ("model", ("veth",), False)):
+        asked = [f"--path={path}" for path in paths]
+        source = tmp_path / "m.json" if on == "m" else truth / "model.json"
+        said = " ".join(CliRunner().invoke(predict, [*argv, "--on", str(source), *asked]).stderr.split())
+        assert ("launches on bridge / as-found / polling are not compared: mine has no such path" in said) is named
+
+
 def test_incomparable_launches_are_reported(truth: Path) -> None:
     on = ("--on", str(truth / "model.json"), "--validate", str(truth / "run"))
     with pytest.raises(BadInputError, match="the trace has 3 ranks, the measured launches 2"):

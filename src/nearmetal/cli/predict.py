@@ -277,7 +277,12 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     """Print predictions next to the launches of a run, and save both."""
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
     replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
-    cases = validate(replay.schedules, replay.machines, measured_launches(run, workload), replays)
+    measured = measured_launches(run, workload)
+    cases = validate(replay.schedules, replay.machines, measured, replays)
+    known = {one.key for one in (*replay.model.machines, *replay.machines)}
+    if unknown := sorted({one.name for one in measured if one.key not in known}):
+        text = f"launches on {', '.join(unknown)} are not compared: {replay.model.run} has no such path"
+        warn(f"{text}\nhint: measure the paths under the settings and progress modes of the launches")
     by_name = {named.name: named for named in replay.machines}
     doubts = {}
     for case in cases:

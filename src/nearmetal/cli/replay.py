@@ -253,6 +253,11 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
         raise BadInputError(text, hint=f"choose one with --setting: there are {', '.join(one.name for one in chosen)}")
     of_one_rule = list(_of_one_rule(changes, chosen))
     unlike = {one.name: [*changes.doubts(was), *of_one_rule] for one, was in zip(machines, chosen, strict=True)}
+    if given["replicas"] < len(schedules):
+        warn(
+            f"only {given['replicas']} of {len(schedules)} launches are replayed, one for each of --replicas\n"
+            f"hint: give --replicas {len(schedules)}, or a multiple of it"
+        )
     often = (given["replicas"], given["seed"], given["extrapolate"])
     return Replay(name_of(programs, schedules), schedules, machines, model, changes, unlike, *often)
 
