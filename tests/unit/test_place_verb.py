@@ -120,6 +120,23 @@ def test_break_even_names_processors_that_only_its_curves_share(
     assert "which share" in placed(monkeypatch, tmp_path, far, *argv, cores=Cores(2, one_computer=True))
 
 
+def test_break_even_refuses_sizes_that_only_its_curves_send_inside_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program sends them between nodes alone, so no doubt was told, and half of the curves was a guess."""
+    apart = shared(exchange(Peer.XOR, 2, 1024))
+    argv = ("--break-even", "veth", "vf")
+    few = {"intra": measured(90, 8, 64)}
+    with pytest.raises(
+        BadInputError, match=r"--break-even, veth / .*inside a node are larger than the largest measured"
+    ):
+        placed(monkeypatch, tmp_path, apart, *argv, **few)
+    output = " ".join(placed(monkeypatch, tmp_path, apart, *argv, "--extrapolate", **few).split())
+    assert "On vf, 100 % of messages and 100 % of bytes inside a node are larger than the largest measured" in output
+    output = placed(monkeypatch, tmp_path, apart, *argv, intra=measured(90, 8, 1024))
+    assert "inside a node" not in " ".join(output.split())
+
+
 def test_a_path_has_no_break_even_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was reported as not slower than itself at any share."""
     with pytest.raises(BadInputError, match="--break-even compares two paths, not vf with itself"):

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from nearmetal.cli.replay import Replay
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import ranks_of_a_computer
+from nearmetal.predict.doubt import refuse_beyond
+from nearmetal.predict.doubts_of_messages import INSIDE, of_sizes
 from nearmetal.predict.models import PS_PER_NS, Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import EXCHANGES, BreakEven, break_even
@@ -52,15 +54,16 @@ def find_break_even(
     if messages == 0:
         text = f"{schedule.name} sends no message, so its paths have no break-even share"
         raise BadInputError(text, hint="leave --break-even out")
-    compute_ns = seen.compute_ns // messages
+    compute_ns, message_bytes = seen.compute_ns // messages, seen.message_bytes // messages
     compute = Distribution((0.0,), (EXCHANGES * compute_ns * PS_PER_NS,))
     share = f"In this program {as_percent(seen.inter_share)} of messages are between nodes "
     share += f"if hosts are filled one after another.{_crowded(first, second)}"
+    share += "".join(_far_from_measured(message_bytes, named, replay) for named in (first, second))
     # The compute of `seen` is that of the machine already, so it must not be scaled again.
     as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
     found = break_even(
         *as_seen,
-        message_bytes=seen.message_bytes // messages,
+        message_bytes=message_bytes,
         compute=compute,
         replicas=replay.replicas,
         seed=replay.seed,
@@ -70,10 +73,23 @@ def find_break_even(
         found,
         first=first.path,
         second=second.path,
-        message_bytes=int(seen.message_bytes // messages),
+        message_bytes=int(message_bytes),
         compute_ns=float(compute_ns),
         said=f"{_verdict(first.path, second.path, found)}. {share}",
     )
+
+
+def _far_from_measured(message_bytes: int, named: NamedMachine, replay: Replay) -> str:
+    """Say where the mean message goes in the curves but no measured size is near, as inside a node if none does there.
+
+    Raise BadInputError where it is so far beyond that it would decide the answer.
+    """
+    one = np.array([1])
+    both = ((INSIDE, named.machine.intra), ("between nodes", named.machine.inter))
+    found = [doubt for where, path in both if path for doubt in of_sizes(where, path, one * message_bytes, one, 1)]
+    if not replay.extrapolate:
+        refuse_beyond(found, f"--break-even, {named.name}")
+    return "".join(f" On {named.path}, {doubt.said}." for doubt in found)
 
 
 def _crowded(*pair: NamedMachine) -> str:

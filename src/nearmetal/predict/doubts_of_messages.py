@@ -88,7 +88,7 @@ def doubts_of_messages(schedule: Schedule, named: NamedMachine, placement: Place
         (INSIDE, machine.intra, same),
     ):
         if path is not None and chosen.any():
-            yield from _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+            yield from of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
             yield from _of_streaming(where, path, share(chosen))
             yield from _of_crossing(named, path, share(chosen))
             yield from _of_known_timers(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
@@ -219,9 +219,10 @@ def _of_crossing(named: NamedMachine, path: PathModel, share: float) -> Iterator
         yield Doubt(text, "measure the operation `exchange` too, as the shipped study predict-lab does", share)
 
 
-def _of_sizes(
+def of_sizes(
     where: str, path: PathModel, sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int
 ) -> Iterator[Doubt]:
+    """Say which messages are far from every size that the path was measured at."""
     measured = np.array(path.measured_bytes, dtype=np.int64)
     if measured.size == 0:
         if path.fit is not None:
