@@ -314,6 +314,11 @@ def test_traces_of_different_programs_are_reported(messages: int, refused: bool)
     assert "2 builds of one program ('111111111111', '222222222222')" in doubt.said
     assert doubt.refuse == refused
     assert not find_doubts([builds[0], replace(builds[0], build="")], named, apart)
+    machines = [replace(launches[0], processor="EPYC"), replace(launches[0], processor="Xeon")]
+    (doubt,) = find_doubts(machines, named, apart)
+    assert "2 models of processors ('EPYC', 'Xeon') with 20 to 20 messages: their times are mixed" in doubt.said
+    assert not doubt.refuse
+    assert not find_doubts([machines[0], launches[0]], named, apart)
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,14 @@ def test_traces_that_disagree_are_refused(ops_of: Callable[[int, int], list[Op]]
         scale_on([traced(4, ops_of)], [traced(16, ops_of)], 64)
 
 
+def test_computing_of_two_processors_shows_no_scaling() -> None:
+    """A slower processor passed for computing that more ranks do not divide."""
+    few, many = (replace(computing_less(ranks), processor=model) for ranks, model in ((4, "EPYC"), (16, "Xeon")))
+    with pytest.raises(BadInputError, match="traces are of several processors: EPYC and Xeon"):
+        scale_on([few], [many], 64)
+    assert scale_on([few], [replace(many, processor="")], 64)[0].compute_scale == pytest.approx(1 / 4)
+
+
 def test_two_traces_need_no_scaling_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = NamedMachine("veth", "as-found", "polling", MACHINE)
     write_model(ModelFile("nearmetal-model", 1, "run", (named,)), tmp_path / "model.json")

@@ -164,14 +164,16 @@ def _of_several_programs(schedules: Sequence[Schedule], machine: Machine) -> Ite
     """Say that the traces are of several programs: replayed in turn, they give the time of none."""
     commands = sorted({" ".join(one.command) for one in schedules if one.command})
     builds = sorted({one.build if "+" in one.build else one.build[:12] for one in schedules if one.build})
-    if max(len(commands), len(builds)) < 2:
+    processors = sorted({one.processor for one in schedules if one.processor})
+    kinds = {"command lines": commands, "builds of one program": builds, "models of processors": processors}
+    what, told = next(((what, told) for what, told in kinds.items() if len(told) > 1), ("", []))
+    if not told:
         return
-    what, told = ("command lines", commands) if len(commands) > 1 else ("builds of one program", builds)
     sent = [messages_of(one, machine, MAX_SAMPLED_RANKS) for one in schedules]
     counts = [int(one.count.sum()) for one in sent]
     text = f"the traces are of {len(told)} {what} ({told[0]!r:.60}, {told[1]!r:.60})"
     text += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
-    yield Doubt(text, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))
+    yield Doubt(text, "give launches of one program on like machines", 1.0, refuse=max(counts) > ALIKE * min(counts))
 
 
 def _of_opaque_calls(schedule: Schedule) -> Iterator[Doubt]:

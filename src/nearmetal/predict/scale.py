@@ -53,8 +53,11 @@ def scale_on(few: Sequence[Schedule], many: Sequence[Schedule], ranks: int) -> l
 
     A size is that of many ranks times a power of the ranks, from both traces; a power of a sixth tells any division
     of three dimensions. Computing goes on from the mean of each number's launches. Raise BadInputError where the calls
-    of both are not the same, or sizes follow no such power.
+    of both are not the same, sizes follow no such power, or the traces are of several models of processors.
     """
+    processors = sorted({one.processor for one in (*few, *many) if one.processor})
+    if len(processors) > 1:
+        _refuse(f"of {few[0].ranks} ranks", f"traces are of several processors: {' and '.join(processors)}")
     times = [
         fmean(simulate(one, _ANY_MACHINE, Placement.block(one.ranks, 1)).rank_compute_ns for one in launches)
         for launches in (few, many)
