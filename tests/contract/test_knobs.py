@@ -272,6 +272,9 @@ def test_an_unknown_knob_is_refused_with_similar_names() -> None:
     with pytest.raises(BadInputError) as caught:
         find("nic.rx-usec")
     assert "nic.rx-usecs" in caught.value.hint
+    with pytest.raises(BadInputError) as unknown:
+        find("nic.rss-tables")
+    assert "nic.rss-table," not in f"{unknown.value.hint},".replace("?", ",")
 
 
 def test_a_single_queue_accepts_only_what_its_device_accepts() -> None:

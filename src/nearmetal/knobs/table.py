@@ -36,7 +36,7 @@ def find(name: str) -> Knob:
             hint="write to sriov_numvfs of the PF before the search; a change takes every VF away from its guest",
         )
     if knob is None:
-        names = [*map(known_as, _BY_NAME), *(knob.name for knob in mpi.KNOBS)]
+        names = [*(name for name in _BY_NAME if name == known_as(name)), *(knob.name for knob in mpi.KNOBS)]
         near = difflib.get_close_matches(name, names, n=3) or ["nic.rx-usecs", "host.busy_read", "mpi.progress"]
         raise BadInputError(f"there is no knob {name!r}", hint=f"did you mean {', '.join(near)}?")
     return knob
