@@ -45,13 +45,13 @@ def least_absolute_fit(table: FloatArray, *, symmetric: bool = False) -> TwoWay:
     Quarterly 26(1), 1979. `TIE` times the absolute effects is added, so that of equally good fits the one with the most
     equal nodes is taken: with four nodes, a slow link could else be blamed on the link between the other two.
     """
-    from scipy.optimize import linprog  # noqa: PLC0415 (a tenth of a second, for fabrics alone)
+    from scipy.optimize import milp  # noqa: PLC0415 (a tenth of a second, for fabrics alone)
 
     n = table.shape[0]
     program = _program(n, symmetric)
-    found = linprog(  # type: ignore[call-overload]  # its stub knows dense matrices only
-        program.weights, A_eq=program.equations, b_eq=table[program.i, program.j], bounds=(0, None), method="highs"
-    )
+    # No unknown is whole; `linprog` finds the same, but prepares small programs for as long as it takes to solve them.
+    entries = table[program.i, program.j]
+    found = milp(program.weights, constraints=(program.equations, entries, entries))
     if not found.success:
         raise RuntimeError(f"the fit of a {n} x {n} table did not end: {found.message}")
     effects = n if symmetric else 2 * n
