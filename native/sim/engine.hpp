@@ -119,7 +119,7 @@ class Engine {
         std::uint32_t core = 0, next = kNone; // the core it has or had last
         std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
         std::uint32_t division = kNone;       // of its computer's ranks, where that changes
-        std::uint32_t dealt = 0;              // the core of its computer that it was dealt to
+        std::uint32_t dealt = 0, member = 0;  // the core of its computer that it was dealt to, its place in the division
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the switch to the core that it was given ends
@@ -133,9 +133,10 @@ class Engine {
     struct Copying { // what a process copies, out and in
         Ps rx_free = -1, free = 0;
     };
-    struct Division { // of a computer's ranks on its cores at a time: evenly, or one has moved to another core
+    struct Division { // of a computer's ranks on its cores, and of each core between domains, at a time
         std::vector<std::uint32_t> ranks;
-        std::uint32_t turn = kNone, moved = kNone, to = 0;
+        std::vector<double> times; // as long as alone takes each
+        std::uint32_t turn = kNone;
     };
     struct Core {
         std::uint32_t holder = kNone, group = 0;
@@ -227,26 +228,7 @@ class Engine {
     void assign_cores();
     void assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
     void add_core_group(std::uint32_t cores);
-    void share_fairly(const std::vector<std::uint32_t> &ranks);
     void preempt_waiting(const CoreGroup &group);
-    void split_by_domain(const std::vector<std::uint32_t> &ranks);
-    // How long work of `time` takes a rank, which may share its core with ranks of other domains.
-    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) {
-        return shares_.empty() ? time : shared_time(rank, time);
-    }
-    [[nodiscard]] Ps shared_time(std::uint32_t rank, Ps time);
-    // How long a part of a message's way takes that lasts `time` where its sender has a core of its own.
-    [[nodiscard]] Ps way_time(std::uint32_t rank, Ps time) {
-        return machine_->way_is_work ? own_time(rank, time) : time;
-    }
-    [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> crowding(std::uint32_t rank, Ps at);
-    void divide(Division &division, std::uint32_t index, std::uint32_t turn) const;
-    // How long a polling rank waits for its turn among the hosts that poll on its core.
-    [[nodiscard]] Ps turn(std::uint32_t rank) const {
-        if (shares_.empty())
-            return 0;
-        return (shares_[rank].slow - shares_[rank].fast) * machine_->switch_ps / shares_[rank].fast;
-    }
     bool take_core(std::uint32_t rank);
     [[nodiscard]] CoreGroup &core_group(std::uint32_t rank) { return core_groups_[cores_[shares_[rank].core].group]; }
     bool compute(std::uint32_t rank);
@@ -269,6 +251,26 @@ class Engine {
     void resume_on_core(std::uint32_t rank);
     void plan_context(std::uint32_t context, Ps time);
     void context_due(std::uint32_t context);
+
+    // cores between domains (engine_domains.cpp)
+    void share_fairly(const std::vector<std::uint32_t> &ranks);
+    void split_by_domain(const std::vector<std::uint32_t> &ranks);
+    void divide(Division &division, std::uint32_t index, std::uint32_t turn) const;
+    // How long work of `time` takes a rank, which may share its core with ranks of other domains.
+    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) {
+        return shares_.empty() ? time : shared_time(rank, time);
+    }
+    [[nodiscard]] Ps shared_time(std::uint32_t rank, Ps time);
+    // How long a part of a message's way takes that lasts `time` where its sender has a core of its own.
+    [[nodiscard]] Ps way_time(std::uint32_t rank, Ps time) {
+        return machine_->way_is_work ? own_time(rank, time) : time;
+    }
+    // How long a polling rank waits for its turn among the hosts that poll on its core.
+    [[nodiscard]] Ps turn(std::uint32_t rank) const {
+        if (shares_.empty())
+            return 0;
+        return (shares_[rank].slow - shares_[rank].fast) * machine_->switch_ps / shares_[rank].fast;
+    }
 
     // point to point
     void post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context, std::uint64_t bytes,

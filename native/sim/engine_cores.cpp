@@ -4,20 +4,12 @@
 #include "engine.hpp"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <utility>
 
 namespace nearmetal {
 
 namespace {
 constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
-constexpr std::uint32_t kDivisionPurpose = 3;  // of those that divide them anew
-constexpr double kDraws = 4294967296.0;        // different random numbers
-constexpr Ps kDivisionPs = 100'000'000'000;    // how long a division of ranks lasts
-constexpr std::uint32_t kUnsettled = 2;        // divisions until the kernel has balanced what starting left
-constexpr std::uint32_t kLater = 3;            // how many times rarer uneven divisions are from then on
-constexpr std::uint32_t kMostDivisions = 1000; // of one computing time
 } // namespace
 
 // Assign the ranks of each computer to its cores, where ranks outnumber cores.
@@ -64,115 +56,6 @@ void Engine::add_core_group(std::uint32_t cores) {
     const auto index = static_cast<std::uint32_t>(core_groups_.size());
     core_groups_.push_back({static_cast<std::uint32_t>(cores_.size()), cores, {}});
     cores_.resize(cores_.size() + cores, {.holder = kNone, .group = index});
-}
-
-// A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
-// domains. A rank that polls uses its domain's share up. With equally many ranks on each core there is nothing to
-// balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
-// times slower as there are. It is slow to balance one rank too many: for a part of the time a core has one (`crowding`).
-void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> core group
-    std::vector<std::uint32_t> domains(machine_->cores), at_core(ranks.size());
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-        at_core[i] = static_cast<std::uint32_t>(i % machine_->cores);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        const std::uint32_t at = at_core[i];
-        const auto [found, is_new] =
-            own.try_emplace({at, places_[ranks[i]].domain}, static_cast<std::uint32_t>(core_groups_.size()));
-        if (is_new) {
-            add_core_group(1);
-            ++domains[at];
-        }
-        shares_[ranks[i]].core = core_groups_[found->second].first;
-    }
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        shares_[ranks[i]].slow = domains[at_core[i]];
-        shares_[ranks[i]].dealt = at_core[i];
-    }
-    if (machine_->cores == 1 || machine_->uneven_share <= 0)
-        return;
-    for (const std::uint32_t rank : ranks)
-        shares_[rank].division = static_cast<std::uint32_t>(divisions_.size());
-    divisions_.push_back({.ranks = ranks});
-}
-
-// How many times as long work takes a rank at a time, as a fraction: longer on a core that has one rank too many, shorter
-// on the one that rank left.
-std::pair<std::uint32_t, std::uint32_t> Engine::crowding(std::uint32_t rank, Ps at) {
-    const Share &share = shares_[rank];
-    Division &division = divisions_[share.division];
-    const auto turn = static_cast<std::uint32_t>(at / kDivisionPs);
-    if (division.turn != turn)
-        divide(division, share.division, turn);
-    const auto even = static_cast<std::uint32_t>(division.ranks.size()) / machine_->cores;
-    if (division.moved == kNone)
-        return {even, even};
-    if (rank == division.moved || share.dealt == division.to)
-        return {even + 1, even};
-    return {share.dealt == shares_[division.moved].dealt ? even - 1 : even, even};
-}
-
-void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn) const {
-    const auto words = philox({index, turn, replica_, kDivisionPurpose}, seed_);
-    division.turn = turn;
-    division.moved = kNone;
-    if (words[0] >= machine_->uneven_share * kDraws / (turn < kUnsettled ? 1 : kLater))
-        return;
-    division.moved = division.ranks[words[1] % division.ranks.size()];
-    division.to = words[2] % (machine_->cores - 1);
-    division.to += division.to >= shares_[division.moved].dealt;
-}
-
-// How long work of `time` takes a rank from now on, which may share its core with ranks of other domains.
-Ps Engine::shared_time(std::uint32_t rank, Ps time) {
-    const Share &share = shares_[rank];
-    Ps left = 0;
-    if (__builtin_mul_overflow(time, share.slow, &left))
-        return kLongest;
-    left /= share.fast;
-    if (share.division == kNone || left <= 0)
-        return left;
-    const Ps begin = std::max(ranks_[rank].clock, now_);
-    Ps at = begin;
-    for (std::uint32_t turns = 0; turns < kMostDivisions; ++turns) { // beyond that they even out
-        const auto [slow, fast] = crowding(rank, at);
-        const Ps end = (at / kDivisionPs + 1) * kDivisionPs;
-        const auto done = static_cast<Ps>(static_cast<Wide>(end - at) * fast / slow);
-        if (done >= left)
-            return at - begin + static_cast<Ps>(static_cast<Wide>(left) * slow / fast);
-        left -= done;
-        at = end;
-    }
-    return at - begin + left;
-}
-
-// Where ranks cannot be divided evenly the kernel balances: every domain gets an even share of all cores, but no more
-// than its ranks can use; the others get the rest.
-void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
-    std::map<std::uint32_t, std::uint32_t> size;
-    for (const std::uint32_t rank : ranks)
-        ++size[places_[rank].domain];
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> by_size; // (ranks, domain)
-    for (const auto &[at, count] : size)
-        by_size.emplace_back(count, at);
-    std::sort(by_size.begin(), by_size.end());
-    std::uint32_t cores = machine_->cores, domains = static_cast<std::uint32_t>(by_size.size());
-    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> times; // domain -> (slow, fast)
-    for (const auto &[count, at] : by_size) {
-        if (count * domains <= cores) { // it needs less than an even share
-            times[at] = {1, 1};
-            cores -= count;
-            --domains;
-        } else {
-            times[at] = {domains * count, cores};
-        }
-    }
-    for (const std::uint32_t rank : ranks) {
-        add_core_group(1);
-        Share &share = shares_[rank];
-        share.core = core_groups_.back().first;
-        std::tie(share.slow, share.fast) = times[places_[rank].domain];
-    }
 }
 
 // Whether the rank has its core now; else it is notified when it gets it.

@@ -125,8 +125,8 @@ def measured(folder: Path) -> RunDir:
         ("lab", "native", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, False)),
         ("lab", "virtio", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, True)),
         ("local", "veth", {"nodes.computers": 1, "nodes.processors": 2, "cpu.count": 64}, Cores(2, True, False)),
-        ("local", "veth", AUTOGROUPS, Cores(2, True, True, uneven_share=0.31, way_is_work=True)),
-        ("local", "native", AUTOGROUPS, Cores(2, True, True, uneven_share=0.31)),  # a port carries messages meanwhile
+        ("local", "veth", AUTOGROUPS, Cores(2, True, True, uneven_share=0.42, way_is_work=True)),
+        ("local", "native", AUTOGROUPS, Cores(2, True, True, uneven_share=0.42)),  # a port carries messages meanwhile
         ("local", "tap", AUTOGROUPS, Cores(2, True, True)),  # a relay sleeps, which lets the kernel balance
         ("ssh", "declared", {"nodes.computers": 2, "nodes.processors": 8}, Cores(8, False, False)),
         ("lab", "vf", {**ALONE, "kernel.release": "6.1.0-56-amd64"}, Cores(1, False, False, lead_ps=LEAD_PS)),

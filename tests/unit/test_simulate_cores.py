@@ -146,26 +146,58 @@ def test_ranks_whose_slices_end_together_all_wait_in_turn(ranks: int, cores: int
 
 
 def test_ranks_take_longer_while_one_core_has_a_rank_too_many() -> None:
-    """Four namespaces on two cores: 10 ms become 20 where two share a core, and 30 where three do."""
+    """Four namespaces on two cores: 5 ms become 10 where two share one, 15 where three do, and more for weaker ones."""
 
     def took_ns(share: float) -> list[int]:
         machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=share)
-        return simulate(computing(10, 10, 10, 10), machine, Placement.block(4, 1), replicas=400).makespan_ns.tolist()
+        return simulate(computing(5, 5, 5, 5), machine, Placement.block(4, 1), replicas=400).makespan_ns.tolist()
 
-    assert set(took_ns(0.0)) == {20_000_000}
-    assert set(took_ns(1.0)) == {30_000_000}
+    assert set(took_ns(0.0)) == {10_000_000}
+    crowded = took_ns(1.0)
+    assert set(crowded) == {15_000_000, 25_000_000, 35_000_000}
+    assert crowded.count(15_000_000) / 400 == pytest.approx(0.8**3 + 0.2**3, abs=0.07), "equal weights"
     mixed = took_ns(0.45)
-    assert set(mixed) == {20_000_000, 30_000_000}
-    assert mixed.count(30_000_000) / 400 == pytest.approx(0.45, abs=0.05)
+    even = {10_000_000, 20_000_000}
+    assert set(mixed) == {*even, *crowded}
+    assert sum(time in even for time in mixed) / 400 == pytest.approx(0.55, abs=0.07)
+
+
+def test_load_that_starting_left_counts_for_a_twentieth_of_a_second() -> None:
+    machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=1e-9)
+    found = simulate(computing(*[100] * 4), machine, Placement.block(4, 1), replicas=100).makespan_ns
+    assert set((found / 1e6).round(1).tolist()) == {200.0, 225.0}, "a quarter of a core for 50 ms, then a half"
 
 
 def test_the_rank_that_is_left_alone_has_its_core_to_itself() -> None:
     machine = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=True, uneven_share=1.0)
-    schedule = computing(10, 10, 10, 10, ops=(Op(OpKind.MARK, tag=1),))
+    schedule = computing(5, 5, 5, 5, ops=(Op(OpKind.MARK, tag=1),))
     found = simulate_launches([schedule], [machine], Placement.block(4, 1), replicas=50, keep_marks=True)
     for marks in found.marks:
-        assert sorted(marks[:, 2] // 10**9) == [10, 30, 30, 30]
+        alone, *three = sorted(marks[:, 2] // 10**9)
+        assert alone == 5
+        assert max(three) in {15, 25, 35}
     assert len({int(marks[np.argmin(marks[:, 2]), 0]) for marks in found.marks}) == 4, "any rank can be the one"
+
+
+def test_what_starting_left_on_a_core_weighs_against_a_domain_elsewhere() -> None:
+    """Two ranks of 10 ms on each of two cores and nodes: any two on a core had half of it, from the start."""
+
+    def took_ms(share: float) -> list[set[float]]:
+        cores = shared(2, slice_ps=1000 * US, switch_ps=0, one_computer=True, shared_by_node=True, uneven_share=share)
+        schedule = computing(10, 10, 10, 10, ops=(Op(OpKind.MARK, tag=1),))
+        placement = Placement.of_hosts(np.array([0, 0, 1, 1], np.uint32))
+        found = simulate_launches([schedule], [cores], placement, replicas=400, keep_marks=True)
+        return [{round(int(time) / 1e9, 1) for time in marks[:, 2]} for marks in found.marks]
+
+    seldom = took_ms(1e-9)
+    # A node that left two ranks' load on a core has 3/4 of its weight there and 1/4 on the other; else a half on each.
+    one, both, none = {16.7, 25.0, 15.0, 30.0}, {13.3, 40.0}, {19.0, 20.0}
+    assert {time for times in seldom for time in times} == one | both | none
+    apart = [times for times in seldom if times & {30.0, 40.0}]
+    assert len(apart) / 400 == pytest.approx(2 / 3 * (1 - 0.6**2 - 0.4**2 / 2), abs=0.07), "where nodes share cores"
+    crowded = took_ms(1.0)
+    single = {max(times) for times in crowded}
+    assert {30.0, 35.0, 50.0} <= single, "a rank has a half, three quarters or a quarter of a pair's weight"
 
 
 def test_the_division_of_ranks_changes_within_a_launch() -> None:

@@ -2,11 +2,11 @@
 
 `validated.csv` holds every case of two occasions of `bench/validate_predict.py`: an application on a path, measured and
 predicted, and held out from the fit. Errors of one occasion resemble each other: those of 27 November at 22:53 gave
-ranks with their own cores an interval that contained 67 % of the cases of 20:35. Within a class (ranks with cores of
-their own, ranks that share cores, a relay on the path) the errors of those cases are taken for the possible errors of a
-new one (split-conformal prediction; Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005;
-Angelopoulos and Bates, arXiv:2107.07511). They keep their sign: where predictions came out too short, the interval
-reaches further up. Each replayed launch is combined with each error.
+ranks with their own cores an interval that contained 67 % of the cases of 20:35, which were replaced since. Within a
+class (ranks with cores of their own, ranks that share cores, a relay on the path) the errors of those cases are taken
+for the possible errors of a new one (split-conformal prediction; Vovk, Gammerman and Shafer, Algorithmic Learning in a
+Random World, 2005; Angelopoulos and Bates, arXiv:2107.07511). They keep their sign: where predictions came out too
+short, the interval reaches further up. Each replayed launch is combined with each error.
 """
 
 from __future__ import annotations

@@ -214,8 +214,8 @@ class Cores:
     that waits gives way at once, and the other looks after its messages `switch_ps` later. `shared_by_node`: a core is
     shared evenly between nodes, and a node whose ranks only poll uses its share up. `lead_ps`: of two ranks on a single
     core the one that waits polls first what the other has used of it beyond that much more; None: it gives way.
-    `uneven_share`: of the first 200 ms, and a third of it later, in which one core serves a rank more than another
-    could take from it (`shared_by_node`).
+    `uneven_share`: of the first 100 ms, and a third of it later, in which one core serves a rank more than another
+    could take from it (`shared_by_node`). Where it is above 0, nodes do not share cores evenly in the first 50 ms.
     `way_is_work`: a message's way is work of its sender's core, as where the kernel carries it between namespaces.
     """
 
