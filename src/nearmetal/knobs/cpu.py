@@ -29,8 +29,9 @@ def _of_policies(file: str, choices: str) -> Locate:
 # or for each policy (cpufreq_governor.c, cpufreq_dbs_governor_exit; likewise schedutil and userspace). The second round
 # is for values that limit each other, as those of `conservative`.
 _TOLD = (
-    f"cd {_CPU}/cpufreq 2> /dev/null || exit"
-    + r"""
+    "cd "
+    + _CPU
+    + r"""/cpufreq 2> /dev/null || exit
 files() {
     for governor in $(cat policy*/scaling_governor | sort -u); do
         for file in "$governor"/* policy*/"$governor"/*; do [ ! -f "$file" ] || echo "$file"; done
