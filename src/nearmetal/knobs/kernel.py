@@ -43,8 +43,8 @@ _COUNT = WholeNumber(1, 2**31 - 1, "packets")
 _BYTES = WholeNumber(0, 2**31 - 1, "bytes")
 _IPV4 = "/proc/sys/net/ipv4"
 # Of the machine's own namespace: in others it can only be read, and no default there changes it.
-_ALLOWED = f"{_IPV4}/tcp_allowed_congestion_control"
-_SHOW_ALLOWED = f"[ ! -w {_ALLOWED} ] || cat {_ALLOWED}"
+_ALLOWED = _IPV4 + "/tcp_allowed_congestion_control"
+_SHOW_ALLOWED = "[ ! -w " + _ALLOWED + " ] || cat " + _ALLOWED
 
 POLLING = (
     _core("busy_read", WholeNumber(0, 1_000_000, "us"), "how long a blocking receive polls the queue before it sleeps"),
