@@ -6,6 +6,7 @@ that was set stays, and forbids fewer queues than it leads to.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from nearmetal.tune.profile import Profile
 from undoing import WAYS, check_undone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from nearmetal.study.order import Scalar
 
 LO = Target("", "lo")
@@ -82,6 +85,16 @@ def _table(nic: Path) -> list[str]:
     return [(nic / name).read_text().strip() for name in ("rings", "set")]
 
 
+@contextlib.contextmanager
+def _applied(folder: Path, setting: Mapping[str, Scalar]) -> Iterator[tuple[MachineShell, session.Session]]:
+    """Apply a setting to `lo`; yield the shell and the session that can undo it."""
+    (journals := folder / "journals").mkdir(mode=0o700)
+    with MachineShell() as shell:
+        begun = session.begin(shell, plan(shell, setting, [LO]), journals)
+        begun.apply()
+        yield shell, begun
+
+
 SETTINGS: list[dict[str, Scalar]] = [
     {"nic.rss-equal": 2},
     {"nic.channels-combined": 4},
@@ -101,11 +114,7 @@ def test_a_table_is_the_default_again_where_it_was(
     """It was set to all queues, and forbade fewer of them from then on."""
     (nic / "set").write_text(found)
     before = _table(nic)
-    folder = tmp_path / "journals"
-    folder.mkdir(mode=0o700)
-    with MachineShell() as shell:
-        begun = session.begin(shell, plan(shell, setting, [LO]), folder)
-        begun.apply()
+    with _applied(tmp_path, setting) as (shell, begun):
         assert all(f"knob.{name}" in begun.facts() for name in setting)
         check_undone(shell, begun, by, lambda: _table(nic), before)
 
@@ -119,11 +128,8 @@ def test_a_table_that_a_driver_makes_anew_is_restored(
     """With other rings, frames or pause frames ixgbe lost it, and the session ended as if everything were back."""
     (nic / "driver").write_text("ixgbe\n")
     (nic / "set").write_text(f"{found}\n")
-    (folder := tmp_path / "journals").mkdir(mode=0o700)
     before = [*_table(nic), "512\n"]
-    with MachineShell() as shell:
-        begun = session.begin(shell, plan(shell, {name: 1024 if "ring" in name else 16}, [LO]), folder)
-        begun.apply()
+    with _applied(tmp_path, {name: 1024 if "ring" in name else 16}) as (shell, begun):
         assert _table(nic)[1] == ""
         assert begun.disturbed()
         check_undone(shell, begun, by, lambda: [*_table(nic), (nic / "ring").read_text()], before)
@@ -137,10 +143,7 @@ def test_a_table_of_blocks_that_follows_the_queues_still_does(
     """That of one queue could not be read with four, and was called stuck although it came back with them."""
     (nic / "driver").write_text("igb\n")
     (nic / "rings").write_text(f"{rings}\n")
-    (folder := tmp_path / "journals").mkdir(mode=0o700)
-    with MachineShell() as shell:
-        begun = session.begin(shell, plan(shell, {"nic.channels-combined": asked}, [LO]), folder)
-        begun.apply()
+    with _applied(tmp_path, {"nic.channels-combined": asked}) as (shell, begun):
         check_undone(shell, begun, by, lambda: _table(nic), [rings, ""])
 
 
