@@ -198,6 +198,7 @@ def test_what_starting_left_on_a_core_weighs_against_a_domain_elsewhere() -> Non
     crowded = took_ms(1.0)
     single = {max(times) for times in crowded}
     assert {30.0, 35.0, 50.0} <= single, "a rank has a half, three quarters or a quarter of a pair's weight"
+    assert {10.0, 30.0} in crowded, "where it has a half each of the three has a third"
 
 
 def test_the_division_of_ranks_changes_within_a_launch() -> None:
@@ -207,6 +208,15 @@ def test_the_division_of_ranks_changes_within_a_launch() -> None:
     apart = simulate(long, machine, Placement.block(4, 1), replicas=20).makespan_ns / 8e9
     assert (apart > 1).all(), "no rank gains all the time"
     assert np.median(apart) == pytest.approx(1.04, abs=0.03), "in the end each has had its share"
+    ends = simulate_launches(
+        [computing(*[150] * 4, ops=(Op(OpKind.MARK, tag=1),))],
+        [replace(machine, cores=replace(machine.cores, uneven_share=1.0))],
+        Placement.block(4, 1),
+        replicas=200,
+        keep_marks=True,
+    )
+    undivided = sum(int(marks[:, 2].min()) == 150 * 10**9 for marks in ends.marks)
+    assert undivided / 200 == pytest.approx(1 / 3 / 4, abs=0.06), "alone for 0.1 s, and then only by chance again"
     steps = (Repeat(800, (DoGap(0), DoCall(0))),)
     barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
     together = computing(5, 5, 5, 5, ops=(barrier,), steps=steps)
