@@ -105,6 +105,7 @@ void Engine::simulate() {
         if (many_)
             fetch_ahead();
         now_ = event.time;
+        outside_ = false;
         ++result_.events;
         step();
         switch (event.kind()) {

@@ -119,13 +119,15 @@ class Engine {
         std::uint32_t core = 0, next = kNone; // the core it has or had last
         std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
         std::uint32_t division = kNone;       // of its computer's ranks, where that changes
-        std::uint32_t dealt = 0, member = 0;  // the core of its computer that it was dealt to, its place in the division
+        std::uint32_t dealt = 0, home = 0;    // the core that it was dealt to, and the one that it is to run on now
+        std::uint32_t entity = kNone;         // where what was used decides who goes first
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the switch to the core that it was given ends
-        Ps used = 0;                          // time used of the core that it shares with its co-runner
-        Ps polls_until = kNever;              // when it lets its co-runner have the core
-        std::uint32_t corunner = kNone;       // the one other rank, where what both used decides who goes first
+        Ps polls_until = kNever;              // when it lets another have the core
+        Ps look_at = 0;                       // a time at which it looks for messages from outside its node
+        bool unseen = false;                  // such messages came while it did not look
+        Ps works_until = 0;                   // when what it has sent is there, where that is its processor's work
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
@@ -133,14 +135,21 @@ class Engine {
     struct Copying { // what a process copies, out and in
         Ps rx_free = -1, free = 0;
     };
-    struct Division { // of a computer's ranks on its cores, and of each core between domains, at a time
+    struct Entity { // the ranks of one domain on one core, to a kernel that divides the core between those
         std::vector<std::uint32_t> ranks;
-        std::vector<double> times; // as long as alone takes each
+        double weight = 1.0;
+        double used = 0.0; // time used of the core, over the weight
+    };
+    struct Division { // of a computer's ranks on its cores, and of each core between domains, at a time
+        std::vector<std::uint32_t> ranks, domains{};
+        std::uint32_t first_core = 0, first_entity = 0; // an entity for each domain, core by core
         std::uint32_t turn = kNone;
     };
     struct Core {
         std::uint32_t holder = kNone, group = 0;
         Ps slice_end = 0, free_at = 0;
+        Ps counted = 0;                        // time whose use is known
+        std::vector<std::uint32_t> entities{}; // that share it
     };
     struct CoreGroup { // cores that serve the same ranks, and the ranks that want one
         std::uint32_t first = 0, count = 0;
@@ -233,17 +242,15 @@ class Engine {
     [[nodiscard]] CoreGroup &core_group(std::uint32_t rank) { return core_groups_[cores_[shares_[rank].core].group]; }
     bool compute(std::uint32_t rank);
     void yield_core(std::uint32_t rank);
+    void give_core(std::uint32_t core, std::uint32_t rank, Ps time);
     void pass_core(std::uint32_t core, Ps time);
-    [[nodiscard]] bool polls(std::uint32_t rank) const;
-    void share_polling(std::uint32_t rank, Ps time);
-    [[nodiscard]] Ps behind(std::uint32_t rank) const;
-    bool keeps_polling(std::uint32_t rank, Ps time);
-    bool let_corunner_poll(std::uint32_t rank);
+    void queue(std::uint32_t rank);
+    bool gives_way(std::uint32_t rank);
     // What sending and receiving takes of a rank.
     void add_overhead(std::uint32_t rank, Ps time) {
         result_.overhead_ps += time;
         if (!shares_.empty())
-            shares_[rank].used += time;
+            use(rank, time);
     }
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
@@ -252,17 +259,42 @@ class Engine {
     void plan_context(std::uint32_t context, Ps time);
     void context_due(std::uint32_t context);
 
+    // cores by what was used of them (engine_fair.cpp)
+    [[nodiscard]] Ps lead() const { return machine_->lead_ps; }
+    std::uint32_t add_entity(std::uint32_t core);
+    void claim_nothing(std::uint32_t rank);
+    void join(std::uint32_t rank, std::uint32_t core, std::uint32_t entity);
+    [[nodiscard]] bool polls(std::uint32_t rank) const;
+    [[nodiscard]] bool only_polls(const Entity &entity) const;
+    void use(std::uint32_t rank, Ps time);
+    [[nodiscard]] Ps look_period(std::uint32_t rank) const;
+    void come_unseen(std::uint32_t rank);
+    [[nodiscard]] Ps next_look(std::uint32_t rank, Ps time) const;
+    bool looks_first(std::uint32_t rank, std::uint32_t set);
+    void count_polling(std::uint32_t core, Ps time);
+    [[nodiscard]] double behind(std::uint32_t entity) const;
+    [[nodiscard]] std::uint32_t next_ready(std::uint32_t core) const;
+    [[nodiscard]] std::uint32_t next_polling(std::uint32_t core) const;
+    std::uint32_t after_look(std::uint32_t rank, Ps time);
+    std::uint32_t after_slice(std::uint32_t rank);
+
     // cores between domains (engine_domains.cpp)
     void share_fairly(const std::vector<std::uint32_t> &ranks);
     void split_by_domain(const std::vector<std::uint32_t> &ranks);
-    void divide(Division &division, std::uint32_t index, std::uint32_t turn) const;
+    void divide_by_domain(const std::vector<std::uint32_t> &ranks);
+    void divide(Division &division, std::uint32_t index, std::uint32_t turn);
+    bool follow_division(std::uint32_t rank);
+    [[nodiscard]] std::uint32_t entity_at(const Division &division, std::uint32_t rank) const;
     // How long work of `time` takes a rank, which may share its core with ranks of other domains.
-    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) {
-        return shares_.empty() ? time : shared_time(rank, time);
+    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
+        if (shares_.empty())
+            return time;
+        const Share &share = shares_[rank];
+        Ps all = time;
+        return __builtin_mul_overflow(time, share.slow, &all) ? kLongest : all / share.fast;
     }
-    [[nodiscard]] Ps shared_time(std::uint32_t rank, Ps time);
     // How long a part of a message's way takes that lasts `time` where its sender has a core of its own.
-    [[nodiscard]] Ps way_time(std::uint32_t rank, Ps time) {
+    [[nodiscard]] Ps way_time(std::uint32_t rank, Ps time) const {
         return machine_->way_is_work ? own_time(rank, time) : time;
     }
     // How long a polling rank waits for its turn among the hosts that poll on its core.
@@ -374,6 +406,14 @@ class Engine {
         (list.head == kNone ? list.head : pool[list.tail].next) = node;
         list.tail = node;
     }
+    template <typename Nodes> static void remove(List &list, Nodes &pool, std::uint32_t node) {
+        std::uint32_t before = kNone;
+        for (std::uint32_t at = list.head; at != node; at = pool[at].next)
+            before = at;
+        (before == kNone ? list.head : pool[before].next) = pool[node].next;
+        if (list.tail == node)
+            list.tail = before;
+    }
     void report_stuck(Result &result) const;
     [[nodiscard]] Stuck describe(std::uint32_t rank) const;
 
@@ -390,6 +430,9 @@ class Engine {
     std::vector<Core> cores_;
     std::vector<Division> divisions_; // of computers whose ranks are not always divided evenly
     std::vector<CoreGroup> core_groups_;
+    std::vector<Entity> entities_;
+    std::vector<std::uint32_t> polling_; // entities, while their time is counted
+    bool outside_ = false;               // what this event brings comes from outside the rank's node
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> visits_, visit_base_; // of gaps that are replayed in their order, by rank and site

@@ -10,6 +10,7 @@ namespace nearmetal {
 
 namespace {
 constexpr std::uint32_t kPlacementPurpose = 2; // of the random numbers that place ranks on cores
+constexpr std::uint32_t kMostRanks = 16;       // on a core, of which each is looked at whenever one gives way
 } // namespace
 
 // Assign the ranks of each computer to its cores, where ranks outnumber cores.
@@ -38,18 +39,20 @@ void Engine::assign_ranks(std::vector<std::uint32_t> &ranks, std::uint32_t &draw
     for (std::size_t i = ranks.size(); i > 1; --i) // Fisher and Yates
         std::swap(ranks[i - 1], ranks[draw(0, draws, kPlacementPurpose) % i]);
     if (machine_->share_by_domain && count > cores) {
-        if (count % cores == 0)
+        if (count % cores != 0)
+            share_fairly(ranks);
+        else if (machine_->lead_ps == kNever || count / cores > kMostRanks)
             split_by_domain(ranks);
         else
-            share_fairly(ranks);
+            divide_by_domain(ranks);
         return;
     }
     add_core_group(cores);
     for (std::uint32_t i = 0; i < count; ++i)
         shares_[ranks[i]].core = core_groups_.back().first + i % cores;
     if (cores == 1 && count == 2 && machine_->lead_ps != kNever)
-        for (const std::uint32_t i : {0U, 1U})
-            shares_[ranks[i]].corunner = ranks[1 - i];
+        for (const std::uint32_t rank : ranks)
+            join(rank, shares_[rank].core, add_entity(shares_[rank].core));
 }
 
 void Engine::add_core_group(std::uint32_t cores) {
@@ -64,6 +67,7 @@ bool Engine::take_core(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     if (cores_[share.core].holder == rank)
         return true;
+    follow_division(rank);
     CoreGroup &group = core_group(rank);
     std::uint32_t best = kNone; // the free core that was free first; its own when that is free as long
     for (std::uint32_t at = group.first; at < group.first + group.count; ++at)
@@ -79,12 +83,21 @@ bool Engine::take_core(std::uint32_t rank) {
         core.slice_end = r.clock + machine_->slice_ps;
         return true;
     }
-    if (share.corunner != kNone)
-        share_polling(rank, now_);
-    share.queued = true;
-    append(group.ready, shares_, rank);
+    queue(rank);
     preempt_waiting(group);
     return false;
+}
+
+// The rank wants its core from now on.
+void Engine::queue(std::uint32_t rank) {
+    Share &share = shares_[rank];
+    if (share.entity != kNone) {
+        count_polling(share.core, now_);
+        if (machine_->blocking)
+            claim_nothing(rank);
+    }
+    share.queued = true;
+    append(core_group(rank).ready, shares_, rank);
 }
 
 // Let a holder that only waits give its core to a rank that wants one.
@@ -98,29 +111,38 @@ void Engine::preempt_waiting(const CoreGroup &group) {
 bool Engine::compute(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
+    if (!follow_division(rank))
+        return false;
     Core &core = cores_[share.core];
     if (share.rest == 0)
         return true;
     if (core.slice_end <= r.clock) {
-        if (CoreGroup &group = core_group(rank); group.ready.head != kNone) {
-            share.queued = true;
-            append(group.ready, shares_, rank);
-            pass_core(share.core, r.clock);
-            return false;
-        }
-        if (share.corunner != kNone && let_corunner_poll(rank))
+        if (gives_way(rank))
             return false;
         core.slice_end = r.clock + machine_->slice_ps;
     }
     const Ps now = std::min(share.rest, core.slice_end - r.clock);
     r.clock += now;
     share.rest -= now;
-    share.used += now;
+    use(rank, now);
     if (share.rest == 0)
         return true;
     // By core: in the order of ranks, the first of several would always get the next core at once.
     push(r.clock, EventKind::kSlice, share.core);
     return false;
+}
+
+// At the end of a slice: let another rank have the core.
+bool Engine::gives_way(std::uint32_t rank) {
+    Share &share = shares_[rank];
+    const Ps time = ranks_[rank].clock;
+    const std::uint32_t next = share.entity != kNone ? after_slice(rank) : core_group(rank).ready.head;
+    if (next == rank || next == kNone)
+        return false;
+    share.queued = true;
+    append(core_group(rank).ready, shares_, rank);
+    give_core(share.core, next, time);
+    return true;
 }
 
 // A rank that only waits gives the core to the next one; it returns when something arrives for it.
@@ -130,98 +152,49 @@ void Engine::yield_core(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     Share &share = shares_[rank];
     const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
-    if (!waits || cores_[share.core].holder != rank || share.busy > 0 || core_group(rank).ready.head == kNone)
+    if (!waits || cores_[share.core].holder != rank || share.busy > 0)
         return;
-    const Ps time = std::max(r.clock, now_);
-    if (share.corunner != kNone && keeps_polling(rank, time))
+    Ps time = std::max(r.clock, now_);
+    if (share.entity != kNone && share.works_until > time) {
+        count_polling(share.core, time);
+        use(rank, std::max(share.works_until - cores_[share.core].counted, Ps{0}));
+        time = share.works_until;
+    }
+    const std::uint32_t next = share.entity != kNone ? after_look(rank, time) : core_group(rank).ready.head;
+    if (next == kNone || (next == rank && (look_period(rank) == 0 || share.polls_until > time)))
         return;
     share.away = r.state;
     r.state = State::kOff;
-    pass_core(share.core, time);
-}
-
-// Two ranks of a core. A fair scheduler runs the one first that has used less of it; when that one polls and yields it
-// is passed over, unless the other is further ahead than `lead_ps`. So the other's polling makes up what one has used
-// more before it continues.
-bool Engine::polls(std::uint32_t rank) const {
-    const State state = ranks_[rank].state;
-    return state == State::kWaiting || state == State::kProbing || (state == State::kOff && !shares_[rank].queued);
-}
-
-// What neither computed, sent nor received in was spent polling: by the one that goes first, or by both in turn.
-void Engine::share_polling(std::uint32_t rank, Ps time) {
-    Share &own = shares_[rank], &other = shares_[own.corunner];
-    Ps rest = time - own.used - other.used;
-    if (rest <= 0)
-        return;
-    if (!polls(rank) || !polls(own.corunner)) {
-        (polls(rank) ? own : other).used += rest;
+    if (next != rank) {
+        give_core(share.core, next, time);
         return;
     }
-    Share &first = own.used < other.used ? own : other;
-    const Ps alone = std::clamp(std::max(own.used, other.used) - machine_->lead_ps - first.used, Ps{0}, rest);
-    first.used += alone;
-    rest -= alone;
-    own.used += rest / 2;
-    other.used += rest - rest / 2;
+    cores_[share.core].holder = kNone; // all poll in turn
+    cores_[share.core].free_at = time;
 }
 
-// How much longer a rank that polls does so before its co-runner continues.
-Ps Engine::behind(std::uint32_t rank) const {
-    return polls(rank) ? std::max(shares_[shares_[rank].corunner].used - machine_->lead_ps - shares_[rank].used, Ps{0})
-                       : 0;
-}
-
-// Whether the rank keeps the core, polling, though its co-runner wants it; it is notified when that ends.
-bool Engine::keeps_polling(std::uint32_t rank, Ps time) {
-    Share &share = shares_[rank];
-    const bool over = time == share.polls_until;
-    share_polling(rank, time);
-    const Ps more = behind(rank);
-    share.polls_until = kNever;
-    if (over)
-        share.used += more;
-    if (over || more == 0)
-        return false;
-    share.polls_until = time + more;
-    push(share.polls_until, EventKind::kCore, rank);
-    return true;
-}
-
-// At the end of a slice: the co-runner has the core for as long as it is behind.
-bool Engine::let_corunner_poll(std::uint32_t rank) {
-    Share &share = shares_[rank], &corunner = shares_[share.corunner];
-    const Ps time = ranks_[rank].clock;
-    share_polling(rank, time);
-    if (behind(share.corunner) == 0)
-        return false;
-    share.queued = true;
-    append(core_group(rank).ready, shares_, rank);
-    corunner.core = share.core;
-    corunner.back_at = time + machine_->switch_ps;
-    cores_[share.core].holder = share.corunner;
-    cores_[share.core].slice_end = corunner.back_at + machine_->slice_ps;
-    push(std::max(corunner.back_at, now_), EventKind::kCore, share.corunner);
-    return true;
-}
-
-void Engine::pass_core(std::uint32_t at, Ps time) {
+void Engine::give_core(std::uint32_t at, std::uint32_t rank, Ps time) {
     Core &core = cores_[at];
-    List &ready = core_groups_[core.group].ready;
-    const std::uint32_t rank = ready.head;
-    if (rank == kNone) {
-        core.holder = kNone;
-        core.free_at = time;
-        return;
-    }
     Share &share = shares_[rank];
-    ready.head = share.next;
-    share.queued = false;
+    if (share.queued) {
+        remove(core_groups_[core.group].ready, shares_, rank);
+        share.queued = false;
+    }
     share.core = at;
     share.back_at = time + machine_->switch_ps;
     core.holder = rank;
     core.slice_end = share.back_at + machine_->slice_ps;
     push(std::max(share.back_at, now_), EventKind::kCore, rank);
+}
+
+// The rank that had the core has ended, or runs elsewhere.
+void Engine::pass_core(std::uint32_t at, Ps time) {
+    if (const std::uint32_t next = next_ready(at); next != kNone) {
+        give_core(at, next, time);
+        return;
+    }
+    cores_[at].holder = kNone;
+    cores_[at].free_at = time;
 }
 
 // The program of a rank has ended.
@@ -234,8 +207,9 @@ void Engine::leave_core(std::uint32_t rank) {
 void Engine::wake(std::uint32_t rank, Ps time) {
     if (ranks_[rank].state != State::kOff)
         return;
+    const Ps seen = std::max(time, now_);
     if (!shares_[rank].queued)
-        push(std::max(time, now_), EventKind::kCore, rank);
+        push(outside_ && look_period(rank) > 0 ? next_look(rank, seen) : seen, EventKind::kCore, rank);
     else
         preempt_waiting(core_group(rank));
 }

@@ -10,41 +10,30 @@
 namespace nearmetal {
 
 namespace {
-constexpr std::uint32_t kDivisionPurpose = 3;  // of the random numbers that divide ranks anew
-constexpr std::uint32_t kLeftPurpose = 16;     // of those that leave load on cores, and one more for each domain
-constexpr double kDraws = 4294967296.0;        // different random numbers
-constexpr Ps kTurnPs = 50'000'000'000;         // what starting left counts as long: it halves every 32 ms (pelt.c)
-constexpr std::uint32_t kTurns = 2;            // that a division of ranks lasts
-constexpr std::uint32_t kLater = 3;            // how many times rarer uneven divisions are after the first
-constexpr double kLeft = 2.0;                  // what starting left of a domain's load on one core, in ranks
-constexpr double kLeftShare = 0.4;             // of domains that it left some of
-constexpr std::uint32_t kMostTurns = 2000;     // of one computing time
+constexpr std::uint32_t kDivisionPurpose = 3; // of the random numbers that divide ranks anew
+constexpr std::uint32_t kLeftPurpose = 16;    // of those for load that is left on cores, and one more for each core
+constexpr double kDraws = 4294967296.0;       // different random numbers
+constexpr Ps kTurnPs = 100'000'000'000;       // a division of ranks lasts
+constexpr std::uint32_t kLater = 3;           // how many times rarer uneven divisions are after the first
+constexpr double kMostLeft = 1.5;             // load that starting left of a domain on a core, in ranks; mostly less
 
-// A domain's ranks on the cores of a computer. Its weight is divided between cores by its load on each; what its programs
-// loaded a core with as they started still counts for a while (`calc_group_shares` in kernel/sched/fair.c).
+// A domain's ranks on the cores of a computer. Its weight is divided between cores by its load on each; what its other
+// threads loaded a core with as they started counts, too (`calc_group_shares` in kernel/sched/fair.c).
 struct Domain {
-    struct OnCore {
-        std::uint32_t ranks = 0, dealt = 0; // of which so many were dealt to the core
-    };
-    std::map<std::uint32_t, OnCore> cores;
-    std::uint32_t ranks = 0, left_on = kNone;
+    std::vector<double> left; // by core, in ranks
+    std::vector<std::uint32_t> ranks_on;
 
-    void add(std::uint32_t core, bool dealt) {
-        ++ranks;
-        ++cores[core].ranks;
-        cores[core].dealt += dealt ? 1 : 0;
-    }
     [[nodiscard]] double weight(std::uint32_t core) const {
-        const double left = left_on == kNone ? 0.0 : kLeft;
-        return (cores.at(core).ranks + (left_on == core ? left : 0.0)) / (ranks + left);
+        double all = 0.0;
+        for (std::size_t at = 0; at < left.size(); ++at)
+            all += left[at] + ranks_on[at];
+        return (left[core] + ranks_on[core]) / all;
     }
 };
 } // namespace
 
-// A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
-// domains. A rank that polls uses its domain's share up. With equally many ranks on each core there is nothing to
-// balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
-// times slower as there are. It is slow to balance one rank too many: for a part of the time a core has one (`divide`).
+// A kernel shares a core evenly between its guests, whose ranks use their guest's share up when they poll: each domain
+// has a core of its own, as many times slower as there are. Which ranks share one is drawn again in each replica.
 void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> core group
     std::vector<std::uint32_t> domains(machine_->cores), at_core(ranks.size());
@@ -60,72 +49,99 @@ void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
         }
         shares_[ranks[i]].core = core_groups_[found->second].first;
     }
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (std::size_t i = 0; i < ranks.size(); ++i)
         shares_[ranks[i]].slow = domains[at_core[i]];
-        shares_[ranks[i]].dealt = at_core[i];
+}
+
+// Ranks that yield to others: each domain's on one core are an entity there. With equally many ranks on each core there
+// is nothing to balance, so which ranks share one is drawn again in each replica. The kernel is slow to balance one rank
+// too many: for a part of the time a core has one (`divide`).
+void Engine::divide_by_domain(const std::vector<std::uint32_t> &ranks) {
+    const auto number = static_cast<std::uint32_t>(divisions_.size());
+    Division division{.ranks = ranks,
+                      .first_core = static_cast<std::uint32_t>(cores_.size()),
+                      .first_entity = static_cast<std::uint32_t>(entities_.size())};
+    for (const std::uint32_t rank : ranks)
+        division.domains.push_back(places_[rank].domain);
+    std::sort(division.domains.begin(), division.domains.end());
+    division.domains.erase(std::unique(division.domains.begin(), division.domains.end()), division.domains.end());
+    for (std::uint32_t core = 0; core < machine_->cores; ++core) {
+        add_core_group(1);
+        for (std::size_t i = 0; i < division.domains.size(); ++i)
+            add_entity(division.first_core + core);
     }
-    if (machine_->cores == 1 || machine_->uneven_share <= 0)
-        return;
-    for (std::uint32_t i = 0; i < ranks.size(); ++i) {
-        shares_[ranks[i]].division = static_cast<std::uint32_t>(divisions_.size());
-        shares_[ranks[i]].member = i;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        shares_[ranks[i]].dealt = static_cast<std::uint32_t>(i % machine_->cores);
+    divisions_.push_back(std::move(division));
+    divide(divisions_.back(), number, 0);
+    for (const std::uint32_t rank : ranks) {
+        join(rank, shares_[rank].home, entity_at(divisions_.back(), rank));
+        if (machine_->cores > 1 && machine_->uneven_share > 0)
+            shares_[rank].division = number;
     }
-    divisions_.push_back({.ranks = ranks, .times = std::vector<double>(ranks.size())});
+}
+
+std::uint32_t Engine::entity_at(const Division &division, std::uint32_t rank) const {
+    const auto &domains = division.domains;
+    const auto domain = std::lower_bound(domains.begin(), domains.end(), places_[rank].domain) - domains.begin();
+    const auto each = static_cast<std::uint32_t>(domains.size()), core = shares_[rank].home - division.first_core;
+    return division.first_entity + core * each + static_cast<std::uint32_t>(domain);
 }
 
 // Divide a computer's ranks anew: as they were dealt, or with one on another core. A core is divided between domains by
-// their weights, and a domain's part between its ranks there; those that were dealt to one core take turns anyway.
-void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn) const {
+// their weights. Ranks that only poll follow at once, the others when they next compute.
+void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn) {
     const auto count = static_cast<std::uint32_t>(division.ranks.size());
-    const auto words = philox({index, turn / kTurns, replica_, kDivisionPurpose}, seed_);
-    const bool even = words[0] >= machine_->uneven_share * kDraws / (turn < kTurns ? 1 : kLater);
+    const auto words = philox({index, turn, replica_, kDivisionPurpose}, seed_);
+    const bool even = machine_->cores == 1 || words[0] >= machine_->uneven_share * kDraws / (turn == 0 ? 1 : kLater);
     const std::uint32_t moved = even ? kNone : words[1] % count;
-    std::vector<std::uint32_t> at_core(count);
     std::map<std::uint32_t, Domain> domains;
+    for (const std::uint32_t at : division.domains) {
+        Domain &domain = domains[at];
+        domain.left.resize(machine_->cores);
+        domain.ranks_on.resize(machine_->cores);
+        for (std::uint32_t core = 0; core < machine_->cores && machine_->uneven_share > 0 && turn == 0; ++core) {
+            const double drawn = philox({index, at, replica_, kLeftPurpose + core}, seed_)[0] / kDraws;
+            domain.left[core] = kMostLeft * drawn * drawn * drawn;
+        }
+    }
     for (std::uint32_t i = 0; i < count; ++i) {
-        const std::uint32_t dealt = shares_[division.ranks[i]].dealt, other = words[2] % (machine_->cores - 1);
-        at_core[i] = i == moved ? other + (other >= dealt) : dealt;
-        domains[places_[division.ranks[i]].domain].add(at_core[i], i != moved);
+        Share &share = shares_[division.ranks[i]];
+        const std::uint32_t other = i == moved ? words[2] % (machine_->cores - 1) : 0;
+        share.home = i == moved ? other + (other >= share.dealt) : share.dealt;
+        ++domains[places_[division.ranks[i]].domain].ranks_on[share.home];
+        share.home += division.first_core;
     }
-    std::vector<double> weights(machine_->cores);
-    for (auto &[number, domain] : domains) {
-        const auto draws = philox({index, turn, replica_, kLeftPurpose + number}, seed_);
-        if (turn == 0 && draws[0] < kLeftShare * kDraws)
-            domain.left_on = draws[1] % machine_->cores;
-        for (const auto &[core, on_core] : domain.cores)
-            weights[core] += domain.weight(core);
-    }
+    for (std::uint32_t core = 0, entity = division.first_entity; core < machine_->cores; ++core)
+        for (const auto &[at, domain] : domains) {
+            if (domain.ranks_on[core] > 0) // a rank that has not left yet keeps the weight that it had
+                entities_[entity].weight = domain.weight(core);
+            ++entity;
+        }
     division.turn = turn;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        const Domain &domain = domains.at(places_[division.ranks[i]].domain);
-        const Domain::OnCore &here = domain.cores.at(at_core[i]);
-        division.times[i] = weights[at_core[i]] / domain.weight(at_core[i]) * here.ranks / (i == moved ? 1 : here.dealt);
-    }
+    for (const std::uint32_t rank : division.ranks)
+        if (ranks_[rank].state == State::kOff && !shares_[rank].queued && cores_[shares_[rank].core].holder != rank)
+            join(rank, shares_[rank].home, entity_at(division, rank));
 }
 
-// How long work of `time` takes a rank from now on, which may share its core with ranks of other domains.
-Ps Engine::shared_time(std::uint32_t rank, Ps time) {
-    const Share &share = shares_[rank];
-    Ps left = time;
-    if (share.division == kNone) {
-        if (__builtin_mul_overflow(time, share.slow, &left))
-            return kLongest;
-        return left / share.fast;
-    }
+// Let a rank run where the division of its computer's ranks has it now; false when it had a core and has to wait for one.
+bool Engine::follow_division(std::uint32_t rank) {
+    Share &share = shares_[rank];
+    if (share.division == kNone)
+        return true;
     Division &division = divisions_[share.division];
-    const Ps begin = std::max(ranks_[rank].clock, now_);
-    Ps at = begin;
-    for (std::uint32_t turns = 0; turns < kMostTurns && left > 0; ++turns) { // beyond that they even out
-        const Ps turn = at / kTurnPs, end = (turn + 1) * kTurnPs;
-        if (division.turn != static_cast<std::uint32_t>(turn))
-            divide(division, share.division, static_cast<std::uint32_t>(turn));
-        const double times = division.times[share.member];
-        if (const auto needs = static_cast<double>(left) * times; needs <= static_cast<double>(end - at))
-            return at - begin + static_cast<Ps>(std::llround(needs));
-        left -= static_cast<Ps>(static_cast<double>(end - at) / times);
-        at = end;
-    }
-    return __builtin_mul_overflow(left, share.slow, &left) ? kLongest : at - begin + left;
+    const Ps time = std::max(ranks_[rank].clock, now_);
+    if (const auto turn = static_cast<std::uint32_t>(time / kTurnPs); turn != division.turn)
+        divide(division, share.division, turn);
+    if (share.home == share.core)
+        return true;
+    count_polling(share.core, time);
+    const std::uint32_t left = share.core;
+    join(rank, share.home, entity_at(division, rank));
+    if (cores_[left].holder != rank)
+        return true;
+    pass_core(left, time);
+    return take_core(rank);
 }
 
 // Where ranks cannot be divided evenly the kernel balances: every domain gets an even share of all cores, but no more

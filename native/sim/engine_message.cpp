@@ -181,6 +181,9 @@ void Engine::deliver(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     m.crosses = !path(m.pair).crossing.empty() && m.kind != MessageKind::kGrant && crosses(m);
     m.time = time;
+    outside_ = !inside(m);
+    if (outside_ && !shares_.empty())
+        come_unseen(target(m));
     if (m.kind == MessageKind::kGrant) {
         control(index, time);
         return;

@@ -126,6 +126,8 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Ps first = in_order(from, to, std::max(start + latency + flight - spread, now_), spread);
     if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
         ++ways_[std::uint64_t{from} << 32 | to].open;
+    if (machine_->way_is_work && !inside(m) && !shares_.empty())
+        shares_[from].works_until = std::max(shares_[from].works_until, first);
     push(first, EventKind::kArrive, index);
     return start + std::clamp(wire - own, Ps{0}, std::max(Ps{0}, latency + flight)); // before it arrives
 }

@@ -17,6 +17,8 @@ template <typename Visit> void Engine::each_slot(const Rank &r, std::uint32_t se
 }
 
 bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
+    if (looks_first(rank, set))
+        return false;
     Rank &r = ranks_[rank];
     std::uint32_t left = 0;
     each_slot(r, set, [&](Slot &s) {
@@ -60,8 +62,8 @@ void Engine::finish_wait(Rank &r, std::uint32_t set) {
 
 void Engine::resume(std::uint32_t rank) {
     Rank &r = ranks_[rank];
-    if (!shares_.empty() && shares_[rank].corunner != kNone)
-        share_polling(rank, r.clock);
+    if (!shares_.empty() && shares_[rank].entity != kNone)
+        count_polling(shares_[rank].core, r.clock);
     r.state = State::kInCall;
     r.owed = 0; // done while it waited, for what a collective sent meanwhile, too
     finish_wait(r, r.wait_set);

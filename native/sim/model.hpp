@@ -110,6 +110,7 @@ struct Machine {
     double uneven_share = 0.0;    // of the time at first, with a core that serves one rank more than dealt
     Ps slice_ps = 0;              // how long a rank computes before it has to yield
     Ps switch_ps = 0;             // from yielding until the other rank handles its messages
+    Ps look_ps = 0;               // between looks of a polling rank outside its node, for each that polls on its core
     Ps lead_ps = kNever;          // how much more than a polling rank one may have used before the other goes first
 
     [[nodiscard]] bool was_measured(Collective collective, std::uint64_t bytes) const {

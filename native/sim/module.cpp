@@ -279,6 +279,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("way_is_work", &Machine::way_is_work)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
+        .def_rw("look_ps", &Machine::look_ps)
         .def_rw("lead_ps", &Machine::lead_ps)
         .def_prop_rw(
             "collectives", [](const Machine &s) { return static_cast<int>(s.collectives); },

@@ -116,6 +116,8 @@ void machine(Bytes &in, Machine &m) {
     m.share_by_domain = in.take<std::uint8_t>() % 2;
     m.way_is_work = in.take<std::uint8_t>() % 2;
     m.uneven_share = in.take<std::uint8_t>() % 3 * 0.5;
+    m.look_ps = in.take<std::uint8_t>() % 2 * 1'000;
+    m.lead_ps = in.take<std::uint8_t>() % 2 ? 0 : kNever;
     m.slice_ps = in.number<Ps>(200, 1'000'000);
     m.switch_ps = in.number<Ps>(200, 1000);
 }

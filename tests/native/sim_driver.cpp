@@ -65,7 +65,8 @@ void random_machine(Job &job) {
     machine.uneven_share = pick(2) * 0.5;
     machine.slice_ps = 20'000'000;
     machine.switch_ps = 500'000;
-    machine.lead_ps = machine.share_by_domain ? kNever : 1'000'000;
+    machine.lead_ps = pick(2) ? kNever : 1'000'000;
+    machine.look_ps = pick(2) * 3'000'000;
 }
 
 // Every rank does the same calls; messages go around a ring at a random distance, so every program ends.

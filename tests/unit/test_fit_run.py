@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ALONE = {"nodes.computers": 2, "nodes.processors": 1}
 AUTOGROUPS: dict[str, Scalar] = {"nodes.computers": 1, "nodes.processors": 2, "kernel.autogroup": "1"}
+NAMESPACES = Cores(2, True, True, look_ps=12_000_000, lead_ps=0, uneven_share=0.39)
 LEAD_PS = 1_000_000_000
 STUDY = """
 name = "fitted"
@@ -120,14 +121,14 @@ def measured(folder: Path) -> RunDir:
 @pytest.mark.parametrize(
     ("host", "kind", "facts", "cores"),
     [
-        ("lab", "native", {"cpu.count": 1, "kernel.autogroup": "1"}, Cores(1, True, True)),  # from an older version
+        ("lab", "native", {"cpu.count": 1, "kernel.autogroup": "1"}, Cores(1, True, True, lead_ps=0)),  # older version
         ("ssh", "declared", {"cpu.count": 8, "kernel.autogroup": "1"}, Cores(8, False, False)),
         ("lab", "native", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, False)),
         ("lab", "virtio", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, True)),
         ("local", "veth", {"nodes.computers": 1, "nodes.processors": 2, "cpu.count": 64}, Cores(2, True, False)),
-        ("local", "veth", AUTOGROUPS, Cores(2, True, True, uneven_share=0.42, way_is_work=True)),
-        ("local", "native", AUTOGROUPS, Cores(2, True, True, uneven_share=0.42)),  # a port carries messages meanwhile
-        ("local", "tap", AUTOGROUPS, Cores(2, True, True)),  # a relay sleeps, which lets the kernel balance
+        ("local", "veth", AUTOGROUPS, replace(NAMESPACES, way_is_work=True)),
+        ("local", "native", AUTOGROUPS, NAMESPACES),  # a port carries messages meanwhile
+        ("local", "tap", AUTOGROUPS, Cores(2, True, True, lead_ps=0)),  # a relay sleeps, which lets the kernel balance
         ("ssh", "declared", {"nodes.computers": 2, "nodes.processors": 8}, Cores(8, False, False)),
         ("lab", "vf", {**ALONE, "kernel.release": "6.1.0-56-amd64"}, Cores(1, False, False, lead_ps=LEAD_PS)),
         ("lab", "vf", {**ALONE, "kernel.release": "6.6.1"}, Cores(1, False, False)),

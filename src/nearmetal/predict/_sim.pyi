@@ -63,6 +63,7 @@ class Machine:
     slice_ps: int
     switch_ps: int
     lead_ps: int
+    look_ps: int
     collectives: int
     by_nodes: bool
     def add_segment(

@@ -54,10 +54,13 @@ WAKEUP_GRANULARITY_PS = 1_000_000_000
 """CFS passes over a process that yields unless the next is so far ahead of it (1 ms on one processor)."""
 _CARRIED_BY_KERNEL = frozenset({"bridge", "macvlan", "shm", "veth"})
 """Paths on which no port and no other process has a part: a message's way is work of the processors of its ends."""
-_UNEVEN_SHARE = 0.42
-"""Of 144 launches of EP, MG and SP on 4 ranks and 2 processors, traced by the scheduler's events (Linux 6.18, a session
-for each namespace): so many began with three ranks on one processor. A busy processor is balanced seldom (`busy_factor`
-in kernel/sched/topology.c), and then by load averages of tens of ms."""
+_LOOK_PS = 12_000_000
+"""Open MPI looks at its sockets every eighth time that it looks at all (`opal_progress`), and yields each time. This
+constant is fitted: predictions of LU, MG, SP and CG on 4 ranks and 2 processors are nearest with it."""
+_UNEVEN_SHARE = 0.39
+"""Of 428 launches of 4 ranks on 2 nodes and 2 processors, traced by the scheduler's events (Linux 6.18, a session for
+each namespace): so many began with three ranks on one processor; of 238 on 4 nodes 0.27. A busy processor is balanced
+seldom (`busy_factor` in kernel/sched/topology.c), and then by load averages of tens of ms."""
 _HEADER_BYTES = 64
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
@@ -263,9 +266,14 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     by_node = one and (kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1")
     if not by_node:
         return Cores(count, one, lead_ps=_lead_ps(count, str(facts.get("kernel.release", ""))))
-    even = count == 1 or kind in GUEST_KINDS | RELAY_KINDS
-    carried = not even and kind in _CARRIED_BY_KERNEL
-    return Cores(count, one, by_node, uneven_share=0.0 if even else _UNEVEN_SHARE, way_is_work=carried)
+    if kind in GUEST_KINDS:
+        return Cores(count, one, by_node)
+    lead_ps = _lead_ps(count, str(facts.get("kernel.release", ""))) or 0
+    if count == 1 or kind in RELAY_KINDS:
+        return Cores(count, one, by_node, lead_ps=lead_ps)
+    look_ps = _LOOK_PS if record.order.mpi == "openmpi" else 0
+    carried = kind in _CARRIED_BY_KERNEL
+    return Cores(count, one, by_node, look_ps=look_ps, lead_ps=lead_ps, uneven_share=_UNEVEN_SHARE, way_is_work=carried)
 
 
 def _lead_ps(count: int, kernel: str) -> int | None:

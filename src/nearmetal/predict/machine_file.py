@@ -136,7 +136,7 @@ class Changes:
             if count == 0:
                 text = f"the run does not say how many processors a host has ({named.host or 'an older model file'})"
                 raise BadInputError(text, hint="give it with --cores")
-            lead_ps = machine.cores.lead_ps if machine.cores and count == machine.cores.count else None
+            lead_ps = machine.cores.lead_ps if machine.cores and count == machine.cores.count == 1 else None
             machine = replace(machine, cores=Cores(count, shared_by_node=self._has_guests(named), lead_ps=lead_ps))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
 

@@ -212,10 +212,12 @@ class Cores:
 
     `one_computer`: all nodes are namespaces of one. A rank computes for `slice_ps` before it gives way to another; one
     that waits gives way at once, and the other looks after its messages `switch_ps` later. `shared_by_node`: a core is
-    shared evenly between nodes, and a node whose ranks only poll uses its share up. `lead_ps`: of two ranks on a single
-    core the one that waits polls first what the other has used of it beyond that much more; None: it gives way.
+    shared between nodes, whatever their ranks. `lead_ps`: whoever has used more of a core than another, by more than
+    this, waits until the other has caught up, polling if it has nothing to do; of nodes, or of two ranks on a single
+    core. None: a rank gives way when it polls, and a node whose ranks poll uses up an even share. `look_ps`: how long
+    passes, for each rank that polls on a core, between looks of one of them for messages from outside its node.
     `uneven_share`: of the first 100 ms, and a third of it later, in which one core serves a rank more than another
-    could take from it (`shared_by_node`). Where it is above 0, nodes do not share cores evenly in the first 50 ms.
+    could take from it (`shared_by_node`). Where it is above 0, nodes do not share cores evenly in the first 100 ms.
     `way_is_work`: a message's way is work of its sender's core, as where the kernel carries it between namespaces.
     """
 
@@ -224,6 +226,7 @@ class Cores:
     shared_by_node: bool = False
     slice_ps: int = 4_000_000_000
     switch_ps: int = 3_000_000
+    look_ps: int = 0
     lead_ps: int | None = None
     uneven_share: float = 0.0
     way_is_work: bool = False
@@ -233,6 +236,8 @@ class Cores:
             raise BadInputError(f"a computer with {self.count} cores")
         if not 0 <= self.uneven_share <= 1:
             raise BadInputError(f"{self.uneven_share} of the time cannot be uneven")
+        if self.lead_ps is None and (self.uneven_share or self.look_ps):
+            raise BadInputError("uneven shares and looks need `lead_ps`: else what ranks use is not counted")
 
 
 MpiName = Literal["openmpi", "mpich"]

@@ -191,6 +191,7 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
         native.share_by_domain = machine.cores.shared_by_node
         native.uneven_share, native.way_is_work = machine.cores.uneven_share, machine.cores.way_is_work
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
+        native.look_ps = machine.cores.look_ps
         if machine.cores.lead_ps is not None:
             native.lead_ps = machine.cores.lead_ps
     native.collectives, native.by_nodes = MPIS.index(machine.collectives), machine.by_nodes
