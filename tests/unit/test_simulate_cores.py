@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import Cores, Distribution, Machine, PathModel
+from nearmetal.predict.models import Cores, Distribution, Machine, PathModel, Progress
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
@@ -193,6 +193,61 @@ def test_a_namespace_catches_up_before_the_other_continues() -> None:
     machine = namespaces(1, one_computer=False, slice_ps=4000 * US)
     found = simulate_launches([schedule], [machine], placement, keep_marks=True)
     assert int(found.marks[0][0, 2]) / 1e9 == pytest.approx(9, abs=0.05), "from 3 to 6 ms rank 1 polls"
+
+
+def test_a_namespace_that_has_polled_less_has_the_core_before_one_that_waits_again() -> None:
+    """Both poll until a message comes at 1 ms. Rank 0 computes for 3 ms; the next one, of 5 ms, it sees at 7."""
+    comms = (Comm(0, size=3),)
+    ops = (recv(2), Op(OpKind.MARK))
+    waits = Program((DoCall(0), DoGap(0), DoCall(0), DoCall(1)), ops, comms, (0,))
+    steps = (DoGap(0), DoCall(0), DoGap(1), DoCall(0), DoGap(2), DoCall(1))
+    sends = Program(steps, (send(0), send(1)), comms, (1, 2, 3))
+    gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (3, 1, 4, 20))
+    schedule = Schedule(3, (waits, program([recv(2)], ranks=3), sends), gaps)
+    placement = Placement(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2], np.uint32))
+    machine = namespaces(1, one_computer=False, slice_ps=4000 * US)
+    found = simulate_launches([schedule], [machine], placement, keep_marks=True)
+    assert int(found.marks[0][0, 2]) / 1e9 == pytest.approx(7, abs=0.05)
+
+
+@pytest.mark.parametrize("wakes", [False, True])
+def test_what_came_or_happened_while_a_rank_did_not_look_gives_it_no_lead(wakes: bool) -> None:
+    """Polling: a message that came while it computed for 5 ms waits until the other has polled for 5. Blocking: a rank
+    that slept for 5 ms then has every second slice, not the next five.
+    """
+    comms = (Comm(0, size=3),)
+    computes = Program((DoGap(0), DoCall(0), DoCall(1)), (recv(2), Op(OpKind.MARK)), comms, (0,))
+    waits = Program((DoCall(0), DoGap(0), DoCall(1)), (recv(2), Op(OpKind.MARK)), comms, (2,))
+    sends = Program((DoGap(0), DoCall(0), DoGap(1), DoCall(1)), (send(0), send(1)), comms, (1, 1 if wakes else 2))
+    gaps = tuple(
+        Distribution((0.0,), (us * US,)) for us in (20_000 if wakes else 5000, 2500, 3000 if wakes else 40_000)
+    )
+    schedule = Schedule(3, (computes, waits, sends), gaps)
+    placement = Placement(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2], np.uint32))
+    machine = namespaces(1, one_computer=False, look_ps=US, slice_ps=(1000 if wakes else 9000) * US)
+    found = simulate_launches(
+        [schedule], [replace(machine, progress=Progress(blocking=wakes))], placement, keep_marks=True
+    )
+    ends_ms = {int(rank): int(time) / 1e9 for rank, _, time in found.marks[0]}
+    assert ends_ms[1 if wakes else 0] == pytest.approx(11 if wakes else 10, abs=1.1 if wakes else 0.1)
+
+
+def test_a_rank_that_waits_keeps_its_core_until_what_it_sent_is_there() -> None:
+    """1,000 B: 100 ns of its sender, then a way of 2 us, which the kernel works off on the sender's processor."""
+    comms = (Comm(0, size=3),)
+    sends = Program((DoCall(0), DoCall(1)), (send(2), recv(2)), comms, ())
+    computes = Program((DoGap(0), DoCall(0)), (Op(OpKind.MARK),), comms, (0,))
+    receives = Program((DoCall(0), DoGap(0), DoCall(1)), (recv(0), send(0)), comms, (1,))
+    gaps = tuple(Distribution((0.0,), (us * US,)) for us in (500, 5000))
+    schedule = Schedule(3, (sends, computes, receives), gaps)
+    placement = Placement(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2], np.uint32))
+
+    def last_us(work: bool) -> float:
+        machine = namespaces(1, one_computer=False, way_is_work=work)
+        found = simulate_launches([schedule], [machine], placement, replicas=20, keep_marks=True)
+        return max(int(marks[0, 2]) for marks in found.marks) / US
+
+    assert last_us(work=True) - last_us(work=False) == pytest.approx(2, abs=0.01)
 
 
 @pytest.mark.parametrize("outside", [False, True])
