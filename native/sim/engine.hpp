@@ -124,7 +124,7 @@ class Engine {
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the switch to the core that it was given ends
-        Ps polls_until = kNever;              // when it lets another have the core
+        Ps polls_until = 0;                   // until then it has the core to itself
         Ps look_at = 0;                       // a time at which it looks for messages from outside its node
         bool unseen = false;                  // such messages came while it did not look
         Ps works_until = 0;                   // when what it has sent is there, where that is its processor's work
@@ -260,7 +260,7 @@ class Engine {
     void context_due(std::uint32_t context);
 
     // cores by what was used of them (engine_fair.cpp)
-    [[nodiscard]] Ps lead() const { return machine_->lead_ps; }
+    [[nodiscard]] double lead() const { return static_cast<double>(machine_->lead_ps); }
     std::uint32_t add_entity(std::uint32_t core);
     void claim_nothing(std::uint32_t rank);
     void join(std::uint32_t rank, std::uint32_t core, std::uint32_t entity);

@@ -147,7 +147,7 @@ void Engine::count_polling(std::uint32_t at, Ps time) {
     std::sort(polling_.begin(), polling_.end(), [this](std::uint32_t a, std::uint32_t b) {
         return entities_[a].used < entities_[b].used || (entities_[a].used == entities_[b].used && a < b);
     });
-    const double last = entities_[polling_.back()].used - static_cast<double>(lead());
+    const double last = entities_[polling_.back()].used - lead();
     double weight = 0.0;
     for (std::size_t some = 1; some <= polling_.size() && rest > 0; ++some) {
         const double level = entities_[polling_[some - 1]].used;
@@ -162,7 +162,7 @@ void Engine::count_polling(std::uint32_t at, Ps time) {
 
 // How long others poll before a rank of this entity has the core.
 double Engine::behind(std::uint32_t entity) const {
-    const double until = entities_[entity].used - static_cast<double>(lead());
+    const double until = entities_[entity].used - lead();
     double time = 0.0;
     for (const std::uint32_t index : cores_[shares_[entities_[entity].ranks.front()].core].entities)
         if (index != entity && only_polls(entities_[index]))
@@ -196,21 +196,20 @@ std::uint32_t Engine::next_polling(std::uint32_t at) const {
 }
 
 // Who has the core when the rank that has it polls: itself, another that polls and has used less, or one that wants it.
+// It has the core to itself until another has used as little; then those that poll take turns.
 std::uint32_t Engine::after_look(std::uint32_t rank, Ps time) {
     Share &share = shares_[rank];
     count_polling(share.core, time);
-    const std::uint32_t next = next_ready(share.core);
+    const std::uint32_t next = next_ready(share.core), other = next_polling(share.core);
     const double more = next == kNone ? 0.0 : behind(shares_[next].entity);
     if (next != kNone && more == 0.0)
         return next;
-    const std::uint32_t other = next_polling(share.core);
-    const double own = entities_[share.entity].used - static_cast<double>(lead());
+    const double own = entities_[share.entity].used - lead();
     if (other != kNone && entities_[shares_[other].entity].used + kLeastPs < own)
         return other;
-    if (next == kNone)
-        return rank;
-    const Ps until = time + static_cast<Ps>(std::ceil(more));
-    if (share.polls_until != until)
+    const double alone = next != kNone ? more : other != kNone ? behind(shares_[other].entity) : 0.0;
+    const Ps until = alone > 0.0 ? time + static_cast<Ps>(std::ceil(alone)) : 0;
+    if (until > 0 && share.polls_until != until)
         push(until, EventKind::kCore, rank);
     share.polls_until = until;
     return rank;
@@ -224,7 +223,7 @@ std::uint32_t Engine::after_slice(std::uint32_t rank) {
     const std::uint32_t next = next_ready(share.core), other = next_polling(share.core);
     const double wants = next == kNone ? own : entities_[shares_[next].entity].used;
     const double polls = other == kNone ? own : entities_[shares_[other].entity].used;
-    if (polls + kLeastPs < own - static_cast<double>(lead()) && (next == kNone || polls < wants))
+    if (polls + kLeastPs < own - lead() && (next == kNone || polls < wants))
         return other;
     return next != kNone && (wants < own || shares_[next].entity == share.entity) ? next : rank;
 }

@@ -250,16 +250,16 @@ def test_a_rank_that_waits_keeps_its_core_until_what_it_sent_is_there() -> None:
     assert last_us(work=True) - last_us(work=False) == pytest.approx(2, abs=0.01)
 
 
-@pytest.mark.parametrize("outside", [False, True])
-def test_ranks_that_poll_in_turn_look_outside_their_node_seldom(outside: bool) -> None:
+@pytest.mark.parametrize(("outside", "to"), [(False, 0), (True, 0), (True, 1)])
+def test_ranks_that_poll_in_turn_look_outside_their_node_seldom(outside: bool, to: int) -> None:
     """A message from outside waits for one of the looks, 24 us apart for each rank on the core; others do not."""
     comms = (Comm(0, size=4),)
     waits = program([recv(2), Op(OpKind.MARK), recv(3)], ranks=4)
     polls = program([recv(3)], ranks=4)
-    sends = Program((DoGap(0), DoCall(0)), (send(0),), comms, (0,))
+    sends = Program((DoGap(0), DoCall(0)), (send(to),), comms, (0,))
     ends = Program((DoGap(0), DoCall(0), DoCall(1)), (send(0), send(1)), comms, (1,))
     gaps = tuple(Distribution((0.0,), (us * US,)) for us in (500, 5000))
-    schedule = Schedule(4, (waits, polls, sends, ends), gaps)
+    schedule = Schedule(4, (*((waits, polls) if to == 0 else (polls, waits)), sends, ends), gaps)
     hosts, nodes = ([0, 0, 1, 2], [0, 1, 2, 3]) if outside else ([0, 0, 0, 1], [0, 1, 0, 2])
     placement = Placement(np.array(hosts, np.uint32), np.array(nodes, np.uint32))
     machine = namespaces(1, one_computer=False, look_ps=24 * US)
