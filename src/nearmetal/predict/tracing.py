@@ -192,7 +192,7 @@ def _incomplete(launch: LaunchLine, folder: Path, status: int, refused: ForeignF
         return refused
     if begun:
         return NearmetalError(
-            f"{begun} of {whole + begun} ranks left only part of a trace in {folder}; {ended}",
+            f"{begun} of the {whole + begun} ranks that began a trace in {folder} did not finish it; {ended}",
             hint="the program died before MPI_Finalize, or the disk is full: see its messages above. "
             "Partial traces are refused by every reader",
         )
