@@ -6,9 +6,10 @@
     python bench/validate_predict.py --write docs/explanation/prediction-validation.md   # and the cases that ship
     python bench/validate_predict.py --coverage                        # of the intervals of the cases that ship
 
-Three things are measured on this machine: micro-benchmarks on every path (the models are fitted from these and from
-nothing else), the applications under the profiler inside one node (what they do), and the applications on every path
-and placement (what is predicted). Compared are the timed part of each application and the 99th percentile of its
+Three things are measured on this machine, in rounds, so that none meets a faster or a slower machine than the others:
+micro-benchmarks on every path (the models are fitted from these and from nothing else), the applications under the
+profiler inside one node (what they do), and the applications on every path and placement (what is predicted). Compared
+are the timed part of each application and the 99th percentile of its
 iterations. Goals: median absolute error at most 10 % over all cases and 5 % where ranks have their own cores; paths in
 the right order wherever they differ measurably; measured p99 inside the predicted 90 % interval in 85 % of cases.
 """
@@ -67,6 +68,8 @@ PLACEMENTS = {
     (4, "cyclic"): (0, 1, 0, 1),
 }
 MICRO_BLOCKS = 5
+MICRO_EVERY = 4
+"""After how many rounds the next block of micro-benchmarks is measured."""
 LOAD = "load-before"
 """The file with the load average before anything was measured, beside what was."""
 SWEEPS = 40
@@ -152,14 +155,15 @@ def grid(app: App) -> str:
     return f', grid = "{app.ranks}x1x1"' if app.name == "advection" else ""
 
 
-def measure_paths(folder: Path, blocks: int, further: str = "") -> RunDir:
-    """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there."""
+def measure_paths(folder: Path, blocks: int, further: str = "", now: int | None = None) -> RunDir:
+    """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there: `now` blocks, or all."""
     study, out = folder / "micro.toml", folder / "micro"
     if not out.is_dir():
         (folder / LOAD).write_text(f"{os.getloadavg()[0]:.1f}")
     study.write_text(HEAD.format(name="micro", blocks=blocks) + further + paths_toml() + MICRO + EXCHANGES)
     command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
     command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
+    command += ["--blocks", str(now)] if now else []
     with (folder / "micro.log").open("w") as log:
         subprocess.run(command, stdout=log, stderr=log, check=False)
     return RunDir.open(out)
@@ -174,16 +178,21 @@ class Measured:
     failures: list[str] = field(default_factory=list)
 
 
-def measure_applications(folder: Path, apps: list[App], launches: int) -> dict[tuple[str, str], Measured]:
-    """Launch every application on every path and placement, in random order; by workload and path.
+def measure(folder: Path, apps: list[App], launches: int) -> tuple[RunDir, dict[tuple[str, str], Measured]]:
+    """Measure the paths and every application, in rounds; the applications by workload and path.
 
-    Each launch leaves a file in `folder`, and one that is there is not repeated.
+    A round profiles each application once and launches it once on every path and placement, in random order. Each
+    launch leaves a file in `folder`, and one that is there is not repeated.
     """
     study = parse_study(HEAD.format(name="held-out", blocks=3) + paths_toml() + apps_toml(apps), "held-out")
     found: dict[tuple[str, str], Measured] = defaultdict(Measured)
     host = open_host(study)
     try:
         for block in range(launches):
+            if block % MICRO_EVERY == 0 and block // MICRO_EVERY < MICRO_BLOCKS:
+                measure_paths(folder, MICRO_BLOCKS, now=1)
+            for app in apps:
+                trace(folder, app, block)
             for order in plan.block(study, block):
                 label, path = order.workload.label, order.path.label
                 if path.endswith(AGAIN) or (path in POINT_TO_POINT and len(set(order.workload.placement)) > 2):
@@ -202,7 +211,7 @@ def measure_applications(folder: Path, apps: list[App], launches: int) -> dict[t
                     case.iterations_ns.append(told["iterations_ns"])
     finally:
         host.close()
-    return found
+    return measure_paths(folder, MICRO_BLOCKS), found
 
 
 def launch(host: Host, order: Order) -> dict[str, object]:
@@ -317,11 +326,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        micro = measure_paths(folder, MICRO_BLOCKS)
-        for launch in range(options.launches):
-            for app in apps:
-                trace(folder, app, launch)
-        measured = measure_applications(folder, apps, options.launches)
+        micro, measured = measure(folder, apps, options.launches)
         cases = all_cases(apps, micro, measured, folder, lambda machine: machine)
         if options.hot:
             print("messages back to back, whatever was computed before:")
