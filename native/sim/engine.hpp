@@ -379,6 +379,11 @@ class Engine {
     [[nodiscard]] bool progresses(const Rank &r, Ps time) const {
         return in_call(r) && !(machine_->async_progress && r.state == State::kWaiting && time < r.computes_until);
     }
+    // Whether all of the message's way is work of its sender, which shares cores with others.
+    [[nodiscard]] bool works_all_the_way(const Message &m) const {
+        return machine_->way_is_work && !shares_.empty() && !inside(m);
+    }
+    [[nodiscard]] Ps least_work(const Message &m) const;
     Ps send_overhead(const Message &m);
     Ps recv_overhead(const Message &m);
     [[nodiscard]] bool crosses(const Message &m) const;

@@ -54,7 +54,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);
-    if (const PathModel &way = path(between); eager && !way.work.empty())
+    if (const PathModel &way = path(between); eager && !way.work.empty() && !works_all_the_way(m))
         r.owed += std::max(own_time(rank, way.work_for(bytes)) - overhead, Ps{0});
     r.clock += overhead;
     add_overhead(rank, overhead);

@@ -66,16 +66,31 @@ Ps Engine::send_overhead(const Message &m) {
     return own_time(m.src, way.segment(wire_bytes(m)).send_overhead(wire_bytes(m)) + cold);
 }
 
+// What the receiver of a message works at least if it did not wait for it. Where ranks share cores and the kernel carries
+// messages, nothing that one end does overlaps what the other does: the receiver does what the sender left of both ends'
+// work. Above the eager limit that is no more than copying: streams of such messages are slow for want of caches.
+Ps Engine::least_work(const Message &m) const {
+    const PathModel &way = path(m.pair);
+    if (!m.interrupts || way.work.empty())
+        return 0;
+    const Ps each = way.work_for(m.bytes);
+    if (!works_all_the_way(m))
+        return each;
+    const Segment &of = way.segment(m.bytes);
+    const Ps left =
+        2 * each - of.send_overhead(m.bytes) - of.latency_ps - time_of(m.bytes, of.latency_fs_per_byte);
+    return m.bytes <= way.eager_up_to_bytes ? left : std::min(left, time_of(m.bytes, way.copy_fs_per_byte));
+}
+
 Ps Engine::recv_overhead(const Message &m) {
     Rank &r = ranks_[m.dst];
     const PathModel &way = path(m.pair);
     const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_recv = r.compute;
-    const Ps least = m.interrupts ? way.work_for(m.bytes) : 0;
     const Segment &segment = way.segment(m.bytes);
     const Ps copying = m.kind == MessageKind::kData && fetched(m) ? segment.send_overhead(m.bytes) : 0;
     const Ps crossing = m.crosses ? way.crossing_for(m.bytes) : 0;
-    return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least) + copying + cold + crossing);
+    return own_time(m.dst, std::max(segment.recv_overhead(m.bytes), least_work(m)) + copying + cold + crossing);
 }
 
 // When the first byte of a message leaves. The process, its copying and its port take one message after the other; what
@@ -126,7 +141,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Ps first = in_order(from, to, std::max(start + latency + flight - spread, now_), spread);
     if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
         ++ways_[std::uint64_t{from} << 32 | to].open;
-    if (machine_->way_is_work && !inside(m) && !shares_.empty())
+    if (works_all_the_way(m))
         shares_[from].works_until = std::max(shares_[from].works_until, first);
     push(first, EventKind::kArrive, index);
     return start + std::clamp(wire - own, Ps{0}, std::max(Ps{0}, latency + flight)); // before it arrives

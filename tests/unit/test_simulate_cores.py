@@ -387,6 +387,47 @@ def test_where_the_kernel_carries_messages_their_way_takes_longer_on_a_shared_co
         assert took_ns(1, work=work, receiver=False, inter=large) == end_ns
 
 
+@pytest.mark.parametrize(
+    ("cores", "size", "work", "left_ns"),
+    [(1, 1000, True, 3900), (1, 1000, False, 5900), (1, 3000, True, 600), (2, 1000, True, 5900)],
+)
+def test_a_receiver_does_what_the_sender_left_of_both_ends_work(
+    cores: int, size: int, work: bool, left_ns: int
+) -> None:
+    """Streams both ways need 3 us of each end: on two processors some of that overlaps a wait, on one nothing does."""
+    inter = replace(path(eager=2000), work_ps=((0, 3 * US),), copy_fs_per_byte=200_000)
+    machine = replace(namespaces(cores, switch_ps=0, one_computer=True, way_is_work=work), inter=inter)
+    sender = Program((DoCall(0), DoGap(0)), (send(1, size),), (Comm(0, size=2),), (0,))
+    receiver = Program((DoGap(0), DoCall(0)), (recv(0, size),), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (sender, receiver), (Distribution((0.0,), (10 * US,)),))
+    found = simulate_launches([schedule], [machine], Placement.block(2, 1))
+    handshake_ns = 0 if size < 2000 else 100 + 2 * 200  # a request and a grant
+    assert int(found.rank_overhead_ns * 2) == 100 + left_ns + handshake_ns
+
+
+def test_a_receiver_that_waits_on_its_core_does_its_share_meanwhile() -> None:
+    inter = replace(MACHINE.inter, work_ps=((0, 3 * US),))
+    machine = replace(namespaces(2, switch_ps=0, one_computer=True, way_is_work=True), inter=inter)
+    idle = program([], ranks=4)
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=4),), (0,))
+    schedule = Schedule(4, (sender, program([recv(0)], ranks=4), idle, idle), (Distribution((0.0,), (10 * US,)),))
+    ends_ns = simulate_launches([schedule], [machine], Placement.block(4, 1), replicas=100).makespan_ns
+    waited_ns = 10_000 + 100 + 2000 + 200
+    assert ends_ns.min() == waited_ns
+    assert 40 < sum(ends_ns == waited_ns) < 90, "where they share a core, it does not wait there"
+
+
+def test_messages_inside_a_node_keep_nobody_from_a_core() -> None:
+    computes = Program((DoGap(0), DoCall(0), DoCall(1)), (recv(0), send(0)), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (program([send(1), recv(1)]), computes), (Distribution((0.0,), (10 * US,)),))
+    placement = Placement.block(2, 2)
+    took_ns = [
+        simulate_launches([schedule], [namespaces(1, way_is_work=work)], placement, replicas=20).makespan_ns.tolist()
+        for work in (False, True)
+    ]
+    assert took_ns[0] == took_ns[1]
+
+
 def test_a_node_with_few_ranks_leaves_its_spare_share_to_the_others() -> None:
     """On 3 cores a node of one rank has one of its own; the four ranks of the other node share two."""
     machine = shared(3, shared_by_node=True)

@@ -55,8 +55,10 @@ WAKEUP_GRANULARITY_PS = 1_000_000_000
 _CARRIED_BY_KERNEL = frozenset({"bridge", "macvlan", "shm", "veth"})
 """Paths on which no port and no other process has a part: a message's way is work of the processors of its ends."""
 _LOOK_PS = 12_000_000
-"""Open MPI looks at its sockets every eighth time that it looks at all (`opal_progress`), and yields each time. This
-constant is fitted: predictions of LU, MG, SP and CG on 4 ranks and 2 processors are nearest with it."""
+"""This constant is fitted: predictions of LU, MG, SP and CG on 4 ranks and 2 processors are nearest with it. Open MPI
+itself looks at its sockets each time that it yields, two polling ranks every 3 us."""
+_SWITCH_PS = 1_300_000
+"""Of Open MPI's ranks in shared memory, on one processor instead of two: a ping-pong takes so much longer each way."""
 _UNEVEN_SHARE = 0.39
 """Of 428 launches of 4 ranks on 2 nodes and 2 processors, traced by the scheduler's events (Linux 6.18, a session for
 each namespace): so many began with three ranks on one processor; of 238 on 4 nodes 0.27. A busy processor is balanced
@@ -269,11 +271,13 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     if kind in GUEST_KINDS:
         return Cores(count, one, by_node)
     lead_ps = _lead_ps(count, str(facts.get("kernel.release", ""))) or 0
-    if count == 1 or kind in RELAY_KINDS:
+    if count == 1:
         return Cores(count, one, by_node, lead_ps=lead_ps)
+    cores = Cores(count, one, by_node, switch_ps=_SWITCH_PS, lead_ps=lead_ps, uneven_share=_UNEVEN_SHARE)
+    if kind in RELAY_KINDS:
+        return cores
     look_ps = _LOOK_PS if record.order.mpi == "openmpi" else 0
-    carried = kind in _CARRIED_BY_KERNEL
-    return Cores(count, one, by_node, look_ps=look_ps, lead_ps=lead_ps, uneven_share=_UNEVEN_SHARE, way_is_work=carried)
+    return replace(cores, look_ps=look_ps, way_is_work=kind in _CARRIED_BY_KERNEL)
 
 
 def _lead_ps(count: int, kernel: str) -> int | None:
@@ -296,8 +300,15 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
     if samples.one_processor:
         return path
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
-    work_ps = told.work_ps if told else ()  # of processors that do nothing else
+    work_ps = told.work_ps if told else _work_of_carriers(samples)  # of processors that do nothing else
     return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
+
+
+def _work_of_carriers(samples: _Samples) -> tuple[tuple[int, int], ...]:
+    """Return the processor time of a message while computing where the kernel carries it: streams both ways tell it."""
+    if samples.cores is None or not samples.cores.way_is_work or samples.kind == INTRA_KIND:
+        return ()
+    return work_told([(typical_times(samples.round_trips), fit_work(samples.both_ways, samples.round_trips))])
 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
