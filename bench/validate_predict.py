@@ -156,7 +156,7 @@ def grid(app: App) -> str:
 
 
 def measure_paths(folder: Path, blocks: int, further: str = "", now: int | None = None) -> RunDir:
-    """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there: `now` blocks, or all."""
+    """Measure `now` blocks of the micro-benchmarks with `nearmetal run`, or all; go on with the run that is there."""
     study, out = folder / "micro.toml", folder / "micro"
     if not out.is_dir():
         (folder / LOAD).write_text(f"{os.getloadavg()[0]:.1f}")

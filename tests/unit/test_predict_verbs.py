@@ -94,7 +94,7 @@ def test_computing_is_told_whole_where_a_few_launches_took_far_longer(files: tup
 def test_predict_answers_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
     text = " ".join(out.split())
-    assert "times the errors of 84 validated cases (own cores): 90 % took 0.86 to 1.13 times as long" in text
+    assert "times the errors of 84 validated cases (own cores): 90 % took 0.89 to 1.14 times as long" in text
     assert re.search(r"polling: 10 % more of each changes the run time by: .*latency between nodes \+\d\.\d %", text)
     assert not re.search(r"in(ter|tra)\.", text)
     assert len({parameter(name) for name in SENSITIVITY_PARAMETERS}) == len(SENSITIVITY_PARAMETERS)
@@ -393,7 +393,7 @@ def test_launches_that_disagree_widen_the_ratio_and_decide_nothing(files: tuple[
 
     alike, apart = answer(20, 20, 20, 20)["vf"], answer(8, 12, 28, 900)["vf"]
     assert alike["ratio"]["median"] == pytest.approx(apart["ratio"]["median"], rel=0.05)  # type: ignore[index]
-    assert alike["ratio"]["interval"] == pytest.approx([0.919, 1.081], abs=0.01)  # type: ignore[index]
+    assert alike["ratio"]["interval"] == pytest.approx([0.919, 1.095], abs=0.01)  # type: ignore[index]
     low, high = apart["ratio"]["interval"]  # type: ignore[index]
     assert (low < 0.7, high > 2.0) == (True, True)
     chances = [one["loss"]["probability"] for one in (alike, apart)]  # type: ignore[index]

@@ -280,7 +280,7 @@ def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]
     if cores is not None and ranks > cores.count:
         text = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
         text += "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted "
-        text += "in the lab, and 12 % less to 32 % more in namespaces"
+        text += "in the lab, and 13 % less to 27 % more in namespaces"
         yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
     if cores is None and named.host and ranks != 1:
         text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
