@@ -114,13 +114,13 @@ class PathModel:
     (ps computed, ps more), both rising, on lines from (0, 0) and constant beyond the last; () where not measured.
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
-    waits for the wire. (): the overhead alone. `interrupt_fs_per_byte` tells it by the byte, in a file of an older
-    version and where an interrupt stage is added. `fetched`: inside a node, the receiver alone copies messages above
-    the eager limit and does the work of both ends, while the sender has only to ask. `crossing_ps` is what it takes a
-    receiver beyond that of a message that crosses one of its own on the way, whose acknowledgements have nothing to
-    ride on: (bytes, ps), sizes rising, on lines and constant beyond the ends; () where not measured. `one_processor`:
-    both ends shared a single one when it was measured. `timers` are sizes whose ping-pong took the time of a timer of
-    the kernel, and which: (bytes, name).
+    waits for the wire; on cores that ranks share none does (`Cores.way_is_work`). (): the overhead alone.
+    `interrupt_fs_per_byte` tells it by the byte, in a file of an older version and where an interrupt stage is added.
+    `fetched`: inside a node, the receiver alone copies messages above the eager limit and does the work of both ends,
+    while the sender has only to ask. `crossing_ps` is what it takes a receiver beyond that of a message that crosses
+    one of its own on the way, whose acknowledgements have nothing to ride on: (bytes, ps), sizes rising, on lines and
+    constant beyond the ends; () where not measured. `one_processor`: both ends shared a single one when it was
+    measured. `timers` are sizes whose ping-pong took the time of a timer of the kernel, and which: (bytes, name).
     """
 
     segments: tuple[Segment, ...]
