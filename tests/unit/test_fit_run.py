@@ -119,35 +119,33 @@ def measured(folder: Path) -> RunDir:
     return RunDir.open(folder)
 
 
+def trials_of(run: RunDir, path: str, kind: str, facts: Mapping[str, Scalar]) -> list[TrialRecord]:
+    """Return the trials of a path as if it were of that kind, on nodes of which these facts hold."""
+    return [
+        replace(
+            one,
+            order=replace(one.order, path=replace(one.order.path, kind=kind)),
+            outcome=replace(one.outcome, facts=one.outcome.facts | facts),
+        )
+        for one in run.trials()
+        if one.order.path.label == path
+    ]
+
+
 def test_streams_both_ways_tell_the_work_of_messages_that_the_kernel_carries(tmp_path: Path) -> None:
     """A message of 16 KiB took 7 us on two processors, which needed 11 for it: that is what it takes of shared ones."""
     bibw = '{ name = "bibw", sizes = [8, 1024], iterations = 30 }'
     run = RunDir.open(make_run(tmp_path / "run", STUDY.replace("workload = [", f"workload = [ {bibw},")))
 
     def work_ps(kind: str, facts: Mapping[str, Scalar], path: str = "veth") -> tuple[tuple[int, int], ...]:
-        records = [
-            replace(
-                one,
-                order=replace(one.order, path=replace(one.order.path, kind=kind)),
-                outcome=replace(one.outcome, facts=one.outcome.facts | facts),
-            )
-            for one in run.trials()
-            if one.order.path.label == path
-        ]
-        (named,) = fit_records(run, records).machines
+        (named,) = fit_records(run, trials_of(run, path, kind, facts)).machines
         return named.machine.inter.work_ps
 
     told = work_ps("veth", AUTOGROUPS)
     cells = [(one, cell) for one in run.trials() for cell in one.cells if one.order.path.label == "veth"]
     windows_ns = [
         np.median(
-            np.concatenate(
-                [
-                    run.values(one, cell)
-                    for one, cell in cells
-                    if cell.operation == "bibw" and cell.message_bytes == size
-                ]
-            )
+            [run.values(one, cell) for one, cell in cells if (cell.operation, cell.message_bytes) == ("bibw", size)]
         )
         for size in (8, 1024)
     ]
@@ -181,16 +179,7 @@ def test_nodes_that_share_processors_are_known_from_facts(
     measured: RunDir, host: str, kind: str, facts: dict[str, Scalar], cores: Cores | None
 ) -> None:
     measured.info = replace(measured.info, host_kind=host)
-    records = [
-        replace(
-            one,
-            order=replace(one.order, path=replace(one.order.path, kind=kind)),
-            outcome=replace(one.outcome, facts=one.outcome.facts | facts),
-        )
-        for one in measured.trials()
-        if one.order.path.label == "veth"
-    ]
-    assert of_veth(fit_records(measured, records)).machine.cores == cores
+    assert of_veth(fit_records(measured, trials_of(measured, "veth", kind, facts))).machine.cores == cores
 
 
 def test_namespaces_share_the_processors_of_this_machine() -> None:
