@@ -37,7 +37,6 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs.folder import expire, open_journals
 from nearmetal.knobs.rollback import roll_back
-from nearmetal.process import of_each_process
 from nearmetal.run.schedule import run_study
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
@@ -451,8 +450,13 @@ def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> No
 
 
 def emulators(folder: Path) -> list[str]:
-    """Return the processes that work in a folder."""
-    return [str(pid) for pid, line in of_each_process("cmdline") if f"{folder}/".encode() in line]
+    """Return the threads that work in a folder: the first of a process may end before others that still make files."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/task/*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{folder}/".encode() in line.read_bytes():
+                found.append(line.parent.name)
+    return found
 
 
 @pytest.mark.lab
