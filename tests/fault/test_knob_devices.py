@@ -749,6 +749,24 @@ class TestWatchdog:
         with pytest.raises(TrialError, match=because):
             body()
 
+    def test_nothing_is_used_that_was_set_after_it_acted(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        """On a busy machine it acted before a value was written, which then stayed with nobody to put it back."""
+        at_once = WatchLimits(deadline_s=0, look_ms=50)
+        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path, guard=at_once)
+        assert _until(shell, "", "sh", "-c", f"cat /proc/{begun.watchdogs[0].process}/cmdline 2>/dev/null")
+        with pytest.raises(TrialError, match="acted, or is gone, before the setting was complete"):
+            begun.apply()
+        assert "the deadline has passed" in begun.restore()[1]
+
+    def test_does_not_watch_while_it_restores(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        go, began = tmp_path / "go", tmp_path / "began"
+        slow = f"touch {began}; until [ -e {go} ]; do sleep 0.05; done"
+        dog = Watchdog.arm(shell, NODE, WatchLimits(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))
+        assert _until(shell, str(began), "ls", str(began))
+        assert not dog.alive()
+        go.touch()
+        assert "undo ended with status 0" in dog.disarm()
+
     def test_is_silent_without_faults(self, shell: NamespaceShell, tmp_path: Path) -> None:
         with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=WatchLimits(links=("v0",), look_ms=50)):
             assert _mtu(shell) == "1400"

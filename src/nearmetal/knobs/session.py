@@ -51,8 +51,8 @@ class Session:
         """Write one value at a time, each announced in the journal and read back; restore everything on an error.
 
         Raise KnobError, with nothing written, where somebody else has set a value since it was saved: the roll-back
-        would take theirs back in silence. Machines that end with the trial have nobody else on them, and the trial's
-        end looks at every value again.
+        would take theirs back in silence. Raise TrialError if a watchdog does not watch any more at the end. Machines
+        that end with the trial have nobody else on them, and the trial's end looks at every value again.
         """
         lasting = not is_disposable(self.shell)
         if lasting:
@@ -63,6 +63,11 @@ class Session:
         self._write_what_came()
         if lasting:
             self.settle()
+        if self.unguarded():  # what was written after it acted would stay if this process died
+            raise TrialError(
+                "the watchdog acted, or is gone, before the setting was complete",
+                hint="its report says why; with limits that are too narrow it acts at once",
+            )
 
     def _still_as_saved(self) -> None:
         present = by_key((cell.target, (cell.knob, cell.old)) for cell in self.plan.cells)
@@ -148,7 +153,7 @@ class Session:
         return undone, report
 
     def unguarded(self) -> bool:
-        """Return whether a watchdog is gone: nobody would put values back any more if this process died."""
+        """Return whether a watchdog is gone or acts: nobody would put values back later if this process died."""
         return not all(watchdog.alive() for watchdog in self.watchdogs)
 
     def _forget_far_scripts(self) -> None:

@@ -49,7 +49,17 @@ lives() {
 } 2> /dev/null
 """
 
-_ALIVE_SCRIPT = _LIVES + 'lives "$1" "$2"'
+# One that puts values back ignores USR1, signal 10 (SigIgn of proc_pid_status(5)), and watches no more.
+_ALIVE_SCRIPT = (
+    _LIVES
+    + r"""
+lives "$1" "$2" || exit 1
+while read -r name mask; do
+    [ "$name" = SigIgn: ] && exit $((0x$mask >> 9 & 1))
+done < "/proc/$1/status"
+exit 1
+"""
+)
 
 # Standard input: the undo script, which may be longer than an argument can be. Positional parameters: report file,
 # deadline in seconds, seconds between looks, process to watch (or 0), its start time, storm limit a look, looks of
