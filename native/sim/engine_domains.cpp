@@ -58,8 +58,8 @@ void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
 }
 
 // Ranks that yield to others: each domain's on one core are an entity there. With equally many ranks on each core there
-// is nothing to balance, so which ranks share one is drawn again in each replica; often those of a domain do. The kernel
-// is slow to balance one rank too many: for a part of the time a core has one (`divide`).
+// is nothing to balance, so which ranks share one is drawn again in each replica; often those of a domain do. The
+// kernel is slow to balance one rank too many: for a part of the time a core has one (`divide`).
 void Engine::divide_by_domain(const std::vector<std::uint32_t> &ranks) {
     const auto number = static_cast<std::uint32_t>(divisions_.size());
     Division division{.ranks = ranks,
@@ -114,8 +114,8 @@ void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn)
         Domain &domain = domains[at];
         domain.left.resize(machine_->cores);
         domain.ranks_on.resize(machine_->cores);
-        // Domains start side by side, so each on another core. With up to one rank's load left there, two domains' ranks
-        // on a core share it as they did in 59 launches: 1.2 to 1.8 times as much for one in half of them, median 1.5.
+        // Domains start side by side, so each on another core. With up to one rank's load left there, two domains'
+        // ranks on a core share it as in 59 launches: 1.2 to 1.8 times as much for one in half of them, median 1.5.
         if (machine_->uneven_share > 0 && turn == 0)
             domain.left[start++ % machine_->cores] = philox({index, at, replica_, kLeftPurpose}, seed_)[0] / kDraws;
     }

@@ -66,9 +66,10 @@ Ps Engine::send_overhead(const Message &m) {
     return own_time(m.src, way.segment(wire_bytes(m)).send_overhead(wire_bytes(m)) + cold);
 }
 
-// What the receiver of a message works at least if it did not wait for it. Where ranks share cores and the kernel carries
-// messages, nothing that one end does overlaps what the other does: the receiver does what the sender left of both ends'
-// work. Above the eager limit that is no more than copying: streams of such messages are slow for want of caches.
+// What the receiver of a message works at least if it did not wait for it. Where ranks share cores and the kernel
+// carries messages, nothing that one end does overlaps what the other does: the receiver does what the sender left of
+// both ends' work. Above the eager limit that is no more than copying, where it is known what that takes: streams of
+// such messages are slow for want of caches.
 Ps Engine::least_work(const Message &m) const {
     const PathModel &way = path(m.pair);
     if (!m.interrupts || way.work.empty())
@@ -79,7 +80,9 @@ Ps Engine::least_work(const Message &m) const {
     const Segment &of = way.segment(m.bytes);
     const Ps left =
         2 * each - of.send_overhead(m.bytes) - of.latency_ps - time_of(m.bytes, of.latency_fs_per_byte);
-    return m.bytes <= way.eager_up_to_bytes ? left : std::min(left, time_of(m.bytes, way.copy_fs_per_byte));
+    if (m.bytes <= way.eager_up_to_bytes || way.copy_fs_per_byte == 0)
+        return left;
+    return std::min(left, time_of(m.bytes, way.copy_fs_per_byte));
 }
 
 Ps Engine::recv_overhead(const Message &m) {
