@@ -9,9 +9,9 @@
 Three things are measured on this machine, in rounds, so that none meets a faster or a slower machine than the others:
 micro-benchmarks on every path (the models are fitted from these and from nothing else), the applications under the
 profiler inside one node (what they do), and the applications on every path and placement (what is predicted). Compared
-are the timed part of each application and the 99th percentile of its
-iterations. Goals: median absolute error at most 10 % over all cases and 5 % where ranks have their own cores; paths in
-the right order wherever they differ measurably; measured p99 inside the predicted 90 % interval in 85 % of cases.
+are the timed part of each application and the 99th percentile of its iterations. Goals: median absolute error at most
+10 % over all cases and 5 % where ranks have their own cores; paths in the right order wherever they differ measurably;
+measured p99 inside the predicted 90 % interval in 85 % of cases.
 """
 
 from __future__ import annotations
