@@ -8,15 +8,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 #include <tuple>
 
 #include "engine.hpp"
+#include "team.hpp"
 
 namespace nb = nanobind;
 using namespace nearmetal;
@@ -46,86 +42,6 @@ std::uint32_t add_order(Job &job, const I64Array &value) {
     job.orders.emplace_back(value.data(), value.data() + value.size());
     return kOrder + static_cast<std::uint32_t>(job.orders.size()) - 1;
 }
-
-// Shared by the threads of a simulation: the first failure stops them all.
-class Team {
-  public:
-    explicit Team(Budget budget) : budget_(std::move(budget)) {}
-
-    // What a thread of the team checks; the one that belongs to Python also checks for signals.
-    [[nodiscard]] Budget budget(bool of_python) {
-        Budget own = budget_;
-        own.look = [this, of_python] {
-            if (of_python)
-                check_signals();
-            if (stopped_)
-                throw Stop{};
-        };
-        return own;
-    }
-
-    // Run `work` on this thread and on helpers; throw what the first of them threw.
-    template <typename Work> void run(std::uint32_t threads, Work work) {
-        const auto guarded = [&](bool of_python) {
-            try {
-                work(budget(of_python));
-            } catch (...) {
-                fail(std::current_exception());
-            }
-        };
-        std::vector<std::jthread> helpers;
-        for (std::uint32_t t = 1; t < threads; ++t) {
-            ++running_;
-            helpers.emplace_back([&] {
-                guarded(false);
-                const std::lock_guard lock(mutex_);
-                --running_;
-                ended_.notify_one();
-            });
-        }
-        guarded(true);
-        wait_for_helpers();
-        helpers.clear();
-        if (failure_)
-            std::rethrow_exception(failure_);
-    }
-
-  private:
-    struct Stop {};
-
-    static void check_signals() {
-        const nb::gil_scoped_acquire held;
-        if (PyErr_CheckSignals() != 0)
-            throw nb::python_error();
-    }
-
-    void fail(std::exception_ptr failure) {
-        const std::lock_guard lock(mutex_);
-        if (!stopped_)
-            failure_ = std::move(failure);
-        stopped_ = true;
-    }
-
-    void wait_for_helpers() {
-        std::unique_lock lock(mutex_);
-        while (!ended_.wait_for(lock, std::chrono::milliseconds(50), [this] { return running_ == 0; })) {
-            lock.unlock();
-            try {
-                check_signals();
-            } catch (...) {
-                fail(std::current_exception());
-            }
-            lock.lock();
-        }
-    }
-
-    Budget budget_;
-    std::mutex mutex_;
-    std::condition_variable ended_;
-    std::atomic<bool> stopped_{false};
-    std::uint32_t running_ = 0;
-    std::exception_ptr failure_;
-};
 
 std::vector<Result> simulate(const Job &job, std::uint64_t seed, std::uint32_t first, std::uint32_t replicas,
                              std::uint32_t threads, bool keep, std::uint64_t max_steps, std::uint64_t max_bytes) {
