@@ -138,7 +138,8 @@ void Engine::divide(Division &division, std::uint32_t index, std::uint32_t turn)
             join(rank, shares_[rank].home, entity_at(division, rank));
 }
 
-// Let a rank run where the division of its computer's ranks has it now; false when it had a core and has to wait for one.
+// Let a rank run where the division of its computer's ranks has it now; false when it had a core and has to wait for
+// one.
 bool Engine::follow_division(std::uint32_t rank) {
     Share &share = shares_[rank];
     if (share.division == kNone)

@@ -120,6 +120,12 @@ Ps Engine::take_turn(const Message &m, const Segment &segment, Ps own, Ps time) 
     return start;
 }
 
+// An interrupt stage takes packets as they arrive: the first of them so long before the last.
+Ps Engine::spread_of(const Message &m) const {
+    const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
+    return gap > 0 && !inside(m) ? static_cast<Ps>(packets(wire_bytes(m)) - 1) * gap : 0;
+}
+
 // Send a message off at `time` >= now; returns when its last byte has left the sender.
 Ps Engine::inject(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
@@ -138,9 +144,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     // A request or a grant is a packet of its own: it does not wait for data that left before, nor overtakes them.
     const bool control = m.kind == MessageKind::kRequest || m.kind == MessageKind::kGrant;
     const Ps start = m.time = control ? time : take_turn(m, segment, own, time);
-    // An interrupt stage takes packets as they arrive: the first of them before the last.
-    const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
-    const Ps spread = gap > 0 && !inside(m) ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
+    const Ps spread = spread_of(m);
     const Ps first = in_order(from, to, std::max(start + latency + flight - spread, now_), spread);
     if (machine_->has_stage && machine_->stage.acknowledged && !inside(m))
         ++ways_[std::uint64_t{from} << 32 | to].open;
@@ -193,29 +197,36 @@ Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread) {
 
 void Engine::arrive(std::uint32_t index) {
     const Message &m = messages_[index];
-    const std::uint32_t to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
-    Ps through = now_;
+    const Ps spread = spread_of(m), last = now_ + spread;
+    Ps through = last; // of its last packet
     if (!inside(m)) {
         Port &port = ports_[place_of_target(m).host];
         const Ps apart = machine_->port_fs_per_byte > 0 ? 1 : 0; // messages without bytes stay behind what waits there
         const Ps busy = std::max(time_of(bytes, machine_->port_fs_per_byte), apart);
-        through = std::max(now_, port.rx_free + busy);
-        if (bytes > 0 || through > now_) // one without bytes does not hold up the data that follow
+        through = std::max(last, port.rx_free + busy);
+        if (bytes > 0 || through > last) // one without bytes does not hold up the data that follow
             port.rx_free = through;
     }
-    if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
-        Copying &c = copying_[to];
-        const Ps takes = way_time(to, time_of(bytes, path(m.pair).copy_fs_per_byte));
-        through = std::max(through, c.rx_free + 1);
-        if (takes > 0)
-            through = c.free = std::max(through, c.free + takes);
-        c.rx_free = through;
-    }
-    if (through > now_)
-        push(through, EventKind::kReady, index);
+    if (!machine_->has_stage || inside(m))
+        through = copied(m, through);
+    if (through > last)
+        push(through - spread, EventKind::kReady, index);
     else
         ready(index);
+}
+
+// When a message that is there at `time` has been copied: one process copies in and out, what comes in while it comes.
+Ps Engine::copied(const Message &m, Ps time) {
+    const std::uint64_t each = path(m.pair).copy_fs_per_byte;
+    if (copying_.empty() || each == 0)
+        return time;
+    Copying &c = copying_[target(m)];
+    const Ps takes = way_time(target(m), time_of(wire_bytes(m), each));
+    time = std::max(time, c.rx_free + 1);
+    if (takes > 0)
+        time = c.free = std::max(time, c.free + takes);
+    return c.rx_free = time;
 }
 
 void Engine::ready(std::uint32_t index, bool again) {
@@ -310,7 +321,11 @@ void Engine::stage_due(std::uint32_t to) {
     for (const InterruptStage::Visible &v : visible_) {
         if (v.acknowledges || (machine_->stage.acknowledged && needs_own_ack(messages_[v.id], v.time)))
             acknowledge(v.id, v.time);
-        if (!v.acknowledges)
+        if (v.acknowledges)
+            continue;
+        if (const Ps time = copied(messages_[v.id], v.time); time > v.time)
+            push(time, EventKind::kCopied, v.id);
+        else
             deliver(v.id, v.time);
     }
 }

@@ -57,7 +57,8 @@ struct Op {
     std::uint64_t bytes = 0;
     std::uint32_t slot = 0;                          // non-blocking calls
     std::uint32_t slots = 0;                         // wait: position in Program::slot_sets
-    std::uint32_t sizes = kNone, recv_sizes = kNone; // vector collectives that know them: positions in Program::size_lists
+    // Vector collectives that know them: positions in Program::size_lists.
+    std::uint32_t sizes = kNone, recv_sizes = kNone;
 };
 
 struct Comm {

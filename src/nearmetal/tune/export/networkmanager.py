@@ -37,8 +37,8 @@ def export(profile: Profile) -> Exported:
         ethernet = f"\n[ethernet]\nmtu={mtu}\n" if mtu else ""
         ethtool = "\n[ethtool]\n" + "\n".join(lines) + "\n" if lines else ""
         files[f"nearmetal-{interface}.nmconnection"] = (
-            f"{banner(profile)}{caution(profile)}[connection]\nid=nearmetal-{interface}\nuuid={identity}\ntype=ethernet\n"
-            f"interface-name={interface}\n{ethernet}{ethtool}"
+            f"{banner(profile)}{caution(profile)}[connection]\nid=nearmetal-{interface}\nuuid={identity}\n"
+            f"type=ethernet\ninterface-name={interface}\n{ethernet}{ethtool}"
         )
     where = (
         "/etc/NetworkManager/system-connections, mode 600; where an interface has a connection already, copy the"

@@ -139,7 +139,8 @@ def _otherwise(told: Mapping[str, str], text: str, *, bandwidth: bool) -> str:
 
 
 _JSON_TITLE = re.compile(
-    "(?:RDMA_)?(Write|Send|Read|Atomic)_(?:FETCH_AND_ADD_|CMP_AND_SWAP_)?(?:Bidirectional_)?(?:Post_List_)?(BW|Latency)_Test"
+    "(?:RDMA_)?(Write|Send|Read|Atomic)_(?:FETCH_AND_ADD_|CMP_AND_SWAP_)?(?:Bidirectional_)?(?:Post_List_)?"
+    "(BW|Latency)_Test"
 )
 _PAIR = re.compile(r'^[ \t]*+"?([\w.]{1,40})"?:[ \t]*+"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
 
