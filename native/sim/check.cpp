@@ -39,6 +39,7 @@ void check_machine(const Job &job) {
                     "machine: a duration below 0 or above 40 hours");
             check_table(job, s.tail);
         }
+        require(path.single_copy_fs_per_byte <= path.copy_fs_per_byte, "machine: single messages are copied slower");
         ColdPoint before{0, 0};
         for (std::size_t i = 0; i < path.crossing.size(); ++i)
             require(is_duration(path.crossing[i].ps) &&

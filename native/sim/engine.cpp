@@ -132,6 +132,9 @@ void Engine::simulate() {
         case EventKind::kAgain:
             ready(event.index(), true);
             break;
+        case EventKind::kCopied:
+            deliver(event.index(), now_);
+            break;
         case EventKind::kSlice:
             run_rank(cores_[event.index()].holder, true);
             break;
@@ -164,7 +167,8 @@ void Engine::look() {
 std::uint64_t Engine::bytes() const {
     constexpr std::size_t kNode = 4 * sizeof(void *); // of a hash map
     return messages_.bytes() + receives_.bytes() + contexts_.bytes() + slots_.size() * sizeof(Slot) +
-           (more_flows_.size() + ways_.size()) * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
+           (more_flows_.size() + ways_.size()) * kNode + events_.size() * sizeof(Event) +
+           result_.marks.size() * sizeof(Mark);
 }
 
 // ---------------------------------------------------------------- programs

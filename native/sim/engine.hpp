@@ -206,9 +206,11 @@ class Engine : private EngineRecords {
 
     // network
     Ps take_turn(const Message &m, const Segment &segment, Ps own, Ps time);
+    [[nodiscard]] Ps spread_of(const Message &m) const;
     Ps inject(std::uint32_t message, Ps time);
     Ps in_order(std::uint32_t src, std::uint32_t dst, Ps first, Ps spread);
     void arrive(std::uint32_t message);
+    Ps copied(const Message &m, Ps time);
     void ready(std::uint32_t message, bool again = false);
     bool take_buffer(std::uint32_t message, std::uint32_t domain, bool again);
     void take_packets(std::uint32_t domain, const InterruptStage::Item &item);

@@ -31,6 +31,11 @@ Ps PathModel::work_for(std::uint64_t bytes) const {
     return before.bytes ? static_cast<Ps>(static_cast<Wide>(before.ps) * bytes / before.bytes) : before.ps;
 }
 
+Ps PathModel::copy_time(std::uint64_t bytes) const {
+    const std::uint64_t first = std::min(bytes, single_up_to_bytes);
+    return time_of(first, single_copy_fs_per_byte) + time_of(bytes - first, copy_fs_per_byte);
+}
+
 Ps PathModel::crossing_for(std::uint64_t bytes) const {
     if (crossing.empty() || bytes <= crossing.front().bytes)
         return crossing.empty() ? 0 : crossing.front().ps;
@@ -82,7 +87,7 @@ Ps Engine::least_work(const Message &m) const {
         2 * each - of.send_overhead(m.bytes) - of.latency_ps - time_of(m.bytes, of.latency_fs_per_byte);
     if (m.bytes <= way.eager_up_to_bytes || way.copy_fs_per_byte == 0)
         return left;
-    return std::min(left, time_of(m.bytes, way.copy_fs_per_byte));
+    return std::min(left, way.copy_time(m.bytes));
 }
 
 Ps Engine::recv_overhead(const Message &m) {
@@ -103,7 +108,7 @@ Ps Engine::take_turn(const Message &m, const Segment &segment, Ps own, Ps time) 
     const std::uint32_t from = sender(m);
     Rank &r = ranks_[from];
     const Ps pipe = way_time(from, segment.gap_ps + time_of(bytes, segment.fs_per_byte));
-    const Ps copies = way_time(from, time_of(bytes, path(m.pair).copy_fs_per_byte));
+    const Ps copies = way_time(from, path(m.pair).copy_time(bytes));
     const Ps busy = machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
     Copying *copying = copying_.empty() ? nullptr : &copying_[from];
     Port *port = inside(m) ? nullptr : &ports_[r.place.host];
@@ -205,8 +210,12 @@ void Engine::arrive(std::uint32_t index) {
         const Ps apart = machine_->port_fs_per_byte > 0 ? 1 : 0; // messages without bytes stay behind what waits there
         const Ps busy = std::max(time_of(bytes, machine_->port_fs_per_byte), apart);
         through = std::max(last, port.rx_free + busy);
+        if (spread > 0)
+            port.rx_late = through - last;
+        else if (machine_->has_stage && machine_->stage.packet_gap_ps > 0) // a packet passes between those of a message that is still coming
+            through = std::max(now_, std::min(through, now_ + port.rx_late));
         if (bytes > 0 || through > last) // one without bytes does not hold up the data that follow
-            port.rx_free = through;
+            port.rx_free = std::max(port.rx_free, through);
     }
     if (!machine_->has_stage || inside(m))
         through = copied(m, through);
@@ -218,11 +227,10 @@ void Engine::arrive(std::uint32_t index) {
 
 // When a message that is there at `time` has been copied: one process copies in and out, what comes in while it comes.
 Ps Engine::copied(const Message &m, Ps time) {
-    const std::uint64_t each = path(m.pair).copy_fs_per_byte;
-    if (copying_.empty() || each == 0)
+    if (copying_.empty() || path(m.pair).copy_fs_per_byte == 0)
         return time;
     Copying &c = copying_[target(m)];
-    const Ps takes = way_time(target(m), time_of(wire_bytes(m), each));
+    const Ps takes = way_time(target(m), path(m.pair).copy_time(wire_bytes(m)));
     time = std::max(time, c.rx_free + 1);
     if (takes > 0)
         time = c.free = std::max(time, c.free + takes);

@@ -119,6 +119,7 @@ struct EngineRecords {
     static constexpr std::uint32_t kInlineFlows = 8;
     struct Port {
         Ps tx_free = 0, rx_free = -kLongest; // nothing has come through yet
+        Ps rx_late = 0;                      // what the last message of several packets waited for others
     };
     struct SharedQueue {
         std::uint32_t used = 0, refused = 0; // refused: how many are to be sent again

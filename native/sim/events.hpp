@@ -23,6 +23,7 @@ enum class EventKind : std::uint8_t {
     kSlice = 8,   // a rank that computes has used up its time slice of a core
     kSent = 9,    // the last byte of a rank's data has left, where it shares its core
     kAgain = 10,  // a message that a shared receive queue refused is sent again
+    kCopied = 11, // a message that an interrupt stage has shown is copied
 };
 
 struct Event {

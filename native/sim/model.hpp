@@ -45,6 +45,7 @@ struct PathModel {
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
     std::uint64_t copy_fs_per_byte = 0; // a process's limit on sending and receiving together; 0: none
+    std::uint64_t single_up_to_bytes = 0, single_copy_fs_per_byte = 0; // of the first bytes of a message
     bool fetched = false; // inside a domain: above the limit the receiver does the work of both ends
     // The least work of either end for a message while its process computes: otherwise some of it overlaps the wait for
     // the wire. Rising; on lines, beyond the last per byte.
@@ -64,6 +65,7 @@ struct PathModel {
     [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
     [[nodiscard]] Ps work_for(std::uint64_t bytes) const;
     [[nodiscard]] Ps crossing_for(std::uint64_t bytes) const;
+    [[nodiscard]] Ps copy_time(std::uint64_t bytes) const;
 };
 
 // How long a collective of so many bytes takes all ranks together, from the call of the last to the end of the slowest.

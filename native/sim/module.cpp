@@ -226,6 +226,11 @@ void bind_machine(nb::module_ &m) {
                  s.paths[pair].copy_fs_per_byte = copy_fs_per_byte;
                  s.paths[pair].fetched = fetched;
              })
+        .def("set_single_copy", [](Machine &s, int pair, std::uint64_t up_to_bytes, std::uint64_t fs_per_byte) {
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
+            s.paths[pair].single_up_to_bytes = up_to_bytes;
+            s.paths[pair].single_copy_fs_per_byte = fs_per_byte;
+        })
         .def("add_cold_point", [](Machine &s, int pair, Ps computed_ps, Ps extra_ps) {
             require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].cold.push_back({computed_ps, extra_ps});

@@ -47,6 +47,12 @@ def crossing_for(path: PathModel, size: int) -> int:
     return below[1]
 
 
+def copy_ps(path: PathModel, size: int) -> int:
+    """The time in which a process copies a message."""
+    first = min(size, path.single_copy[0])
+    return first * path.single_copy[1] // 1000 + (size - first) * path.copy_fs_per_byte // 1000
+
+
 @dataclass
 class Message:
     src: int
@@ -414,7 +420,7 @@ class Twin:
         wire, start = m.wire * segment.fs_per_byte // 1000, time
         latency = segment.latency_ps + self.draw(a, segment.residual)
         if m.kind not in {"request", "grant"}:
-            pipe, copies = segment.gap_ps + wire, m.wire * self.path(a, b).copy_fs_per_byte // 1000
+            pipe, copies = segment.gap_ps + wire, copy_ps(self.path(a, b), m.wire)
             host = int(self.placement.host_of[a]) if self.crosses(a, b) else -1
             busy = self.machine.port_gap_ps + m.wire * self.machine.port_fs_per_byte // 1000
             start = max(start, rank.tx_free + min(own, pipe), rank.copy_free + min(own, copies))
@@ -439,8 +445,9 @@ class Twin:
             through = max(self.now, self.rx_free[host] + busy)
             if m.wire or through > self.now:
                 self.rx_free[host] = through
-        if each := self.path(m.sender, m.target).copy_fs_per_byte:
-            rank, copying = self.ranks[m.target], m.wire * each // 1000
+        path = self.path(m.sender, m.target)
+        if path.copy_fs_per_byte:
+            rank, copying = self.ranks[m.target], copy_ps(path, m.wire)
             through = max(through, rank.rx_free + 1)
             if copying:
                 through = rank.copy_free = max(through, rank.copy_free + copying)

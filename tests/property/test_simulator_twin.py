@@ -46,7 +46,7 @@ segments = st.builds(
 rising = st.lists(st.integers(1, 20_000_000), min_size=1, max_size=3, unique=True).map(sorted)
 cold = st.just(()) | st.builds(lambda gaps, more: tuple(zip(gaps, more, strict=False)), rising, rising)
 paths = st.builds(
-    lambda small, large, eager, copy, cold, interrupt, work, fetched, crossing: PathModel(
+    lambda small, large, eager, copy, cold, interrupt, work, fetched, crossing, single: PathModel(
         (Segment(500, *_fields(small)), large),
         eager,
         copy,
@@ -55,6 +55,7 @@ paths = st.builds(
         work_ps=work,
         fetched=fetched,
         crossing_ps=crossing,
+        single_copy=(single, copy // 3),
     ),
     segments,
     segments,
@@ -65,6 +66,7 @@ paths = st.builds(
     st.sampled_from([(), (), ((0, 50_000),), ((0, 40_000), (300, 900_000), (2000, 900_000)), ((700, 4_000_000),)]),
     st.booleans(),
     st.sampled_from([(), ((1, 70_000), (600, 3_000_000), (1000, 500_000))]),
+    st.sampled_from([0, 300, 5000]),
 )
 
 

@@ -109,13 +109,16 @@ class PathModel:
 
     `copy_fs_per_byte` is the time that a process needs for each byte that it sends or receives, where one process must
     do both: a path that copies slows down when messages go both ways. 0: both ways at once cost nothing.
+    `single_copy` is (bytes, fs per byte): so many first bytes of a message take only that, as streams keep processors
+    busy with more than single messages do; (0, 0) where that is not known.
     `measured_bytes` are the sizes that it was fitted from; () where that is not known. `cold` says what sending costs a
     process, and receiving likewise, beyond the back-to-back message once it has computed since it last did so:
     (ps computed, ps more), both rising, on lines from (0, 0) and constant beyond the last; () where not measured.
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire; on cores that ranks share none does (`Cores.way_is_work`). (): the overhead alone.
-    `interrupt_fs_per_byte` tells it by the byte, in a file of an older version and where an interrupt stage is added.
+    `interrupt_fs_per_byte` tells it by the byte in a file of an older version, and what copying and it take where an
+    interrupt stage is added, whose interrupts find many packets.
     `fetched`: inside a node, the receiver alone copies messages above the eager limit and does the work of both ends,
     while the sender has only to ask. `crossing_ps` is what it takes a receiver beyond that of a message that crosses
     one of its own on the way, whose acknowledgements have nothing to ride on: (bytes, ps), sizes rising, on lines and
@@ -135,6 +138,7 @@ class PathModel:
     crossing_ps: tuple[tuple[int, int], ...] = ()
     one_processor: bool = False
     timers: tuple[tuple[int, str], ...] = ()
+    single_copy: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
@@ -151,6 +155,9 @@ class PathModel:
             raise BadInputError(
                 f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
             )
+        if min(self.single_copy) < 0 or self.single_copy[1] > self.copy_fs_per_byte:
+            text = f"single messages are copied at {self.single_copy[1]} fs per byte, streams at {self.copy_fs_per_byte}"
+            raise BadInputError(f"{text}: the first must be from 0 up and not more than the second")
         if not _increase(self.measured_bytes):
             raise BadInputError(f"the measured sizes do not increase: {self.measured_bytes}")
 

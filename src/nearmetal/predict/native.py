@@ -214,6 +214,7 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             segment.overhead_fs_per_byte,
         )
     native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte, path.fetched)
+    native.set_single_copy(pair, *path.single_copy)
     for computed_ps, extra_ps in path.cold:
         native.add_cold_point(pair, computed_ps, extra_ps)
     for message_bytes, ps in path.works():
