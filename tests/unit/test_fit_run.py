@@ -392,9 +392,10 @@ def test_exchanges_give_the_cost_of_crossing_unless_both_ends_share_a_processor(
         assert {one.inter.copy_fs_per_byte for one in machines} == {0}, "nothing was streamed both ways"
         return [tuple(size for size, _ in one.inter.crossing_ps) for one in machines]
 
+    eager = of_veth(fit_records(exchanging, exchanging.trials())).machine.inter.eager_up_to_bytes
     wire = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}
     for apart in ({}, ALONE, {**ALONE, "nodes.processors": 8}):
-        assert set(crossing(**apart)) == set(crossing(**apart, **wire)) == {(8, 131072)}
+        assert set(crossing(**apart)) == set(crossing(**apart, **wire)) == {(8, eager, eager + 1, 131072)}
     assert set(crossing(**{**ALONE, "nodes.computers": 1})) == {()}
     (inside,) = (one for one in fit_records(exchanging, exchanging.trials()).machines if one.path == "shm")
     assert {one.inter.crossing_ps for one in (inside.machine, *inside.launches)} == {()}

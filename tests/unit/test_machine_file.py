@@ -118,6 +118,11 @@ def test_an_interrupt_stage_leaves_work_to_the_longest_streams() -> None:
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=streamed))).machine
     assert changed.inter == replace(streamed, crossing_ps=(), work_ps=(), interrupt_fs_per_byte=7)
     assert (changed.packet_bytes, changed.measured) == (1448, ())
+    saved = replace(streamed, interrupt_fs_per_byte=5, single_copy=(64, 6))
+    changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=saved))).machine
+    assert (changed.inter.copy_fs_per_byte, changed.inter.works()[1], changed.inter.single_copy) == (
+        5, (1_000_000, 5000), (64, 5),
+    )  # fmt: skip
     older = replace(streamed, work_ps=(), interrupt_fs_per_byte=3)
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=older, packet_bytes=9000))).machine
     assert (changed.inter, changed.packet_bytes) == (replace(older, crossing_ps=()), 9000)

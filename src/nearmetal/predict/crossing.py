@@ -20,6 +20,8 @@ from nearmetal.units import by_key
 
 _TIMES = 200
 """Exchanges in a replay."""
+_STEPS = 50
+"""In which copying is found."""
 
 Crossing = tuple[tuple[int, int], ...]
 
@@ -30,7 +32,35 @@ def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
     longer = (
         (size, float(np.median(launches)) - _replayed_ns(machine, size)) for size, launches in sorted(times.items())
     )
-    return tuple((size, max(0, round(more * PS_PER_NS))) for size, more in longer)
+    points = tuple((size, max(0, round(more * PS_PER_NS))) for size, more in longer)
+    return _by_protocol(points, machine.inter.eager_up_to_bytes)
+
+
+def _by_protocol(points: Crossing, eager_up_to_bytes: int) -> Crossing:
+    """Return the points with a step at the eager limit: the request and grant of larger messages cross as well."""
+    eager, large = ([point for point in points if (point[0] > eager_up_to_bytes) is above] for above in (False, True))
+    step = {eager_up_to_bytes: eager[-1][1], eager_up_to_bytes + 1: large[0][1]} if eager and large else {}
+    return tuple(sorted((step | dict(points)).items()))
+
+
+def fit_single_copy(exchanges: Sequence[Exchanges], machine: Machine) -> tuple[int, int]:
+    """Return `PathModel.single_copy`: the most that copying may take for exchanges to last as long as measured.
+
+    Streams keep both processors busy with more than single messages do. The largest exchange back to back tells.
+    """
+    times = by_key((one.message_bytes, float(np.median(one.ns))) for one in exchanges if one.computed_ns == 0)
+    stream_fs = machine.inter.copy_fs_per_byte
+    if not times or stream_fs == 0:
+        return 0, 0
+    size, launches = max(times.items())
+    limit_ns = float(np.median(launches))
+
+    def longer(copy_fs: int) -> bool:
+        copied = replace(machine, inter=replace(machine.inter, copy_fs_per_byte=max(1, copy_fs)))
+        return _replayed_ns(copied, size) > limit_ns
+
+    candidates = range(stream_fs, 0, -max(1, stream_fs // _STEPS))
+    return size, next((copy_fs for copy_fs in candidates if not longer(copy_fs)), 0)
 
 
 def crossed(machine: Machine, crossing: Crossing) -> Machine:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, RELAY_KINDS, p99_errors, run_errors
 from nearmetal.predict.conditions import conditions_of, mpi_of
-from nearmetal.predict.crossing import crossed, fit_crossing
+from nearmetal.predict.crossing import crossed, fit_crossing, fit_single_copy
 from nearmetal.predict.fit import Exchanges, Windows, fit_cold, fit_copy, fit_path, fit_port, fit_work, typical_times
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile
 from nearmetal.predict.models import (
@@ -220,22 +220,30 @@ class _Processors:
     works_ns: Works
     copying_fs: int
     work_ps: tuple[tuple[int, int], ...]
+    moderated_fs: int
+    """What copying a byte takes where interrupts find many packets."""
 
 
 def _work_of_processors(key: MachineKey, groups: Mapping[MachineKey, _Samples]) -> _Processors | None:
     """Return what processors work for messages of a path where its wire is known.
 
-    All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work.
+    All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work. It
+    may save some, as each interrupt then finds more packets: the setting without, whose smallest messages are the
+    quickest, copies as its own streams do.
     """
     wire = groups[key].wire_of_single_processors
     if wire is None:
         return None
-    settings = [one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2])]
-    copying = (fit_copy(one.windows, one.both_ways) for one in settings if one.windows and one.both_ways)
-    paired = [one for one in settings if one.round_trips]
-    times = [typical_times(one.round_trips) for one in paired]
-    streams = [(at, fit_work(one.both_ways, one.round_trips)) for at, one in zip(times, paired, strict=True)]
-    return _Processors(works_beside(wire, times), min(copying, default=0), work_told(streams))
+    settings = {other: one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2])}
+    streamed = ((other, one) for other, one in settings.items() if one.windows and one.both_ways)
+    copying = {other: fit_copy(one.windows, one.both_ways) for other, one in streamed}
+    paired = {other: one for other, one in settings.items() if one.round_trips}
+    times = {other: typical_times(one.round_trips) for other, one in paired.items()}
+    streams = [(times[other], fit_work(one.both_ways, one.round_trips)) for other, one in paired.items()]
+    least_fs = min(copying.values(), default=0)
+    quickest = min(times, key=lambda other: float(times[other][1][0]))
+    copying_fs = copying.get(key, least_fs) if key == quickest else least_fs
+    return _Processors(works_beside(wire, [*times.values()]), copying_fs, work_told(streams), least_fs)
 
 
 def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, tuple[Machine, ...]]:
@@ -248,6 +256,10 @@ def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, t
     whole = _machine(found.samples, found.path, intra.path if intra else None)
     if found.samples.one_processor or found.samples.kind == INTRA_KIND:
         return whole, single
+    if found.samples.wire_of_single_processors is not None:
+        single_copy = fit_single_copy(found.samples.exchanges, whole)
+        whole, *rest = (replace(one, inter=replace(one.inter, single_copy=single_copy)) for one in (whole, *single))
+        single = tuple(rest)
     crossing = fit_crossing(found.samples.exchanges, whole)
     return crossed(whole, crossing), tuple(crossed(one, crossing) for one in single)
 
@@ -301,7 +313,8 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
         return path
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
     work_ps = told.work_ps if told else _work_of_carriers(samples)  # of processors that do nothing else
-    return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
+    path = replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
+    return replace(path, interrupt_fs_per_byte=told.moderated_fs) if told else path
 
 
 def _work_of_carriers(samples: _Samples) -> tuple[tuple[int, int], ...]:

@@ -193,7 +193,12 @@ def _fewer_interrupts(path: PathModel) -> PathModel:
     An interrupt that waits finds many packets, as one of such a stream does, and acknowledgements among them.
     """
     path = replace(path, crossing_ps=())
-    return replace(path, work_ps=(), interrupt_fs_per_byte=path.copy_fs_per_byte) if path.work_ps else path
+    if not path.work_ps:
+        return path
+    least_fs = path.interrupt_fs_per_byte or path.copy_fs_per_byte
+    bytes_, single_fs = path.single_copy
+    single = (bytes_, min(single_fs, least_fs))
+    return replace(path, work_ps=(), copy_fs_per_byte=least_fs, interrupt_fs_per_byte=least_fs, single_copy=single)
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)

@@ -156,7 +156,7 @@ class PathModel:
                 f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
             )
         if min(self.single_copy) < 0 or self.single_copy[1] > self.copy_fs_per_byte:
-            text = f"single messages are copied at {self.single_copy[1]} fs per byte, streams at {self.copy_fs_per_byte}"
+            text = f"single messages are copied at {self.single_copy[1]} fs a byte, streams at {self.copy_fs_per_byte}"
             raise BadInputError(f"{text}: the first must be from 0 up and not more than the second")
         if not _increase(self.measured_bytes):
             raise BadInputError(f"the measured sizes do not increase: {self.measured_bytes}")
