@@ -108,9 +108,9 @@ Ps Engine::take_turn(const Message &m, const Segment &segment, Ps own, Ps time) 
     const std::uint32_t from = sender(m);
     Rank &r = ranks_[from];
     const Ps pipe = way_time(from, segment.gap_ps + time_of(bytes, segment.fs_per_byte));
-    const Ps copies = way_time(from, path(m.pair).copy_time(bytes));
-    const Ps busy = machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
     Copying *copying = copying_.empty() ? nullptr : &copying_[from];
+    const Ps copies = copying ? way_time(from, path(m.pair).copy_time(bytes)) : 0;
+    const Ps busy = machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
     Port *port = inside(m) ? nullptr : &ports_[r.place.host];
     Ps start = std::max(time, r.tx_free + std::min(own, pipe));
     if (copying)

@@ -188,17 +188,17 @@ def _duration_ps(option: str, text: str) -> int:
 
 
 def _fewer_interrupts(path: PathModel) -> PathModel:
-    """Return a path whose messages take as little of a computing process as in its longest streams.
+    """Return a path whose messages take nothing of a computing process and are copied as in its fastest streams.
 
-    An interrupt that waits finds many packets, as one of such a stream does, and acknowledgements among them.
+    An interrupt that waits finds many packets, and acknowledgements among them; the process copies them afterwards.
     """
     path = replace(path, crossing_ps=())
     if not path.work_ps:
         return path
     least_fs = path.interrupt_fs_per_byte or path.copy_fs_per_byte
-    bytes_, single_fs = path.single_copy
-    single = (bytes_, min(single_fs, least_fs))
-    return replace(path, work_ps=(), copy_fs_per_byte=least_fs, interrupt_fs_per_byte=least_fs, single_copy=single)
+    single_bytes, single_fs = path.single_copy
+    path = replace(path, copy_fs_per_byte=least_fs, single_copy=(single_bytes, min(single_fs, least_fs)))
+    return replace(path, work_ps=(), interrupt_fs_per_byte=0)
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)

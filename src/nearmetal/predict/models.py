@@ -117,8 +117,8 @@ class PathModel:
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire; on cores that ranks share none does (`Cores.way_is_work`). (): the overhead alone.
-    `interrupt_fs_per_byte` tells it by the byte in a file of an older version, and what copying and it take where an
-    interrupt stage is added, whose interrupts find many packets.
+    `interrupt_fs_per_byte` tells it by the byte in a file of an older version; beside `work_ps`, it is what copying
+    takes where an interrupt stage is added, whose interrupts find many packets.
     `fetched`: inside a node, the receiver alone copies messages above the eager limit and does the work of both ends,
     while the sender has only to ask. `crossing_ps` is what it takes a receiver beyond that of a message that crosses
     one of its own on the way, whose acknowledgements have nothing to ride on: (bytes, ps), sizes rising, on lines and
