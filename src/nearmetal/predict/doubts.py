@@ -279,8 +279,8 @@ def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]
     cores, ranks = named.machine.cores, ranks_of_a_computer(named, placement)
     if cores is not None and ranks > cores.count:
         text = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: the cost of waiting for a turn "
-        text += "is assumed. With two ranks on one processor, eight programs took 7 % less to 11 % more than predicted "
-        text += "in the lab, and 13 % less to 27 % more in namespaces"
+        text += "is assumed. With two ranks on one processor, eight programs took 12 % less to 12 % more than "
+        text += "predicted in the lab, and 13 % less to 27 % more in namespaces"
         yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
     if cores is None and named.host and ranks != 1:
         text = f"the run does not say how many processors a node has: assumed to be enough for its {ranks} ranks"
@@ -292,7 +292,7 @@ def _of_guests(named: NamedMachine) -> Iterator[Doubt]:
         return
     text = "no validated case has guests: "
     if named.machine.inter.works() or named.machine.inter.copy_fs_per_byte:
-        text += "six programs held out in the lab since took 10 % less to 3 % more than predicted"
+        text += "in the lab, eight programs took 14 % less to 19 % more than predicted in guests"
         yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
     else:
         text += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 "

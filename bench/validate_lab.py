@@ -1,0 +1,350 @@
+"""Validation of `nearmetal predict` in the lab: programs on two and four machines, on bare ports and in guests.
+
+    python bench/validate_lab.py DIR            # measure what DIR lacks (an hour), predict, print tables
+    python bench/validate_lab.py DIR --write    # also write bench/data/predict_lab_nodes.csv and the page's picture
+
+All machines are of kind `kvm`, and no message is held back by autocorking. Paths are fitted from micro-benchmarks alone
+(those of studies/predict-lab.toml); what programs do comes from traces taken inside one machine. A case with the
+drivers' moderation is predicted from samples under it, and from those without it by the driver's rule. Goals: median
+absolute error at most 4 %; no case above 15 % without a warning; paths in the right order wherever they differ
+measurably.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import astuple, dataclass, fields
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.predict.validate import TOLD_APART
+from nearmetal.store.rundir import RunDir
+from nearmetal.study import plan
+from nearmetal.study.spec import parse_study
+from nearmetal.workloads.apps import APPLICATIONS
+from support.goals import ended, short_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+GOAL, WARNED_ABOVE = 0.04, 0.15
+NEARMETAL = str(Path(sys.executable).with_name("nearmetal"))
+RX_USECS = {"default": 3, "tuned": 0}
+RULES = {"guest-vf": "igbvf:usecs=3"}
+RULE = "igb-queue:usecs=3"
+"""The rule of the driver that takes a path's interrupts: the function's, or the port's below everything else."""
+PORTS = ("native", "guest-vf")
+CARDS = ("bridge", "vhost", "virtio")
+"""Paths without `nic.rx-usecs`: an option of theirs sets the port below, so that each setting is a run of its own."""
+PLACEMENTS = {"2x1": [0, 1], "2x2": [0, 0, 1, 1], "2x2 cyclic": [0, 1, 0, 1], "4x1": [0, 1, 2, 3]}
+"""Machines by ranks on each."""
+ROOT = Path(__file__).parents[1]
+WIDTH, LEFT, ROW = 760, 210, 20
+COLOURS = {"S": "#0b62a4", "W": "#d55e00"}
+HEAD = """format = 1
+name = "{name}"
+seed = 20261123
+baseline = "{baseline}"
+[host]
+kind = "lab"
+options = {{ machine = "kvm"{machines} }}
+[trials]
+min_blocks = 3
+max_blocks = 3
+timeout = "600 s"
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Programs that are launched together: where, of which class, on which paths and settings."""
+
+    where: str
+    letter: str
+    paths: tuple[str, ...]
+    settings: tuple[str, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks."""
+        return len(PLACEMENTS[self.where])
+
+    @property
+    def programs(self) -> list[str]:
+        """Return the programs that run on so many ranks."""
+        return [name for name in APPLICATIONS if APPLICATIONS[name].ranks.holds(self.ranks)]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run that launches the programs."""
+        return "-".join((self.where.replace(" ", "-"), self.letter, *self.paths[:1], *self.settings))
+
+    @property
+    def traces(self) -> str:
+        """Return the name of the run that traces them."""
+        return f"traces-{self.letter}-{self.ranks}"
+
+    def micro(self, setting: str) -> str:
+        """Return the name of the run that measured the paths under a setting."""
+        return f"paths-{setting}" if self.paths[0] in CARDS else "paths"
+
+
+OF_EVERY_CASE = (" are not compared: ", " measured the whole path; launches differ")
+"""Warnings that say nothing of a case: one block is enough in the lab, where launches hardly differ."""
+BOTH = ("default", "tuned")
+GROUPS = (
+    *(Group("2x1", letter, PORTS, BOTH) for letter in "SW"),
+    *(Group("2x1", letter, CARDS, (setting,)) for letter in "SW" for setting in BOTH),
+    *(Group(where, "S", (path,), ("tuned",)) for where in ("2x2", "2x2 cyclic") for path in ("native", "bridge")),
+    Group("4x1", "S", PORTS, ("tuned",)),
+    Group("4x1", "S", ("bridge", "vhost"), ("tuned",)),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program on a path under a setting; times in ms."""
+
+    where: str
+    program: str
+    letter: str
+    path: str
+    setting: str
+    launches_ms: str
+    predicted_ms: float
+    by_rule_ms: float | None
+    warned: bool
+    """Whether the prediction, by rule under moderation, came with a warning."""
+
+    @property
+    def times_ms(self) -> list[float]:
+        """Return the measured times."""
+        return [float(one) for one in self.launches_ms.split()]
+
+    @property
+    def error(self) -> float:
+        """Return the relative error, by rule under moderation."""
+        return (self.by_rule_ms or self.predicted_ms) / median(self.times_ms) - 1
+
+    @property
+    def error_from_samples(self) -> float:
+        """Return the relative error of what is predicted from samples under the same setting."""
+        return self.predicted_ms / median(self.times_ms) - 1
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def head(name: str, baseline: str, **machines: int) -> str:
+    """Return a study's first tables; `machines` are options of the host, of a cluster where there are any."""
+    cluster = "".join(f", {option} = {value}" for option, value in machines.items())
+    return HEAD.format(name=name, baseline=baseline, machines=cluster)
+
+
+def workload(name: str, letter: str, nodes: list[int], *, trace: bool = False) -> str:
+    """Return the table of a program; a trace is taken inside one machine."""
+    grid = f', grid = "{len(nodes)}x1x1"' if name == "advection" else ""
+    placed = f"ranks = {len(nodes)}" if trace else f"placement = {nodes}"
+    options = f'class = "{letter}"{grid}{", trace = true" if trace else ""}'
+    return f'[[workload]]\nname = "{name}"\nkind = "application"\n{placed}\noptions = {{ {options} }}\n'
+
+
+def tables(paths: Iterable[str], settings: Iterable[str]) -> str:
+    """Return the tables of paths and settings."""
+    rows = []
+    for path in paths:
+        option = f"options = {{ rx_usecs = {RX_USECS[next(iter(settings))]} }}\n" if path in CARDS else ""
+        rows.append(f'[[path]]\nname = "{path}"\n{option}')
+    for setting in settings:
+        moderation = "" if set(paths) <= set(CARDS) else f'"nic.rx-usecs" = {RX_USECS[setting]}, '
+        rows.append(f'[[setting]]\nname = "{setting}"\nknobs = {{ {moderation}"host.tcp_autocorking" = 0 }}\n')
+    return "".join(rows)
+
+
+def studies() -> dict[str, str]:
+    """Return every study by the name of its run."""
+    found = {}
+    shipped = (ROOT / "studies" / "predict-lab.toml").read_text()
+    micro = shipped[shipped.index("[[workload]]") : shipped.index("[[setting]]")]
+    for paths, settings in ((PORTS, BOTH), (CARDS, ("tuned",)), (CARDS, ("default",))):
+        name = Group("2x1", "S", paths, settings).micro(settings[0])
+        inside = '[[path]]\nname = "shm"\n' if "tuned" in settings else ""  # for two ranks on each machine
+        found[name] = head(name, paths[0], nodes=2, launches=5) + inside + tables(paths, settings) + micro
+    for group in GROUPS:
+        nodes = PLACEMENTS[group.where]
+        traced, placed = (
+            "".join(workload(name, group.letter, nodes, trace=trace) for name in group.programs)
+            for trace in (True, False)
+        )
+        found[group.traces] = head(group.traces, "shm") + '[[path]]\nname = "shm"\n' + traced
+        start = head(group.name, group.paths[0], nodes=max(nodes) + 1, launches=len(group.programs))
+        found[group.name] = start + tables(group.paths, group.settings) + placed
+    return found
+
+
+def measure(folder: Path, name: str, study: str, blocks: int) -> None:
+    """Measure the blocks of a study that its run does not have."""
+    text, out = folder / f"{name}.toml", folder / name
+    text.write_text(study)
+    done = len(RunDir.open(out).trials()) // len(plan.block(parse_study(study, name), 0)) if out.is_dir() else 0
+    where = ["--resume", str(out)] if out.is_dir() else [str(text), "--out", str(out)]
+    if done < blocks:
+        subprocess.run([NEARMETAL, "run", *where, "--blocks", str(blocks - done)], check=False)
+
+
+# ---------------------------------------------------------------- predicting
+
+
+def predicted(folder: Path, group: Group, name: str, micro: str, *how: str) -> tuple[dict[str, Any], bool]:
+    """Return the one case that `predict --validate` compares, and whether it came with a warning."""
+    command = [NEARMETAL, "predict", f"{folder / group.traces}:{name}", "--on", str(folder / micro), *how]
+    command += ["--validate", str(folder / group.name), "--workload", name, "--replicas", "16", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}:\n{done.stderr}")
+    (case,) = json.loads(done.stdout)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    return case, any(not any(common in line for common in OF_EVERY_CASE) for line in warnings)
+
+
+def cases_of(folder: Path, group: Group) -> Iterator[Case]:
+    """Yield the cases of a group."""
+    for name in group.programs:
+        for path in group.paths:
+            for setting in group.settings:
+                on = ("--path", path, "--setting", setting)
+                case, warned = predicted(folder, group, name, group.micro(setting), *on)
+                by_rule_ms = None
+                if setting == "default":
+                    rule = ("--setting", "tuned", "--interrupts", RULES.get(path, RULE), "--as", setting)
+                    ruled, warned = predicted(folder, group, name, group.micro("tuned"), "--path", path, *rule)
+                    by_rule_ms = round(ruled["predicted_ns"] / 1e6, 2)
+                launches_ms = " ".join(f"{ns / 1e6:.2f}" for ns in case["launches_ns"])
+                of = (group.where, name, group.letter, path, setting, launches_ms)
+                yield Case(*of, round(case["predicted_ns"] / 1e6, 2), by_rule_ms, warned)
+
+
+def wrong_orders(cases: list[Case], *, of_settings: bool) -> tuple[int, int]:
+    """Return the pairs of paths (and settings) of a program that differ measurably, and those in the wrong order."""
+    groups = defaultdict(list)
+    for case in cases:
+        groups[case.where, case.program, case.letter, "" if of_settings else case.setting].append(case)
+    apart = wrong = 0
+    for one, other in (pair for group in groups.values() for pair in combinations(group, 2)):
+        difference = median(other.times_ms) / median(one.times_ms) - 1
+        noise = max((max(case.times_ms) - min(case.times_ms)) / median(case.times_ms) for case in (one, other))
+        if abs(difference) > max(TOLD_APART, noise):
+            apart += 1
+            ratio = (other.error + 1) * median(other.times_ms) / ((one.error + 1) * median(one.times_ms))
+            wrong += (ratio > 1) != (difference > 0)
+    return apart, wrong
+
+
+# ---------------------------------------------------------------- showing
+
+
+def rows(cases: list[Case], where: str, letter: str) -> Iterator[str]:
+    """Yield a table of the cases of a placement and class: a row a program, what was measured and the error of each."""
+    here = [case for case in cases if (case.where, case.letter) == (where, letter)]
+    columns = list(dict.fromkeys((case.path, case.setting) for case in here))
+    yield f"| {where}, class {letter} | " + " | ".join(f"{path}, {setting}" for path, setting in columns) + " |"
+    yield "|---" * (len(columns) + 1) + "|"
+    for name in dict.fromkeys(case.program for case in here):
+        found = {(case.path, case.setting): case for case in here if case.program == name}
+        told = (shown(found[column]) if column in found else "-" for column in columns)
+        yield f"| {name} | " + " | ".join(told) + " |"
+
+
+def shown(case: Case) -> str:
+    """Return what was measured and the error."""
+    return f"{median(case.times_ms):.4g} ms, {case.error:+.1%}".replace("%", " %")
+
+
+def picture(cases: list[Case]) -> str:
+    """Return an SVG with a row for each placement, path and setting, and a point for each program."""
+    lines = defaultdict(list)
+    for case in cases:
+        lines[case.where, case.path, case.setting].append(case)
+    height = ROW * (len(lines) + 2)
+    drawn = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" '
+        f'font-size="12"><rect width="{WIDTH}" height="{height}" fill="white"/>'
+    ]
+    for percent in range(-30, 31, 10):
+        x = across(percent / 100)
+        drawn.append(f'<path d="M{x} {ROW}V{height - ROW}" stroke="{"#555" if percent == 0 else "#ddd"}"/>')
+        told = f"{percent:+d} %" if percent else "0 %"
+        drawn.append(f'<text x="{x}" y="{height - 6}" text-anchor="middle">{told}</text>')
+    for at, ((where, path, setting), found) in enumerate(lines.items(), 1):
+        y = ROW * (at + 0.5)
+        drawn.append(f'<text x="8" y="{y + 4}">{where}, {path}, {setting}</text>')
+        for case in found:
+            told = f"{case.program} {case.letter}: {shown(case)}"
+            drawn.append(
+                f'<circle cx="{across(case.error)}" cy="{y}" r="4" fill="{COLOURS[case.letter]}" fill-opacity="0.6">'
+                f"<title>{told}</title></circle>"
+            )
+    for at, (letter, colour) in enumerate(COLOURS.items()):
+        x = LEFT + 90 * at
+        drawn.append(f'<circle cx="{x}" cy="12" r="4" fill="{colour}"/><text x="{x + 8}" y="16">class {letter}</text>')
+    drawn.append(f'<text x="{WIDTH - 8}" y="16" text-anchor="end">error of the predicted time</text></svg>')
+    return "\n".join(drawn) + "\n"
+
+
+def across(error: float) -> float:
+    """Return where an error stands; those beyond 35 % stand at the edge."""
+    return round(LEFT + (WIDTH - LEFT - 20) * (min(max(error, -0.35), 0.35) + 0.35) / 0.7, 1)
+
+
+def summary(cases: list[Case]) -> Iterator[str]:
+    """Yield the table of median and worst errors."""
+    yield "| machines x ranks on each, class, setting | cases | median error | worst |"
+    yield "|---|--:|--:|---|"
+    groups = defaultdict(list)
+    for case in cases:
+        groups[case.where, case.letter, case.setting].append(case)
+    for (where, letter, setting), found in [*groups.items(), (("all", "", ""), cases)]:
+        worst = max(found, key=lambda case: abs(case.error))
+        name = ", ".join(one for one in (where, letter, setting) if one)
+        middle = median(abs(case.error) for case in found)
+        of = f"{worst.program} {worst.letter} on {worst.path}"
+        yield f"| {name} | {len(found)} | {middle:.1%} | {worst.error:+.1%} ({of}) |".replace("%", " %")
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="Where runs are kept, and found again.")
+    parser.add_argument("--blocks", type=int, default=1, help="How often each launch is repeated.")
+    parser.add_argument("--write", action="store_true", help="Write the cases and the picture into the repository.")
+    options = parser.parse_args()
+    options.folder.mkdir(exist_ok=True)
+    for name, study in studies().items():
+        measure(options.folder, name, study, options.blocks)
+    cases = [case for group in GROUPS for case in cases_of(options.folder, group)]
+    print("\n".join(summary(cases)), end="\n\n")
+    for where, letter in dict.fromkeys((case.where, case.letter) for case in cases):
+        print("\n".join(rows(cases, where, letter)), end="\n\n")
+    if options.write:
+        (ROOT / "docs/pictures/prediction-lab.svg").write_text(picture(cases))
+        with (ROOT / "bench/data/predict_lab_nodes.csv").open("w") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([field.name for field in fields(Case)])
+            writer.writerows(astuple(case) for case in cases)
+    apart, wrong = wrong_orders(cases, of_settings=False)
+    print(f"{wrong} of {apart} pairs of paths with a measurable difference are in the wrong order")
+    print("{1} of {0} with those of other settings".format(*wrong_orders(cases, of_settings=True)))
+    unwarned = [f"no warning: {case}" for case in cases if abs(case.error) > WARNED_ABOVE and not case.warned]
+    missed = short_of("median error, %", 100 * median(abs(case.error) for case in cases), 100 * GOAL)
+    return ended([*missed, *short_of("pairs in the wrong order", wrong, 0), *unwarned])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
