@@ -212,7 +212,7 @@ void Engine::arrive(std::uint32_t index) {
         through = std::max(last, port.rx_free + busy);
         if (spread > 0)
             port.rx_late = through - last;
-        else if (machine_->has_stage && machine_->stage.packet_gap_ps > 0) // a packet passes between those of a message that is still coming
+        else if (machine_->has_stage && machine_->stage.packet_gap_ps > 0) // a packet passes between those of a message
             through = std::max(now_, std::min(through, now_ + port.rx_late));
         if (bytes > 0 || through > last) // one without bytes does not hold up the data that follow
             port.rx_free = std::max(port.rx_free, through);

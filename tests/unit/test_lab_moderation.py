@@ -135,6 +135,21 @@ def test_moderation_saves_copying_where_its_streams_are_faster(lab: RunDir, monk
         assert (moderated.copy_fs_per_byte, moderated.works()) == (copying[1], ())
 
 
+def test_exchanges_limit_what_single_messages_take_to_copy_where_the_wire_is_known(
+    lab: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = streamed(lab, monkeypatch, {"tuned": 1.9, "default": 1.9})
+    monkeypatch.setattr("nearmetal.predict.fit_run.fit_single_copy", lambda *_: (64, 5))
+
+    def copying(**facts: int) -> set[tuple[int, int]]:
+        told = (replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | facts)) for one in records)
+        machines = (one for one in fit_records(lab, list(told)).machines if one.path == "vf")
+        return {each.inter.single_copy for one in machines for each in (one.machine, *one.launches)}
+
+    assert copying() == {(64, 5)}
+    assert copying(**{"nodes.processors": 2}) == {(0, 0)}
+
+
 def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bidirectional streams that wait for the timer were taken for copying: FT came out 13 % too slow."""
     records = streamed(lab, monkeypatch, {"tuned": 1.5, "default": 1.9})  # faster both ways than one way

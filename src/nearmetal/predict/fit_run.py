@@ -241,7 +241,8 @@ def _work_of_processors(key: MachineKey, groups: Mapping[MachineKey, _Samples]) 
     times = {other: typical_times(one.round_trips) for other, one in paired.items()}
     streams = [(times[other], fit_work(one.both_ways, one.round_trips)) for other, one in paired.items()]
     least_fs = min(copying.values(), default=0)
-    quickest = min(times, key=lambda other: float(times[other][1][0]))
+    smallest = max(float(sizes[0]) for sizes, _ in times.values())
+    quickest = min(times, key=lambda other: float(np.interp(smallest, *times[other])))
     copying_fs = copying.get(key, least_fs) if key == quickest else least_fs
     return _Processors(works_beside(wire, [*times.values()]), copying_fs, work_told(streams), least_fs)
 
