@@ -243,9 +243,10 @@ void bind_machine(nb::module_ &m) {
             require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].crossing.push_back({bytes, ps});
         })
-        .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
-            require(collective < kCollectives, "machine: no such collective");
-            s.measured[collective].push_back({bytes, table});
+        .def("add_collective_point",
+             [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
+                 require(collective < kCollectives, "machine: no such collective");
+                 s.measured[collective].push_back({bytes, table});
              });
 }
 
