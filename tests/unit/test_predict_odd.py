@@ -279,7 +279,7 @@ def test_the_prediction_error_of_guests_is_reported(tmp_path: Path, monkeypatch:
         assert ("measure `bibw` too" in err) == (kind == "guest-vf")
     streamed = Machine(path(1), replace(path(5), copy_fs_per_byte=1000))
     _, err = output_of(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
-    assert "eight programs took" in err
+    assert "eight programs in guests took" in err
     assert "bibw" not in err
     source = Path(model_of(tmp_path, streamed, kind="guest-vf"))
     for cases in (18, 19):  # too few for an interval, then enough

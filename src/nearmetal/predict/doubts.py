@@ -292,7 +292,7 @@ def _of_guests(named: NamedMachine) -> Iterator[Doubt]:
         return
     text = "no validated case has guests: "
     if named.machine.inter.works() or named.machine.inter.copy_fs_per_byte:
-        text += "in the lab, eight programs took 14 % less to 19 % more than predicted in guests"
+        text += "in the lab, eight programs in guests took 14 % less to 19 % more than predicted"
         yield Doubt(text, "compare it with launches of a program of yours: --validate RUN", 1.0)
     else:
         text += "of four programs held out in the lab since, on guests that were not streamed both ways, three took 15 "
