@@ -13,7 +13,7 @@ namespace nearmetal {
 
 enum class EventKind : std::uint8_t {
     kRank = 0,    // the program of a rank continues
-    kArrive = 1,  // the last byte of a message reaches the port of its destination
+    kArrive = 1,  // the last byte of a message (with an interrupt stage, the first packet) reaches its destination
     kReady = 2,   // a message that queued at the port has passed it
     kStage = 3,   // an interrupt stage is due
     kContext = 4, // a collective goes to its next round

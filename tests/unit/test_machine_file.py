@@ -119,7 +119,7 @@ def test_an_interrupt_stage_takes_no_work_of_ranks_that_compute() -> None:
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=streamed))).machine
     assert changed.inter == replace(streamed, crossing_ps=(), work_ps=())
     assert (changed.packet_bytes, changed.measured) == (1448, ())
-    saved = replace(streamed, interrupt_fs_per_byte=5, single_copy=(64, 6))
+    saved = replace(streamed, moderated_copy_fs_per_byte=5, single_copy=(64, 6))
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=saved))).machine
     assert (changed.inter.copy_fs_per_byte, changed.inter.works(), changed.inter.single_copy) == (5, (), (64, 5))
     older = replace(streamed, work_ps=(), interrupt_fs_per_byte=3)

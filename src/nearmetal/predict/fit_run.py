@@ -315,7 +315,7 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
     work_ps = told.work_ps if told else _work_of_carriers(samples)  # of processors that do nothing else
     path = replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
-    return replace(path, interrupt_fs_per_byte=told.moderated_fs) if told else path
+    return replace(path, moderated_copy_fs_per_byte=told.moderated_fs) if told else path
 
 
 def _work_of_carriers(samples: _Samples) -> tuple[tuple[int, int], ...]:

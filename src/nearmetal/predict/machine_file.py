@@ -195,10 +195,9 @@ def _fewer_interrupts(path: PathModel) -> PathModel:
     path = replace(path, crossing_ps=())
     if not path.work_ps:
         return path
-    least_fs = path.interrupt_fs_per_byte or path.copy_fs_per_byte
+    copy_fs = path.moderated_copy_fs_per_byte or path.copy_fs_per_byte
     single_bytes, single_fs = path.single_copy
-    path = replace(path, copy_fs_per_byte=least_fs, single_copy=(single_bytes, min(single_fs, least_fs)))
-    return replace(path, work_ps=(), interrupt_fs_per_byte=0)
+    return replace(path, work_ps=(), copy_fs_per_byte=copy_fs, single_copy=(single_bytes, min(single_fs, copy_fs)))
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)

@@ -117,8 +117,8 @@ class PathModel:
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire; on cores that ranks share none does (`Cores.way_is_work`). (): the overhead alone.
-    `interrupt_fs_per_byte` tells it by the byte in a file of an older version; beside `work_ps`, it is what copying
-    takes where an interrupt stage is added, whose interrupts find many packets.
+    `interrupt_fs_per_byte` tells it by the byte, in a file of an older version. `moderated_copy_fs_per_byte` is what
+    copying takes where an interrupt stage is added, whose interrupts find many packets; 0 where that is not known.
     `fetched`: inside a node, the receiver alone copies messages above the eager limit and does the work of both ends,
     while the sender has only to ask. `crossing_ps` is what it takes a receiver beyond that of a message that crosses
     one of its own on the way, whose acknowledgements have nothing to ride on: (bytes, ps), sizes rising, on lines and
@@ -139,6 +139,7 @@ class PathModel:
     one_processor: bool = False
     timers: tuple[tuple[int, str], ...] = ()
     single_copy: tuple[int, int] = (0, 0)
+    moderated_copy_fs_per_byte: int = 0
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
