@@ -33,8 +33,11 @@ def shared(*ops: Op) -> Schedule:
     return Schedule(4, (Program(tuple(map(DoCall, range(len(ops)))), ops, (Comm(0, size=4),)),), name="mine")
 
 
-def placed(monkeypatch: pytest.MonkeyPatch, folder: Path, schedule: Schedule, *argv: str, **machine: object) -> str:
-    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
+def placed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, program: Schedule | list[Schedule], *argv: str, **machine: object
+) -> str:
+    launches = program if isinstance(program, list) else [program]
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: launches)
     slow, fast = measured(50, 8, 1 << 20), measured(1, 8, 1024)
     machines = [
         NamedMachine("veth", "as-found", "polling", replace(Machine(slow, fast), **machine)),  # type: ignore[arg-type]
@@ -153,6 +156,17 @@ def test_break_even_is_reported_with_the_share_of_the_program(tmp_path: Path, mo
     for lines in (r"^between nodes .*$|^\d+ % .* ms$", r"^path .* between nodes$|^v.* in-order .*$"):
         ends = set(map(len, re.findall(lines, err, re.MULTILINE)))
         assert len(ends) == 1, "figures of a last column end below the end of its heading"
+
+
+def test_break_even_is_of_all_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was that of the first launch, without a word."""
+    first, second = (shared(exchange(Peer.XOR, *to_size)) for to_size in ((1, 8), (2, 1000)))
+    computed = replace(computing(4, 4, 4, 4, ops=second.programs[0].ops), name="mine")
+    argv = ("--break-even", "veth", "vf")
+    for launches in ([first, computed], [computed, first]):
+        said = " ".join(placed(monkeypatch, tmp_path, launches, *argv).split())
+        assert "messages of 504 B, 2 ms of compute per message" in said
+        assert "In this program 50 % of messages are between nodes" in said
 
 
 def test_a_grid_that_does_not_match_the_program_or_hosts_is_reported(

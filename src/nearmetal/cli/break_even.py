@@ -13,7 +13,6 @@ from nearmetal.predict.doubts_of_messages import INSIDE, of_sizes
 from nearmetal.predict.models import PS_PER_NS, Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import EXCHANGES, BreakEven, break_even
-from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.report import as_table
 from nearmetal.report.prediction_json import BreakEvenJson
@@ -46,17 +45,19 @@ def _only(replay: Replay, path: str) -> NamedMachine:
 
 
 def find_break_even(
-    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], replay: Replay
+    first: NamedMachine, second: NamedMachine, host_of: NDArray[np.uint32], replay: Replay
 ) -> BreakEvenJson:
-    """Return both paths over all shares, for the program's mean message and its compute time between messages."""
-    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=replay.seed)
-    messages = seen.messages
+    """Return both paths over all shares, for the mean message of all launches and the compute time between messages."""
+    seen = [simulate(one, first.machine, Placement.of_hosts(host_of), seed=replay.seed) for one in replay.schedules]
+    messages = sum(one.messages for one in seen)
     if messages == 0:
-        text = f"{schedule.name} sends no message, so its paths have no break-even share"
+        text = f"{replay.name} sends no message, so its paths have no break-even share"
         raise BadInputError(text, hint="leave --break-even out")
-    compute_ns, message_bytes = seen.compute_ns // messages, seen.message_bytes // messages
+    compute_ns = sum(one.compute_ns for one in seen) // messages
+    message_bytes = sum(one.message_bytes for one in seen) // messages
     compute = Distribution((0.0,), (EXCHANGES * compute_ns * PS_PER_NS,))
-    share = f"In this program {as_percent(seen.inter_share)} of messages are between nodes "
+    between = as_percent(sum(one.inter_messages for one in seen) / messages)
+    share = f"In this program {between} of messages are between nodes "
     share += f"if hosts are filled one after another.{_crowded(first, second)}"
     share += "".join(_far_from_measured(message_bytes, named, replay) for named in (first, second))
     # The compute of `seen` is that of the machine already, so it must not be scaled again.

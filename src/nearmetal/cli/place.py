@@ -117,7 +117,7 @@ def command(
     tell_doubts(doubts)
     candidates = _candidates(found)
     _print(candidates)
-    even = find_break_even(*both, schedule, in_order(schedule.ranks, slots), replay) if both else None
+    even = find_break_even(*both, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         print_break_even(even)
     written, said = WRITERS[launcher](found[0][1].host_of, slots), cautions_of(launcher, found[0][1].host_of, slots)
