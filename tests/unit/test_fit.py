@@ -181,7 +181,7 @@ def test_a_model_file_is_read_back(tmp_path: Path) -> None:
     "damage",
     [
         lambda text: text[: len(text) // 2],
-        lambda text: text.replace('"version": 1', '"version": 3'),
+        lambda text: text.replace('"version": 1', '"version": 9'),
         lambda text: text.replace("nearmetal-model", "other"),
         lambda text: text.replace('"up_to_bytes": 9223372036854775807', '"up_to_bytes": 5'),
     ],

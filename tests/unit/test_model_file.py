@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.calibration import JobCase
 from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import NamedMachine
 from tests.unit.simulated import MACHINE
@@ -16,16 +17,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VF = NamedMachine("vf", "tuned", "polling", MACHINE)
-MODEL = ModelFile("nearmetal-model", 2, "run", (VF, replace(VF, setting="default")), {"guest": (0.1, 0.1, 0.2)})
+MODEL = ModelFile("nearmetal-model", 3, "run", (VF, replace(VF, setting="default")), {"guest": (0.1, 0.1, 0.2)})
 
 
 def test_a_model_reads_as_it_was_written(tmp_path: Path) -> None:
-    model = replace(MODEL, validated_p99={"relay": (-0.1, 0.3)}, baseline="native")
+    job = (JobCase("guest", ("vf", "tuned", "polling"), 0.1), JobCase("guest", ("vf", "default", "polling"), 0.2))
+    model = replace(MODEL, validated_p99={"relay": (-0.1, 0.3)}, baseline="native", jobs=(job,))
     write_model(model, tmp_path / "m.json")
     assert read_model(tmp_path / "m.json") == model
-    assert (tmp_path / "m.json").read_text().startswith('{\n "format": "nearmetal-model",\n "version": 2,')
+    assert (tmp_path / "m.json").read_text().startswith('{\n "format": "nearmetal-model",\n "version": 3,')
     assert model.of_p99 == {"relay": (-0.1, 0.3)}
+    assert replace(model, version=2).of_p99 == model.of_p99
     assert replace(model, version=1).of_p99 == {}
+    older = (tmp_path / "m.json").read_text().partition(',\n "jobs"')[0].replace('"version": 3', '"version": 2') + "}"
+    (tmp_path / "m.json").write_text(older)
+    assert read_model(tmp_path / "m.json") == replace(model, version=2, jobs=())
 
 
 def test_machines_of_one_name_and_unsorted_errors_are_refused() -> None:
@@ -39,9 +45,9 @@ def test_machines_of_one_name_and_unsorted_errors_are_refused() -> None:
 def test_what_is_no_model_file_is_refused(tmp_path: Path) -> None:
     write_model(MODEL, tmp_path / "m.json")
     text = (tmp_path / "m.json").read_text()
-    for wrong in (text[:-9], text.replace('"version": 2', '"version": 3'), text.replace("0.1", "0.3"), "[]"):
+    for wrong in (text[:-9], text.replace('"version": 3', '"version": 4'), text.replace("0.1", "0.3"), "[]"):
         (tmp_path / "wrong.json").write_text(wrong)
-        with pytest.raises(ForeignFileError, match=r"wrong\.json is not a model file of version 1 to 2") as error:
+        with pytest.raises(ForeignFileError, match=r"wrong\.json is not a model file of version 1 to 3") as error:
             read_model(tmp_path / "wrong.json")
         assert "--save-model" in error.value.hint
     with pytest.raises(BadInputError, match=r"none\.json cannot be read: No such file or directory"):

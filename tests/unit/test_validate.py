@@ -51,6 +51,7 @@ from tests.unit import simulated
 from tests.unit.simulated import MACHINE, computing, ping
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 STUDY = """
@@ -458,6 +459,16 @@ def test_a_path_inside_a_node_is_compared_with_ranks_of_one_node() -> None:
     assert inside.placed(machine("veth", 1)).host_of.max() == 1
 
 
+def _assert_a_saved_model_answers_alike(on: tuple[str, ...], errors: Sequence[str], saved: Path) -> None:
+    """Its intervals of run times were those of the user's errors, and its ratios had the shipped ones."""
+    asked = ("--decide", "--path", "bridge,veth", "--baseline", "veth", "--format", "json")
+    answer = output_of(*on, *errors, *asked, "--save-model", str(saved))
+    of_saved = (on[0], "--on", str(saved), *on[3:])
+    assert json.loads(output_of(*of_saved, *asked)) == json.loads(answer)
+    assert json.loads(output_of(*on, *asked)) != json.loads(answer)
+    assert output_of(*of_saved, *errors[:2], *asked) == output_of(*on, *errors[:2], *asked), "they replace saved ones"
+
+
 def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: Path) -> None:
     """Each launch is a case; the next prediction of their class takes its interval from them."""
     on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")
@@ -508,6 +519,7 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     table = output_of(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())
+    _assert_a_saved_model_answers_alike(on, argv, tmp_path / "saved.json")
     kept.write_text(kept.read_text().replace('"version": 2', '"version": 3'))
     with pytest.raises(ForeignFileError, match="not a file of this kind in version 2"):
         output_of(*on, "--errors", str(kept))

@@ -122,7 +122,7 @@ def command(
     sensitivities = {
         named.name: _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity
     }
-    rows, bare = _answer(replay, placing, _jobs_of(validations), baseline, asked or 0.0)
+    rows, bare = _answer(replay, placing, baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
     records = [predicted_json(row, bare, sensitivities.get(row.named.name), asked) for row in rows]
@@ -177,11 +177,7 @@ def _refuse_one(machines: Sequence[NamedMachine]) -> None:
 
 
 def _answer(
-    replay: Replay,
-    placed: Callable[[NamedMachine], Placement],
-    jobs: Sequence[Sequence[JobCase]],
-    baseline: str,
-    loss: float,
+    replay: Replay, placed: Callable[[NamedMachine], Placement], baseline: str, loss: float
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Replay on every machine, print the doubts, and return a row each and the machine that ratios refer to."""
     doubts = {named.name: replay.doubts(named, placed(named)) for named in replay.machines}
@@ -189,7 +185,7 @@ def _answer(
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
     reference = {"baseline": baseline, "of_the_run": model.baseline}
-    answer = compare(predicted, placed, model.validated, model.of_p99, jobs=jobs, loss=loss, **reference)
+    answer = compare(predicted, placed, model.validated, model.of_p99, jobs=model.jobs, loss=loss, **reference)
     tell_doubts(doubts)
     return answer
 
@@ -255,22 +251,23 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
 
 
 def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
-    """Return it with errors of the user's own cases in their classes."""
+    """Return it with errors of the user's own cases in their classes, instead of those that a model file kept."""
     run, p99 = errors_by_class(files)
     model = replay.model
+    jobs = [job for job in model.jobs if not any(case.case_class in run for case in job)] + _jobs_of(files)
     validated = {**(model.validated or run_errors()), **run}
     of_p99 = {**(model.of_p99 or p99_errors()), **p99}
-    renewed = replace(model, version=MODEL_VERSION, validated=validated, validated_p99=of_p99)
-    return replace(replay, model=renewed)
+    renewed = replace(model, validated=validated, validated_p99=of_p99, jobs=tuple(jobs))
+    return replace(replay, model=replace(renewed, version=MODEL_VERSION))
 
 
-def _jobs_of(files: Sequence[ValidationFile]) -> list[list[JobCase]]:
+def _jobs_of(files: Sequence[ValidationFile]) -> list[tuple[JobCase, ...]]:
     """Return the cases of each program and placement, for the errors of ratios."""
     jobs: dict[tuple[int, tuple[int, ...]], list[JobCase]] = {}
     for number, file in enumerate(files):
         for case in file.cases:
             jobs.setdefault((number, case.nodes), []).append(JobCase(case.case_class, case.key, case.error))
-    return list(jobs.values())
+    return list(map(tuple, jobs.values()))
 
 
 def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path | None) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.calibration import JobCase
 from nearmetal.predict.models import NamedMachine
 from nearmetal.reading import read_bytes
 from nearmetal.store.disk import Disk
 from nearmetal.typed import adapter, read_typed
 
-MODEL_VERSION: Final = 2
-"""Version 1 has errors of the p99 that are of several launches together."""
+MODEL_VERSION: Final = 3
+"""Version 1 has errors of the p99 that are of several launches together, and neither it nor version 2 has jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +24,18 @@ class ModelFile:
     `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
     `validated_p99` are those of the 99th percentile of a launch's iterations; those of version 1 are to that of several
     launches together, which `of_p99` leaves out. `baseline` is the path that the run's study compares
-    others with, empty where it has none.
+    others with, empty where it has none. `jobs` are the user's own cases (`--errors`), of which errors of ratios are
+    made: to which path is only known where they are used.
     """
 
     format: Literal["nearmetal-model"]
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     run: str
     machines: tuple[NamedMachine, ...]
     validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
     validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
     baseline: str = ""
+    jobs: tuple[tuple[JobCase, ...], ...] = ()
 
     def __post_init__(self) -> None:
         twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]
@@ -45,7 +48,7 @@ class ModelFile:
     @property
     def of_p99(self) -> dict[str, tuple[float, ...]]:
         """Return the errors of the 99th percentile of a launch's iterations by class; none where it has others."""
-        return self.validated_p99 if self.version == MODEL_VERSION else {}
+        return self.validated_p99 if self.version > 1 else {}
 
 
 def write_model(model: ModelFile, path: Path) -> None:
