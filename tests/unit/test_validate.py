@@ -24,7 +24,7 @@ from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate
-from nearmetal.predict.trace import Call, CallKind, RankTrace, Trace
+from nearmetal.predict.trace import Call, CallKind, DoCall, RankTrace, Trace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
     MeasuredParts,
@@ -167,6 +167,29 @@ def test_a_program_can_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path
     with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
         output_of(f"{truth / 'run'}:app", *on)
     assert "trace = true" in str(error.value.hint)
+
+
+def test_traces_of_several_paths_are_not_taken_for_launches_of_one(truth: Path, tmp_path: Path) -> None:
+    """They were replayed in turn, without a word: ranks of one may compute, or wait, otherwise than on the baseline."""
+    there = RunDir.open(truth / "run")
+    record = next(one for one in there.trials() if one.order.workload.label == "app")
+    work = replace(record.order.workload, label="traced", options={"trace": True})
+    ways = [("bridge", "as-found", 7), ("veth", "a", 5), ("veth-again", "as-found", 1), ("veth", "as-found", 1)]
+    with RunDir.create(tmp_path / "run", there.info, there.study_text()) as run:
+        for trial, (label, setting, messages) in enumerate(ways):
+            ranks = (replace(one_message(rank), program=(DoCall(0),) * messages, trace_id=trial) for rank in range(2))
+            files = {f"mpi/{rank_file_name(one.rank)}": encode_rank(one) for one in ranks}
+            path = replace(record.order.path, label=label)
+            order = replace(record.order, workload=work, path=path, setting=setting, trial=trial)
+            outcome = replace(record.outcome, files=files)
+            run.append(order, outcome, (), attempt=1, started_utc=record.started_utc)
+    on = ("--on", str(truth / "model.json"), "--path", "veth", "--replicas", "4")
+    result = CliRunner().invoke(predict, [f"{tmp_path / 'run'}:traced", *on, "--format", "json"])
+    (case,) = json.loads(result.stdout)
+    assert case["messages"] == 1
+    assert [one["ns"] for one in case["quantiles"]] == [10_000] * 3
+    expected = "traced on veth / as-found / polling and on veth / a / polling, bridge / as-found / polling, where ranks"
+    assert expected in " ".join(result.stderr.split())
 
 
 def test_parts_are_replaced_one_at_a_time_by_their_measurement(truth: Path, tmp_path: Path) -> None:

@@ -48,7 +48,12 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
         return [replace(schedule_from_pattern(asked), given_dims=pattern.dims if asked.dims != pattern.dims else ())]
     if traced_by_run(program):
         run, _, workload = str(program).rpartition(":")
-        return traced_launches(RunDir.open(Path(run)), workload)
+        schedules, (chosen, *others) = traced_launches(RunDir.open(Path(run)), workload)
+        if others:
+            text = f"{program} was traced on {chosen} and on {', '.join(others)}, where ranks may compute and wait "
+            text += f"otherwise: the launches on {chosen} are replayed"
+            warn(f"{text}\nhint: to replay others, trace the program in a run with their path alone")
+        return schedules
     if (program / RunDir.MARKER).is_file():
         hint = f"name an application that it traced: {program}:WORKLOAD"
         raise BadInputError(f"{program} is a run, not a trace", hint=hint)

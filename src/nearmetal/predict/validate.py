@@ -25,7 +25,9 @@ from nearmetal.predict.trace_file import trace_of
 from nearmetal.stats.summary import P99
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.fields import AS_FOUND
 from nearmetal.study.order import PROFILE_OPTION
+from nearmetal.units import by_key
 from nearmetal.workloads.apps import PROGRAM, application_argv
 from nearmetal.workloads.figures import unit_named
 
@@ -225,19 +227,26 @@ def measured_parts(run: RunDir, workload: str = "", machines: Sequence[NamedMach
     return MeasuredParts(computing, {one.key: one for one in fitted})
 
 
-def traced_launches(run: RunDir, workload: str) -> list[Schedule]:
-    """Return what a run's workload was traced to do, one a launch; raise BadInputError for a workload without."""
+def traced_launches(run: RunDir, workload: str) -> tuple[list[Schedule], list[str]]:
+    """Return what a run's workload was traced to do, one a launch; raise BadInputError for a workload without.
+
+    The launches are those of one path and setting, the first of the names that are returned too: how long ranks
+    compute, and what they do while they wait, may differ between paths. The baseline as found is it, where it has any.
+    """
     traced = [one for one in valid(run.trials()) if one.order.workload.options.get(PROFILE_OPTION) is True]
-    found = [one for one in traced if one.order.workload.label == workload]
+    found = by_key((key_of(one.order), one) for one in traced if one.order.workload.label == workload)
     if not found:
         known = ", ".join(sorted({one.order.workload.label for one in traced}))
         raise BadInputError(
             f"{run.root} has no traces of a workload {workload!r}",
             hint=f"it has traces of {known}" if known else "an application records one with options = { trace = true }",
         )
-    processors = (conditions_of(run, one).get(PROCESSOR, "") for one in found)
-    schedules = (schedule_from_trace(_trace_of(run, one)) for one in found)
-    return [replace(one, processor=processor) for one, processor in zip(schedules, processors, strict=True)]
+    baseline = run.study().baseline
+    keys = sorted(found, key=lambda key: (key[0] != baseline, key[1] != AS_FOUND, key))
+    processors = (conditions_of(run, one).get(PROCESSOR, "") for one in found[keys[0]])
+    schedules = (schedule_from_trace(_trace_of(run, one)) for one in found[keys[0]])
+    told = [replace(one, processor=processor) for one, processor in zip(schedules, processors, strict=True)]
+    return told, [" / ".join(key) for key in keys]
 
 
 def _trace_of(run: RunDir, record: TrialRecord) -> Trace:
