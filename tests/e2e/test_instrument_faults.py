@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from nearmetal.workloads.engine import WORKING_SET_BYTES
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.sample_file import read_sample_file
 from tests.instrument import SHORT, STAMP, Instrument
@@ -207,7 +208,7 @@ def check_header(bench: Instrument) -> None:
     assert (window.kind, window.window_messages, window.buffers, window.sync) == ("window", 9, "single", "none")
     assert window.datatypes == ("byte", "byte")
     computed = bench.measure("--op", "exchange", *SHORT, "--compute-us", "7", "--pace-us", "3", "--seed", "5").header
-    assert (computed.compute_ns, computed.working_set_bytes) == (7000, 1 << 20)
+    assert (computed.compute_ns, computed.working_set_bytes) == (7000, WORKING_SET_BYTES)
     assert (computed.pace_ns, computed.seed, computed.sync) == (3000, 5, "barrier")
     assert bench.measure("--op", "barrier", "--sizes", "8,16", *SHORT).header.sizes_bytes == (0,)
 

@@ -107,6 +107,21 @@ def test_operations_measured_in_two_ways_are_told(tmp_path: Path) -> None:
         assert doubts == [f"trials of the path ran with bw under {both}: their times are mixed" for both in told]
 
 
+@pytest.mark.parametrize(("second", "told"), [(1 << 20, []), (8192, ["8 KiB and 1 MiB"])])
+def test_exchanges_after_computing_on_different_memory_are_not_taken_for_the_same(
+    tmp_path: Path, second: int, told: list[str]
+) -> None:
+    """A message costs more after computing on more memory, and exchanges after both were fitted together."""
+    exchange = 'operation = "exchange", sizes = [8], iterations = 30'
+    ways = ("", ", options = { compute_us = 50 }", f", options = {{ compute_us = 90, working_set = {second} }}")
+    rows = "".join(f'{{ name = "exchange-{at}", {exchange}{how} }}, ' for at, how in enumerate(ways))
+    study = STUDY.replace("workload = [", f"workload = [ {rows}")
+    named = of_veth(fit_run(RunDir.open(make_run(tmp_path, study))))
+    doubts = [one.said for one in find_doubts([ping(8)], named, Placement.block(2, 1)) if "are mixed" in one.said]
+    expected = [f"trials of the path ran exchange after computing on {both}: their times are mixed" for both in told]
+    assert doubts == expected
+
+
 def test_the_run_of_a_whole_fabric_is_refused_as_one(tmp_path: Path) -> None:
     """It has no trials, so another error asked for a ping-pong that such a run cannot have."""
     run = RunDir.open(make_fabric(tmp_path / "run", MadeUpHost()))

@@ -1,7 +1,7 @@
 """Fit every path, setting and progress mode of a run directory."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
@@ -38,8 +38,9 @@ from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
-from nearmetal.study.order import PACE, TRACE_OPTION, Order
-from nearmetal.units import by_key
+from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder
+from nearmetal.units import by_key, format_size
+from nearmetal.workloads.engine import WORKING_SET_BYTES
 from nearmetal.workloads.figures import COMMAND, IMPORTED, SUITES
 
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
@@ -372,9 +373,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         )
         if not (over_the_path or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
             continue
-        how = ", ".join(f"{one} = {workload.options[one]}" for one in ("buffers", "sync") if one in workload.options)
-        under = (f"with {name} under", how or "the defaults")
-        samples.conditions |= dict.fromkeys([*conditions_of(run, record).items(), under])
+        samples.conditions |= dict.fromkeys([*conditions_of(run, record).items(), *_how_measured(workload, name)])
         samples.trials[record.order.trial] = record
         if name == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
@@ -393,6 +392,14 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
             samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
             (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
+
+
+def _how_measured(workload: WorkloadOrder, name: str) -> Iterator[tuple[str, str]]:
+    """Return conditions that options of an operation make, beside those of the trial."""
+    how = ", ".join(f"{one} = {workload.options[one]}" for one in ("buffers", "sync") if one in workload.options)
+    yield f"with {name} under", how or "the defaults"
+    if workload.number("compute_us"):
+        yield f"{name} after computing on", format_size(workload.number("working_set", WORKING_SET_BYTES))
 
 
 def _busy(records: Sequence[TrialRecord]) -> str:

@@ -23,6 +23,8 @@ MIGRATIONS = "sched.migrations"
 
 LARGE_FROM_BYTES = 65_536
 """From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
+WORKING_SET_BYTES = 1 << 20
+"""On how much memory nmbench computes where `working_set` is not given (`--working-set`)."""
 
 _MOST_SIZES = 64
 _COUNT = 10**9
