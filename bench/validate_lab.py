@@ -227,7 +227,9 @@ def cases_of(folder: Path, group: Group) -> Iterator[Case]:
                 case, warned = predicted(folder, group, name, group.micro(setting), *on)
                 by_rule_ms = None
                 if setting == "default":
-                    rule = ("--setting", "tuned", "--interrupts", RULES.get(path, RULE), "--as", setting)
+                    rule = ["--setting", "tuned", "--interrupts", RULES.get(path, RULE), "--as", setting]
+                    if path in CARDS:  # one run cannot hold both settings of the port beneath
+                        rule += ["--moderated", str(folder / group.micro(setting))]
                     ruled, warned = predicted(folder, group, name, group.micro("tuned"), "--path", path, *rule)
                     by_rule_ms = round(ruled["predicted_ns"] / 1e6, 2)
                 launches_ms = " ".join(f"{ns / 1e6:.2f}" for ns in case["launches_ns"])

@@ -27,7 +27,7 @@ from nearmetal.predict.trace import DoCall, Repeat, Trace
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from nearmetal.report.prediction_html import predicted
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile, read
-from tests.unit.simulated import computing, ping
+from tests.unit.simulated import computing, ping, program, recv, send
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 from tests.unit.test_validate import one_message
 
@@ -339,6 +339,26 @@ def test_a_setting_can_be_replaced_by_another_with_the_drivers_rule(
             output_of(monkeypatch, ping(8), source, *argv, "--as", "default")
     with pytest.raises(BadInputError, match="--as has no effect without --interrupts"):
         output_of(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
+    with pytest.raises(BadInputError, match="--moderated has no effect without --interrupts"):
+        output_of(monkeypatch, ping(8), source, "--setting", "tuned", "--moderated", source)
+    with pytest.raises(BadInputError, match=f"--moderated has no effect on {tuned.path}"):  # it knows no work
+        output_of(monkeypatch, ping(8), source, "--setting", "tuned", *rule, "--moderated", source)
+    working = replace(fitted.inter, copy_fs_per_byte=4, work_ps=((0, 1000), (1024, 2000)), single_copy=(0, 0))
+    for copy_fs, of in ((4, "off"), (1, "on")):
+        inter = replace(working, copy_fs_per_byte=copy_fs * 1_000_000)
+        one = replace(tuned, machine=replace(fitted, inter=inter), launches=())
+        write_model(ModelFile("nearmetal-model", 1, "run", (one,)), tmp_path / f"{of}.json")
+    source, streams = str(tmp_path / "off.json"), ("--moderated", str(tmp_path / "on.json"))
+    both = [[*(send(peer, 8192) for _ in range(4)), *(recv(peer, 8192) for _ in range(4))] for peer in (1, 0)]
+    exchange = Schedule(2, tuple(map(program, both)))
+    took = [
+        json.loads(output_of(monkeypatch, exchange, source, *rule, *more, "--extrapolate", "--format", "json")[0])[0]
+        for more in ((), streams)
+    ]
+    assert took[0]["quantiles"][0]["ns"] > took[1]["quantiles"][0]["ns"]
+    for more, unknown in (((), True), (streams, False)):
+        _, err = output_of(monkeypatch, ping(8), source, *rule, *more)
+        assert ("what copying takes under moderation is not known" in err) is unknown
     named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
     launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=tuple(on))
     assert not list(doubts_of_launches([ping(8)], named, launches))

@@ -15,7 +15,7 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -43,6 +43,10 @@ from nearmetal.units import counted, is_whole, parse_duration_ns
 
 _MOST = (1 << 31) - 1
 _FS_PER_PS = 1000
+_PATH = "over"
+_UNMODERATED = re.compile(r"\brx[-_]usecs = 0(,|$)")
+_MODERATED_PORT = re.compile(r", rx_usecs = \d+")
+"""A path's option for the ports beneath it, in the words of `conditions.conditions_of`."""
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)] | None
 
@@ -85,7 +89,8 @@ class Changes:
     def apply(self, named: NamedMachine) -> NamedMachine:
         """Return the machine, and those of its launches, as changed."""
         if self.stands_for:
-            still = tuple((how, words) for how, words in named.conditions if how != SETTING)
+            others = ((how, words) for how, words in named.conditions if how != SETTING)
+            still = tuple((how, _MODERATED_PORT.sub("", words) if how == _PATH else words) for how, words in others)
             named = replace(named, setting=self.stands_for, conditions=still)
         return replace(
             named,
@@ -111,7 +116,7 @@ class Changes:
         if self.stands_for:
             text = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
             yield Doubt(text, "compare it with launches under it: --validate RUN", 1.0)
-        unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
+        unmoderated = any(how in (SETTING, _PATH) and _UNMODERATED.search(words) for how, words in named.conditions)
         if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
             text = "the interrupt stage is added to the interrupts that the samples already contain"
             yield Doubt(text, "measure a setting without moderation, and predict on that", 1.0)
@@ -198,6 +203,36 @@ def _fewer_interrupts(path: PathModel) -> PathModel:
     copy_fs = path.moderated_copy_fs_per_byte or path.copy_fs_per_byte
     single_bytes, single_fs = path.single_copy
     return replace(path, work_ps=(), copy_fs_per_byte=copy_fs, single_copy=(single_bytes, min(single_fs, copy_fs)))
+
+
+def learn_copying(named: NamedMachine, moderated: Sequence[NamedMachine]) -> NamedMachine:
+    """Return a machine that, by a rule of moderation, copies as quickly as its path did in another run.
+
+    Each interrupt finds more packets under moderation, which may save work. A run whose settings include it tells that
+    by itself. Raises BadInputError where the other run does not tell, and where it would change nothing.
+    """
+    if not named.machine.inter.work_ps:
+        text = f"--moderated has no effect on {named.name}: how long processors work for a byte is not known there"
+        raise BadInputError(text, hint="it is known of nodes with a processor and a wire of their own, as in the lab")
+    there = [one for one in moderated if (one.path, one.progress) == (named.path, named.progress)]
+    if not there:
+        has = f"it has {', '.join(sorted({f'{one.path} ({one.progress})' for one in moderated}))}"
+        raise BadInputError(f"--moderated: the run has no path {named.path} ({named.progress})", hint=has)
+    for what in ("kind", "mpi", "host", "virtual"):
+        here, others = getattr(named, what), {getattr(one, what) for one in there}
+        if others != {here}:
+            text = f"--moderated: path {named.path} is not the same there: {what} {here!r} here, {others.pop()!r} there"
+            raise BadInputError(text, hint="measure it there as here, but for the moderation")
+    told_fs = [one.machine.inter.copy_fs_per_byte for one in there if one.machine.inter.copy_fs_per_byte]
+    if not told_fs:
+        text = f"--moderated: no streams of path {named.path} were measured there in both directions"
+        raise BadInputError(text, hint="measure the operations `bw` and `bibw`")
+
+    def learnt(machine: Machine) -> Machine:
+        own_fs = machine.inter.moderated_copy_fs_per_byte or machine.inter.copy_fs_per_byte
+        return replace(machine, inter=replace(machine.inter, moderated_copy_fs_per_byte=min(own_fs, *told_fs)))
+
+    return replace(named, machine=learnt(named.machine), launches=tuple(map(learnt, named.launches)))
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)
