@@ -84,6 +84,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     folder = root / "cpufreq"
     for policy in ("policy0", "policy4"):
         _put(folder / policy, {"scaling_governor": governor, "scaling_available_governors": " ".join(DEFAULTS)})
+        _put(folder / policy, {"affected_cpus": policy[-1]})
         _put(folder / policy, {"scaling_setspeed": "<unsupported>", "stats/reset": "", "scaling_min_freq": "800"})
         _put(folder / policy if per_policy else folder, told)
     kernel.write_text(KERNEL)

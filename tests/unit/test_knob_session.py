@@ -138,6 +138,7 @@ def test_a_governor_gives_the_energy_preference_back(machine: KnobMachine, folde
     policy.mkdir(parents=True)
     governor.write_text("powersave\n")
     preference.write_text("balance_power\n")
+    policy.joinpath("affected_cpus").write_text("0\n")
     policy.joinpath("scaling_available_governors").write_text("performance powersave\n")
 
     def drive(what: str) -> None:

@@ -101,7 +101,7 @@ def test_processors_of_a_mask_are_searched_as_they_are_named(
         Profile("p", "any", ("eth1",), setting)
         (cell,) = plan(machine, setting, [Target("", "eth1")]).planned
         assert cell.new == masks[setting["nic.rps-cpus"]]
-        (told,) = find("nic.rps-cpus").told(machine, Target("", "eth1"), [cell.old])
+        (told,) = find("nic.rps-cpus").told(machine, Target("", "eth1"), {cell.key: cell.old})
         assert told == values[0]
 
 

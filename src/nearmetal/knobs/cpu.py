@@ -1,16 +1,17 @@
 """Processors: governor, energy preference, idle states, and memory settings that move pages under a running rank."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, CommandOutputs, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
-from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target, WholeNumber
+from nearmetal.knobs.knob import FLAG, Knob, Locate, OneOf, Stage, Step, Target, WholeNumber, joined
 from nearmetal.knobs.nic import PARTS, listing
 
 _CPU = "/sys/devices/system/cpu"
 _GOVERNOR = "host.cpu-governor"
 MIN_FREE = "host.min_free_kbytes"
+_SOME = Pick("(.*[0-9].*)")
 _BRACKETED = Pick(".*\\[([a-z]+)\\].*")
 
 
@@ -23,6 +24,32 @@ def _of_policies(file: str, choices: str) -> Locate:
         )
 
     return locate
+
+
+class OfPolicies(Knob):
+    """A file of every policy of cpufreq but those whose processors are all offline.
+
+    The kernel neither reads nor writes these (cpufreq.c, policy_is_inactive). They remain among the accesses, for a
+    processor that is taken offline under a setting comes back with that, so that a roll-back must ask for it.
+    """
+
+    __slots__ = ()
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return one write a policy."""
+        return tuple(Step(access, value) for access in _of_processors(shell, self.accesses(shell, target)))
+
+    def read(self, shell: Shell, target: Target, printed: CommandOutputs | None = None) -> Reading:
+        """Return the value of the policies that have processors."""
+        accesses = _of_processors(shell, self.accesses(shell, target))
+        return joined((printed or CommandOutputs(shell)).read_all(accesses))
+
+
+def _of_processors(shell: Shell, accesses: Sequence[Access]) -> list[Access]:
+    """Return the accesses to policies that have processors; without any, `affected_cpus` is empty, or busy."""
+    cpus = [file_access(one.node, f"{one.path.rpartition('/')[0]}/affected_cpus", pick=_SOME) for one in accesses]
+    readings = zip(accesses, read_all(shell, cpus), strict=True)
+    return [access for access, reading in readings if reading.value is not None]
 
 
 # What a governor was told goes with the last processor that has it, and begins anew at the defaults, for all processors
@@ -72,44 +99,48 @@ class IdleLatency(Knob):
 
     def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
         """Return one write a state."""
-        latencies_us = _latencies_us(shell, target)
-        return tuple(
-            Step(access, str(int(latency_us > int(value))))
-            for access, latency_us in zip(self.accesses(shell, target), latencies_us, strict=True)
-        )
+        accesses = self.accesses(shell, target)
+        latency_us = _latencies_us(shell, target, [access.key for access in accesses])
+        there = [access for access in accesses if access.key in latency_us]
+        return tuple(Step(access, str(int(latency_us[access.key] > int(value)))) for access in there)
 
     def read(self, shell: Shell, target: Target, printed: CommandOutputs | None = None) -> Reading:
         """Return the longest latency among the states that are allowed."""
-        readings = (printed or CommandOutputs(shell)).read_all(self.accesses(shell, target))
-        if not readings:
-            return Reading(None, "the machine offers no idle states")
-        return Reading(self.told(shell, target, [one.value or "" for one in readings])[0])
+        accesses = self.accesses(shell, target)
+        readings = (printed or CommandOutputs(shell)).read_all(accesses)
+        found = {one.key: now.value for one, now in zip(accesses, readings, strict=True) if now.value is not None}
+        if not found:
+            return joined(readings) if readings else Reading(None, "the machine offers no idle states")
+        return Reading(self.told(shell, target, found)[0])
 
-    def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
+    def told(self, shell: Shell, target: Target, values: Mapping[str, str]) -> Sequence[str]:
         """Return the longest latency among the states that were allowed, by `disable` of each."""
-        states = zip(_latencies_us(shell, target), values, strict=True)
-        return [str(max((latency_us for latency_us, disabled in states if disabled == "0"), default=0))]
+        latencies_us = _latencies_us(shell, target, values)
+        return [str(max((latency_us for key, latency_us in latencies_us.items() if values[key] == "0"), default=0))]
 
 
-def _states(shell: Shell, target: Target, file: str) -> tuple[Access, ...]:
-    """Return a file of every idle state of every processor."""
+def _states(shell: Shell, target: Target) -> tuple[Access, ...]:
+    """Return `disable` of every idle state of every processor."""
     cpus = [name for name in listing(shell, target.node, _CPU) if name[3:].isdecimal() and name.startswith("cpu")]
     return tuple(
-        file_access(target.node, f"{_CPU}/{cpu}/cpuidle/{state}/{file}")
+        file_access(target.node, f"{_CPU}/{cpu}/cpuidle/{state}/disable")
         for cpu in cpus
         for state in listing(shell, target.node, f"{_CPU}/{cpu}/cpuidle")
         if state.startswith("state")
     )
 
 
-def _latencies_us(shell: Shell, target: Target) -> list[int]:
-    return [int(reading.value or 0) for reading in read_all(shell, _states(shell, target, "latency"))]
+def _latencies_us(shell: Shell, target: Target, keys: Iterable[str]) -> dict[str, int]:
+    """Return the latencies of states by their `disable`; those of a processor that has been taken offline are gone."""
+    beside = {key: file_access(target.node, f"{key.removesuffix('disable')}latency") for key in keys}
+    readings = zip(beside, read_all(shell, beside.values()), strict=True)
+    return {key: int(reading.value) for key, reading in readings if reading.value is not None}
 
 
 KNOBS = (
     # amd_pstate_epp_set_policy and intel_pstate_hwp_set: `performance` makes the preference so, too; the former
     # leaves it so afterwards. While it is set they refuse others, hence the governor goes back first.
-    Knob(
+    OfPolicies(
         _GOVERNOR,
         "how the clock frequency follows the load",
         "machine",
@@ -119,7 +150,7 @@ KNOBS = (
         ("host.cpu-energy-preference", f"{_GOVERNOR}{PARTS}"),
     ),
     Knob(f"{_GOVERNOR}{PARTS}", "what the governors were told", "machine", Stage.HOST, OneOf(), _told),
-    Knob(
+    OfPolicies(
         "host.cpu-energy-preference",
         "how much a processor that chooses its frequency itself prefers performance (EPP)",
         "machine",
@@ -133,7 +164,7 @@ KNOBS = (
         "machine",
         Stage.HOST,
         WholeNumber(0, 1_000_000, "us"),
-        lambda shell, target: _states(shell, target, "disable"),
+        _states,
     ),
     Knob(
         "host.transparent-hugepages",

@@ -6,7 +6,7 @@ knobs are read, written and verified by the same code (`nearmetal.knobs.session`
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, Protocol
@@ -196,10 +196,10 @@ class Knob:
         """
         return joined((printed or CommandOutputs(shell)).read_all(self.accesses(shell, target)))
 
-    def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
-        """Return what those values of its accesses are of it, as `read` would say it: themselves."""
+    def told(self, shell: Shell, target: Target, values: Mapping[str, str]) -> Sequence[str]:
+        """Return what those values of its accesses, by key, are of it, as `read` would say it: themselves."""
         del shell, target
-        return values
+        return list(values.values())
 
 
 def joined(readings: list[Reading]) -> Reading:

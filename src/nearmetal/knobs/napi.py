@@ -5,7 +5,7 @@ gro_flush_timeout; a timeout of 0 disables the deferral whatever the count. The 
 the device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell
@@ -53,10 +53,10 @@ class Steering(Knob):
         readings = (printed or CommandOutputs(shell)).read_all(self.accesses(shell, target))
         return joined([replace(one, value=cpus_of(one.value)) if one.value else one for one in readings])
 
-    def told(self, shell: Shell, target: Target, values: Sequence[str]) -> Sequence[str]:
+    def told(self, shell: Shell, target: Target, values: Mapping[str, str]) -> Sequence[str]:
         """Return the same of masks."""
         del shell, target
-        return [cpus_of(mask) for mask in values]
+        return [cpus_of(mask) for mask in values.values()]
 
 
 def mask_of(cpus: str) -> str:

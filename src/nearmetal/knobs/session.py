@@ -94,11 +94,11 @@ class Session:
 
     def _by_knob(self, cells: Iterable[SavedValue], values: Mapping[int, str]) -> dict[str, str]:
         placed = {(one.knob.name, str(one.target)): one for one in self.plan.placed}
-        of_targets = by_key(((cell.knob, cell.target), values[cell.cell]) for cell in cells)
+        of_targets = by_key(((cell.knob, cell.target), (cell.key, values[cell.cell])) for cell in cells)
         told: dict[str, list[str]] = {}
         for key, of_cells in of_targets.items():
             one = placed[key]
-            told.setdefault(one.knob.name, []).extend(one.knob.told(self.shell, one.target, of_cells))
+            told.setdefault(one.knob.name, []).extend(one.knob.told(self.shell, one.target, dict(of_cells)))
         return {name: ";".join(dict.fromkeys(several)) for name, several in told.items()}
 
     def disturbed(self) -> dict[str, str]:
