@@ -26,9 +26,15 @@ STRONG = replace(HALO, scaling="strong", scaling_ranks=8)
         (replace(STRONG, scaling_ranks=0), 1000, 80),
         (replace(STRONG, kind="cg", scaling_ranks=16), 500, 20),  # a row's part of the vector
         (replace(STRONG, kind="alltoall", scaling_ranks=16), 62, 20),  # of the square of the ranks
+        (replace(STRONG, kind="alltoall", scaling_ranks=1), 1, 1.25),  # a quarter of a byte
+        (replace(STRONG, kind="alltoall", message_bytes=0), 0, 10),
+        (replace(HALO, scaling_ranks=8), 1000, 80),
+        (replace(HALO, kind="cg", scaling_ranks=16), 2000, 80),  # of four times the vector, to twice the columns
+        (replace(HALO, kind="alltoall", scaling_ranks=16), 250, 80),  # as many bytes of a rank, to four times the ranks
     ],
 )
 def test_a_rank_s_share_of_the_problem(pattern: Pattern, message_bytes: int, compute_us: float) -> None:
+    """Under weak scaling, messages of `cg` and `alltoall` had one size on any number of ranks."""
     schedule = schedule_from_pattern(pattern)
     assert schedule.programs[0].ops[0].message_bytes == message_bytes
     values = tuple(round(compute_us * US * factor) for factor in (0.85, 0.9, 1.0, 1.1))

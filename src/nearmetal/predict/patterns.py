@@ -13,8 +13,8 @@ a million ranks cost their state and nothing else.
     dims = [16, 8, 8]         # halo only; left out: as cubic as the ranks allow
     periodic = true           # halo only
     allreduce_bytes = 8       # after every step; 0 for none
-    scaling = "weak"          # weak: a rank's work is constant; strong: the whole problem is
-    scaling_ranks = 1024      # the ranks that the figures above belong to (strong scaling)
+    scaling = "weak"          # weak: a rank's part of the problem is constant; strong: the whole problem is
+    scaling_ranks = 1024      # the ranks that the figures above belong to
 """
 
 from __future__ import annotations
@@ -88,8 +88,20 @@ class Pattern:
 
     @property
     def shrink(self) -> float:
-        """Return a rank's share of the problem relative to `scaling_ranks`: 1 under weak scaling."""
-        return (self.scaling_ranks or self.ranks) / self.ranks if self.scaling == "strong" else 1.0
+        """Return a rank's part of the problem relative to `scaling_ranks`: 1 under weak scaling."""
+        return self._fewer if self.scaling == "strong" else 1.0
+
+    @property
+    def _fewer(self) -> float:
+        return (self.scaling_ranks or self.ranks) / self.ranks
+
+    def size(self, *, strong: float, weak: float) -> int:
+        """Return the bytes of a message, which go with the inverse of the ranks to one of these powers.
+
+        A byte is left of any: messages without data may not be sent at all.
+        """
+        share: float = self._fewer ** (strong if self.scaling == "strong" else weak)
+        return max(round(self.message_bytes * share), min(1, self.message_bytes))
 
 
 def read_pattern(path: Path) -> Pattern:
@@ -158,7 +170,7 @@ def _halo(pattern: Pattern) -> _Parts:
     dims = pattern.dims or cubic_dims(pattern.ranks)
     faces = 2 * len(dims)
     # Strong scaling: the face of a block shrinks with its volume to the power (d - 1) / d.
-    size = round(pattern.message_bytes * pattern.shrink ** ((len(dims) - 1) / len(dims)))
+    size = pattern.size(strong=(len(dims) - 1) / len(dims), weak=0)
     ops = [
         Op(OpKind.RECV, nonblocking=True, rule=Peer.CART, peer=face, tag=face ^ 1, message_bytes=size, slot=face)
         for face in range(faces)
@@ -175,12 +187,13 @@ def _cg(pattern: Pattern) -> _Parts:
     """One iteration of NPB CG: a reduction along each row, the transpose exchange, two dot products.
 
     The grid has 2^ceil(log2(p) / 2) columns. A row reduction exchanges the vector with the partners at distance 1, 2,
-    4, ...; where rows and columns differ in number, the transpose goes to the neighbouring half of the row instead.
+    4, ...; where rows and columns differ in number, the transpose goes to the neighbouring half of the row instead. A
+    vector has a part for each column, and grows with the ranks under weak scaling.
     """
     power = pattern.ranks.bit_length() - 1
     columns = 1 << ((power + 1) // 2)
     rows = pattern.ranks // columns
-    size = round(pattern.message_bytes * pattern.shrink**0.5)
+    size = pattern.size(strong=0.5, weak=-0.5)
     comms = (Comm(0, size=pattern.ranks), Comm(1, stride=1, size=columns))
     partners = [1 << bit for bit in range(columns.bit_length() - 1)]
     rule, peer = (Peer.TRANSPOSE, columns) if rows == columns else (Peer.XOR, columns // 2)
@@ -191,7 +204,7 @@ def _cg(pattern: Pattern) -> _Parts:
 
 
 def _alltoall(pattern: Pattern) -> _Parts:
-    """One MPI_Alltoall over all ranks; under strong scaling a pair's block shrinks with the square of the ranks."""
-    size = round(pattern.message_bytes * pattern.shrink**2)
+    """One MPI_Alltoall over all ranks: a rank's data has a part for each, so that of a pair shrinks in any case."""
+    size = pattern.size(strong=2, weak=1)
     ops = [Op(OpKind.COLLECTIVE, collective=Collective.ALLTOALL, message_bytes=size)]
     return ops, [DoCall(0)], (Comm(0, size=pattern.ranks),), ()
