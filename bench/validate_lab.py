@@ -21,12 +21,11 @@ import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import astuple, dataclass, fields
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from nearmetal.predict.validate import TOLD_APART
+from nearmetal.predict.validate import wrong_orders
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
@@ -237,20 +236,17 @@ def cases_of(folder: Path, group: Group) -> Iterator[Case]:
                 yield Case(*of, round(case["predicted_ns"] / 1e6, 2), by_rule_ms, warned)
 
 
-def wrong_orders(cases: list[Case], *, of_settings: bool) -> tuple[int, int]:
+def orders(cases: list[Case], *, of_settings: bool) -> tuple[int, int]:
     """Return the pairs of paths (and settings) of a program that differ measurably, and those in the wrong order."""
-    groups = defaultdict(list)
-    for case in cases:
-        groups[case.where, case.program, case.letter, "" if of_settings else case.setting].append(case)
-    apart = wrong = 0
-    for one, other in (pair for group in groups.values() for pair in combinations(group, 2)):
-        difference = median(other.times_ms) / median(one.times_ms) - 1
-        noise = max((max(case.times_ms) - min(case.times_ms)) / median(case.times_ms) for case in (one, other))
-        if abs(difference) > max(TOLD_APART, noise):
-            apart += 1
-            ratio = (other.error + 1) * median(other.times_ms) / ((one.error + 1) * median(one.times_ms))
-            wrong += (ratio > 1) != (difference > 0)
-    return apart, wrong
+    return wrong_orders(
+        (
+            (case.where, case.program, case.letter, "" if of_settings else case.setting),
+            median(case.times_ms),
+            (max(case.times_ms) - min(case.times_ms)) / median(case.times_ms),
+            case.by_rule_ms or case.predicted_ms,
+        )
+        for case in cases
+    )
 
 
 # ---------------------------------------------------------------- showing
@@ -346,9 +342,9 @@ def main() -> int:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow([field.name for field in fields(Case)])
             writer.writerows(astuple(case) for case in cases)
-    apart, wrong = wrong_orders(cases, of_settings=False)
+    apart, wrong = orders(cases, of_settings=False)
     print(f"{wrong} of {apart} pairs of paths with a measurable difference are in the wrong order")
-    print("{1} of {0} with those of other settings".format(*wrong_orders(cases, of_settings=True)))
+    print("{1} of {0} with those of other settings".format(*orders(cases, of_settings=True)))
     unwarned = [f"no warning: {case}" for case in cases if abs(case.error) > WARNED_ABOVE and not case.warned]
     missed = short_of("median error, %", 100 * median(abs(case.error) for case in cases), 100 * GOAL)
     return ended([*missed, *short_of("pairs in the wrong order", wrong, 0), *unwarned])

@@ -32,7 +32,7 @@ from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
-from nearmetal.predict.validate import TOLD_APART
+from nearmetal.predict.validate import wrong_orders
 from nearmetal.run.trial import carry_out
 from nearmetal.study import plan
 from nearmetal.study.order import AGAIN, TrialStatus
@@ -170,21 +170,6 @@ def predict(folder: Path, model: ModelFile, measured: dict[tuple[str, str], list
                 yield Case(ranks, placement, path, np.array(times), found.makespan_ns)
 
 
-def wrong_orders(cases: list[Case]) -> tuple[int, int]:
-    """Return the number of pairs of paths with a measurable difference, and of those predicted the wrong way."""
-    apart = wrong = 0
-    for i, a in enumerate(cases):
-        for b in cases[i + 1 :]:
-            if (a.ranks, a.placement) != (b.ranks, b.placement):
-                continue
-            difference = float(np.median(b.measured_ns) / np.median(a.measured_ns)) - 1
-            noise = max(float(np.ptp(one.measured_ns) / np.median(one.measured_ns)) for one in (a, b))
-            if abs(difference) > max(TOLD_APART, noise):
-                apart += 1
-                wrong += (np.median(b.predicted_ns) > np.median(a.predicted_ns)) != (difference > 0)
-    return apart, wrong
-
-
 def table(cases: list[Case]) -> list[str]:
     """Return one line a case, in Markdown."""
     lines = [
@@ -205,7 +190,15 @@ def table(cases: list[Case]) -> list[str]:
 def summary(cases: list[Case]) -> list[str]:
     """Return the figures of all cases in words."""
     own = [abs(case.error) for case in cases if case.own_cores]
-    apart, wrong = wrong_orders(cases)
+    apart, wrong = wrong_orders(
+        (
+            (one.ranks, one.placement),
+            (middle := np.median(one.measured_ns)),
+            np.ptp(one.measured_ns) / middle,
+            np.median(one.predicted_ns),
+        )
+        for one in cases
+    )
     return [
         f"Median absolute error: {as_percent(np.median([abs(case.error) for case in cases]), 1)} "
         f"of {len(cases)} cases; "

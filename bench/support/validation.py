@@ -7,7 +7,6 @@ import os
 import platform
 from collections import defaultdict
 from dataclasses import astuple, dataclass, fields
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from nearmetal.predict import calibration
 from nearmetal.predict.calibration import OWN, RELAY, SHARED, ValidatedCase
-from nearmetal.predict.validate import TOLD_APART
+from nearmetal.predict.validate import TOLD_APART, wrong_orders
 from nearmetal.units import as_percent
 from support.coverage import coverage
 
@@ -81,17 +80,7 @@ def median_oracle(cases: list[Case]) -> float:
 
 def orders(cases: list[Case]) -> tuple[int, int]:
     """Return the number of pairs of paths with a measurable difference, and of those predicted the wrong way."""
-    groups: dict[tuple[App, str], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[case.app, case.placement].append(case)
-    apart = wrong = 0
-    for group in groups.values():
-        for a, b in combinations(group, 2):
-            difference = b.measured_ns / a.measured_ns - 1
-            if abs(difference) > max(TOLD_APART, a.noise, b.noise):
-                apart += 1
-                wrong += (b.predicted_ns > a.predicted_ns) != (difference > 0)
-    return apart, wrong
+    return wrong_orders(((one.app, one.placement), one.measured_ns, one.noise, one.predicted_ns) for one in cases)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from nearmetal.predict.validate import (
     oracle_error,
     orders,
     validate,
+    wrong_orders,
 )
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples
@@ -160,3 +161,4 @@ def test_pairs_are_ordered_only_beyond_their_noise() -> None:
     assert orders([noisy, case(10, 151)]) == (1, 0)
     assert orders([case(10, 100), case(10, 200)]) == (1, 1), "predicted alike, measured apart"
     assert orders([case(1, 100), case(2, 200), case(3, 150)]) == (3, 1)
+    assert wrong_orders([("ep", 100, 0, 2), ("cg", 200, 0, 1), ("ep", 150, 0, 1)]) == (1, 1), "jobs are not compared"

@@ -1,7 +1,7 @@
 """Compare predictions with a run that launched the same program: errors next to those of an oracle, order, coverage."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -374,11 +374,21 @@ def oracle_error(ns: Times) -> float:
 
 def orders(cases: Sequence[Validated]) -> tuple[int, int]:
     """Return the number of pairs of cases with a measurable difference, and of those predicted the wrong way."""
+    return wrong_orders(
+        ((), one.measured_ns, float(np.ptp(one.launches.ns)) / one.measured_ns, one.predicted_ns) for one in cases
+    )
+
+
+def wrong_orders(cases: Iterable[tuple[Hashable, float, float, float]]) -> tuple[int, int]:
+    """Return what `orders` does, comparing only cases of the same job.
+
+    A case is its job, the measured median, the range of launches as a share of that, and the predicted median.
+    """
+    jobs = by_key((job, figures) for job, *figures in cases)
     apart = wrong = 0
-    for one, other in combinations(cases, 2):
-        difference = other.measured_ns / one.measured_ns - 1
-        noise = max(float(np.ptp(case.launches.ns)) / case.measured_ns for case in (one, other))
-        if abs(difference) > max(TOLD_APART, noise):
+    for one, other in (pair for job in jobs.values() for pair in combinations(job, 2)):
+        difference = other[0] / one[0] - 1
+        if abs(difference) > max(TOLD_APART, one[1], other[1]):
             apart += 1
-            wrong += (other.predicted_ns > one.predicted_ns) != (difference > 0)
+            wrong += (other[2] > one[2]) != (difference > 0)
     return apart, wrong
