@@ -28,3 +28,10 @@ def check_undone(
     else:
         assert not begun.restore()[0].unproven
     assert state() == before
+
+
+def process_on(shell: Shell, node: str) -> str:
+    """Return a process in the network namespace of a node."""
+    there = shell.run(["readlink", "/proc/self/ns/net"], node=node).text.strip()
+    find = f"for f in /proc/[0-9]*; do [ $(readlink $f/ns/net) = {there} ] && echo ${{f##*/}} && break; done"
+    return shell.run(["sh", "-c", find]).text.strip()

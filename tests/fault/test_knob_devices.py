@@ -17,7 +17,7 @@ import pytest
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, TrialError
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.knobs import guards, rollback, session
+from nearmetal.knobs import lasting, rollback, session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
@@ -28,7 +28,7 @@ from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
-from undoing import WAYS, check_undone
+from undoing import WAYS, check_undone, process_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,13 +85,6 @@ def _state(shell: NamespaceShell) -> str:
 
 def _until(shell: NamespaceShell, value: str, *argv: str) -> bool:
     return shell.run(["sh", "-c", _UNTIL, value, *argv], node=NODE, check=False, timeout_s=600).ok
-
-
-def _process_on(shell: NamespaceShell, node: str) -> str:
-    """Return a process in the network namespace of a node."""
-    there = shell.run(["readlink", "/proc/self/ns/net"], node=node).text.strip()
-    find = f"for f in /proc/[0-9]*; do [ $(readlink $f/ns/net) = {there} ] && echo ${{f##*/}} && break; done"
-    return shell.run(["sh", "-c", find]).text.strip()
 
 
 def _mtu(shell: NamespaceShell) -> str | None:
@@ -377,7 +370,7 @@ def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
         made = shell.run(link, node=node, check=False)
         if not made.ok:
             pytest.skip(made.complaint())
-    process = _process_on(shell, "n9")
+    process = process_on(shell, "n9")
     shell.run(["ip", "link", "set", "m8", "netns", process], node="n8")
     assert plan(shell, {"nic.mtu": 1400}, [V0]).cells
     shell.run(["ip", "link", "set", "m9", "netns", process], node=NODE)
@@ -388,7 +381,7 @@ def test_frames_of_what_is_built_on_a_port_in_another_namespace_are_not_lowered(
     lsns, asked = tmp_path / "lsns", tmp_path / "asked"
     lsns.write_text(f'#!/bin/sh\nif rm {asked} 2> /dev/null; then exec {shutil.which("lsns")} "$@"; fi\n: > {asked}\n')
     lsns.chmod(0o755)
-    silent = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", "sh", "-c", guards._ELSEWHERE_SCRIPT, "elsewhere", "v0"]
+    silent = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", "sh", "-c", lasting._ELSEWHERE_SCRIPT, "elsewhere", "v0"]
     for _ in ("of the first interface", "of the second"):
         assert [line.split()[1:] for line in shell.run(silent, node=NODE).text.splitlines()] == [["m9", "1450"]]
         asked.touch()
@@ -515,10 +508,10 @@ def test_settings_of_ipv6_that_small_frames_would_reset_are_named() -> None:
 
     def refusal(shell: MachineShell) -> str:
         shell.run(["ip", "link", "add", "v8", "type", "veth", "peer", "name", "v9"])
-        guards.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
+        lasting.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
         shell.write("/proc/sys/net/ipv6/conf/v8/accept_ra", b"0\n")
         with pytest.raises(KnobError) as refused:
-            guards.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
+            lasting.refuse_loss_of_ipv6(shell, Target("", "v8"), 1200)
         return refused.value.message
 
     said = _said_in_a_new_namespace(refusal)
@@ -650,7 +643,7 @@ def test_a_device_in_another_namespace_keeps_the_journal_open_until_it_is_back(
     link(there, "add", "other", "type", "veth", "peer", "name", "other1")
     begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [Target(here, "t0")]), tmp_path)
     begun.apply()
-    link(here, "set", "t0", "netns", _process_on(shell, there), "name", "eth9")
+    link(here, "set", "t0", "netns", process_on(shell, there), "name", "eth9")
     if by == "another process":
         begun.journal.close()
     with pytest.raises(QuarantinedError) as stuck:
@@ -659,7 +652,7 @@ def test_a_device_in_another_namespace_keeps_the_journal_open_until_it_is_back(
     assert told in stuck.value.message
     assert "mtu 1400" in link(there, "show", "eth9"), "it is for others to use there"
     assert open_journals(tmp_path) == [begun.journal.path]
-    link(there, "set", "eth9", "netns", _process_on(shell, here), "name", "t0")
+    link(there, "set", "eth9", "netns", process_on(shell, here), "name", "t0")
     assert rollback.roll_back(shell, begun.journal.path).put_back == (f"nic.mtu of {here}/t0",)
     assert "mtu 1500" in link(here, "show", "t0")
     assert open_journals(tmp_path) == []

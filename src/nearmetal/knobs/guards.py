@@ -2,16 +2,14 @@
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmetal.errors import BadInputError, NearmetalError, listed
+from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.hosts.host import Shell, is_disposable, is_far
-from nearmetal.knobs.access import KnobError, run_c
+from nearmetal.knobs.access import run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
-from nearmetal.knobs.identity import vanishes
 from nearmetal.knobs.journal import Device
 from nearmetal.knobs.knob import Target
 
@@ -30,7 +28,7 @@ _CONNECTION = b"SSH_CONNECTION="
 
 # Prints an interface and all that is built on it: bridges, bonds, VLANs. Open vSwitch has a port below its datapath
 # alone; only flows show which of the datapath's own interfaces it serves, so all of them are printed.
-_UPPER_SCRIPT = r"""
+UPPER_SCRIPT = r"""
 switch=$(ip -o link show type openvswitch 2> /dev/null | sed 's/^[0-9]*: \([^:@]*\).*/\1/')
 upper() {
     echo "$1"
@@ -45,8 +43,18 @@ for one in $switch; do
 done
 """
 
+# Prints what an interface is built on: the ports of a bond or a bridge, the port below a VLAN or a macvlan.
+LOWER_SCRIPT = r"""
+lower() {
+    for link in "/sys/class/net/$1"/lower_*; do
+        [ ! -e "$link" ] || { echo "${link##*/lower_}"; lower "${link##*/lower_}"; }
+    done
+}
+lower "$1"
+"""
+
 # Other network namespaces, those of processes and those with a name.
-_NAMESPACES = r"""
+NAMESPACES = r"""
 own=$(stat -L -c %i /proc/self/ns/net)
 others() {
     stat -L -c '%i %n' /run/netns/* /run/docker/netns/* /proc/[0-9]*/ns/net 2> /dev/null |
@@ -55,35 +63,9 @@ others() {
 there() { nsenter --net="$place" "$@" 2> /dev/null; }
 """
 
-# Prints what is built on interface $1 in other network namespaces: where, name and largest frame. sysfs shows only what
-# is in its own. An interface's index belongs to a namespace; lsns tells by which number the other one knows this. It
-# prints less, and complains of nothing, when a process ends while it reads (3 % of calls beside short processes): with
-# this namespace not among what it prints, it is asked again.
-_ELSEWHERE_SCRIPT = (
-    _NAMESPACES
-    + r"""
-index=$(ip -o link show dev "$1" | sed 's/:.*//')
-others | while read -r place; do
-    there ip -d -o link show | awk -v at="@if$index:" '
-        index($2, at) && / (macvlan|macvtap|ipvlan|ipvtap|vlan) / {
-            for (i = 3; i < NF; i++) { if ($i == "mtu") mtu = $(i + 1); if ($i == "link-netnsid") id = $(i + 1) }
-            print substr($2, 1, index($2, "@") - 1), mtu, id
-        }' |
-        while read -r name mtu id; do
-            known= asked=0
-            while [ -z "$known" ] && [ $asked -lt 20 ]; do
-                known=$(there lsns -n -t net -o NS,NETNSID | awk -v own="$own" '$1 == own { print $2 }')
-                asked=$((asked + 1))
-            done
-            [ "${known:-$id}" != "$id" ] || echo "$place $name $mtu"
-        done
-done
-"""
-)
-
 # Prints where an interface of address $1 and a driver that begins with $2 is in other network namespaces, and its name.
 _MOVED_SCRIPT = (
-    _NAMESPACES
+    NAMESPACES
     + r"""
 others | while read -r place; do
     there ip -o link show | sed -n "s/^[0-9]*: \([^:@]*\).* link\/[^ ]* $1 .*/\1/p" |
@@ -152,83 +134,14 @@ def refuse_management(shell: Shell, target: Target) -> None:
 
 def above(shell: Shell, target: Target) -> tuple[str, ...]:
     """Return the interfaces that are built on one, such as its bridge, bond, VLANs and macvlans, those below first."""
-    found = run_c(shell, ("sh", "-c", _UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
+    found = run_c(shell, ("sh", "-c", UPPER_SCRIPT, "upper", target.interface), target.node).text.split()
     return tuple(dict.fromkeys(name for name in found if name != target.interface))
 
 
-LEAST_IPV6_MTU = 1280
-
-# Prints what IPv6 loses for good on interfaces $4 ... with frames of $1 bytes: below $2 bytes their addresses, their
-# routes and, where $3 is set, what is not set as in `default`; else the largest packets of routes that have one of
-# their own, which the kernel lowers with the frames, and raises with them above what they were.
-_LOSS_SCRIPT = r"""
-new=$1 least=$2 settings=$3 conf=/proc/sys/net/ipv6/conf
-shift 3
-for name; do
-    mtu=$(ip -o link show dev "$name" | sed -n 's/.* mtu \([0-9]*\) .*/\1/p')
-    [ "${mtu:-0}" -gt "$new" ] && [ -e "$conf/$name" ] || continue
-    routes=$(ip -6 -o route show table all dev "$name" | grep -v ' proto \(kernel\|ra\) ')
-    if [ "$new" -ge "$least" ]; then
-        echo "$routes" | awk -v new="$new" -v was="$mtu" -v name="$name" '{
-            for (i = 2; i < NF; i++) if ($i == "mtu" && $(i + 1) + 0 >= new && $(i + 1) + 0 < was)
-                print "mtu " $(i + 1) " of the route to " $1 " on " name
-        }'
-        continue
-    fi
-    ip -6 -o address show dev "$name" scope global | awk -v name="$name" '{ print $4 " on " name }'
-    echo "$routes" | awk -v name="$name" 'NF { print "the route to " $1 " on " name }'
-    [ -z "$settings" ] || (cd "$conf/$name" && grep -s '' *) | grep -v '^\(mtu\|stable_secret\):' |
-        grep -vxF -e "$(cd "$conf/default" && grep -s '' *)" | sed "s/:/ = /; s/$/ on $name/"
-done
-"""
-
-
-def refuse_loss_of_ipv6(shell: Shell, target: Target, mtu: int) -> None:
-    """Raise KnobError for frames so small that the kernel takes something of IPv6 away for good.
-
-    It does so on what is built on the interface, too. What is of the link comes back with the frames.
-    """
-    lasting = "" if vanishes(shell, target.node) else "yes"
-    argv = ("sh", "-c", _LOSS_SCRIPT, "loss", str(mtu), str(LEAST_IPV6_MTU), lasting)
-    lost = run_c(shell, (*argv, target.interface, *above(shell, target)), target.node).text.splitlines()
-    if lost and mtu < LEAST_IPV6_MTU:
-        raise KnobError(
-            f"nic.mtu {mtu} on {target} would remove {', '.join(listed(lost))}, which no roll-back could restore: "
-            f"IPv6 needs frames of {LEAST_IPV6_MTU} bytes",
-            hint="remove them first if they are not needed",
-        )
-    if lost:
-        raise KnobError(
-            f"nic.mtu {mtu} on {target} would change {', '.join(listed(lost))}, which no roll-back could restore: IPv6 "
-            "lowers them with the frames, and raises them to the old frames",
-            hint="the kernel leaves a route with `mtu lock` alone",
-        )
-
-
-def refuse_lowering_elsewhere(shell: Shell, target: Target, mtu: int) -> None:
-    """Raise KnobError for frames smaller than those of what is built on the interface in other network namespaces.
-
-    The kernel lowers theirs with the interface's and does not raise them again, and a namespace may be gone by then.
-    """
-    found = run_c(shell, ("sh", "-c", _ELSEWHERE_SCRIPT, "elsewhere", target.interface), target.node).text
-    lines = [line.split() for line in found.splitlines()]
-    if larger := [line for line in lines if int(line[2]) > mtu]:
-        place, name, _ = larger[0]
-        raise KnobError(
-            f"nic.mtu {mtu} on {target} would lower that of interfaces in other network namespaces, "
-            f"which no roll-back could restore: {', '.join(f'{name} ({of}) in {at}' for at, name, of in larger)}",
-            hint=f"lower those first, such as with `nsenter --net={place} ip link set {name} mtu {mtu}`, "
-            "or stop what uses them",
-        )
-
-
-def script_of_losses(interface: str, mtu: int) -> str:
-    """Return a shell command that prints what the two refusals above would name, for scripts that run without them."""
-    name = shlex.quote(interface)
-    upper, loss, elsewhere = map(shlex.quote, (_UPPER_SCRIPT, _LOSS_SCRIPT, _ELSEWHERE_SCRIPT))
-    of_ipv6 = f"sh -c {loss} loss {mtu} {LEAST_IPV6_MTU} yes $(sh -c {upper} upper {name})"
-    smaller = f"""awk '$3 > {mtu} {{ print "frames of " $3 " on " $2 " in " $1 }}'"""
-    return f"{{ {of_ipv6}; sh -c {elsewhere} elsewhere {name} | {smaller}; }}"
+def below(shell: Shell, target: Target) -> tuple[str, ...]:
+    """Return the interfaces that one is built on, as far as they are in its network namespace."""
+    found = run_c(shell, ("sh", "-c", LOWER_SCRIPT, "lower", target.interface), target.node).text.split()
+    return tuple(dict.fromkeys(found))
 
 
 def _ip(shell: Shell, target: Target, *words: str) -> str:

@@ -69,6 +69,8 @@ def nic_knob(
 
 
 MTU, IPV6_MTU = "nic.mtu", "nic.ipv6-mtu"
+LRO = ("nic.lro", f"nic.lro{PARTS}")
+"""Switched off, it goes off on what the interface is built on as well, and stays so there."""
 
 _NOW = "Current hardware settings"
 _BY_QUEUE = tuple(

@@ -10,17 +10,17 @@ from nearmetal.knobs.coalesce import OF_A_QUEUE, OwnValues, own_values
 from nearmetal.knobs.guards import (
     RivalProgram,
     above,
+    below,
     identify,
-    refuse_loss_of_ipv6,
-    refuse_lowering_elsewhere,
     refuse_management,
     refuse_without_files,
     rivals,
 )
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
+from nearmetal.knobs.lasting import refuse_lasting
 from nearmetal.knobs.napi import CpuMask, as_wide
-from nearmetal.knobs.nic import IPV6_MTU, MTU
+from nearmetal.knobs.nic import IPV6_MTU, LRO, MTU
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar
 
@@ -86,7 +86,7 @@ def plan(
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
     nodes = dict.fromkeys(target.node for target in touched) if shared else ()
     found = [rival for node in nodes for rival in rivals(shell, node, wanted)]
-    for target in (Target(cell.node, cell.target.rpartition("/")[2]) for cell in cells if cell.knob == MTU):
+    for target in (Target(c.node, c.target.rpartition("/")[2]) for c in cells if c.knob in {MTU, *LRO}):
         devices.setdefault(target, identify(shell, target))
     return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(found)))
 
@@ -205,11 +205,10 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
                     hint="`nearmetal knobs --all` lists the knobs of each interface, and why it lacks the others",
                 )
             check_limits(one.knob, one.value, reading, target)
-        if one.knob.name == MTU:
-            lower = any(int(one.value) < int(reading.value or 0) for _, reading in steps)
-            if lower and not is_disposable(snapshot.shell):
-                refuse_loss_of_ipv6(snapshot.shell, target, int(one.value))
-                refuse_lowering_elsewhere(snapshot.shell, target, int(one.value))
+        if not is_disposable(snapshot.shell):
+            refuse_lasting(
+                snapshot.shell, target, one.knob.name, one.value, [reading.value or "" for _, reading in steps]
+            )
 
 
 def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
@@ -257,8 +256,8 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
 def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]]:
     """Yield what writing a knob may change besides, and where.
 
-    With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again. It sets
-    the largest packet of IPv6 to each, whatever that was.
+    With a port's largest frame the kernel lowers that of all that is built on it, and does not raise it again; that of
+    a bond is given to its ports. It sets the largest packet of IPv6 to each, whatever that was.
     """
     of_driver = drivers.DISTURBS.get(snapshot.driver(one.target), {})
     for name in (*one.knob.disturbs, *of_driver.get(one.knob.name, ())):
@@ -266,12 +265,15 @@ def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]
     for knob in snapshot.own_values(one.knob, one.target).knobs:
         yield knob, one.target
     if one.knob.name == MTU:
-        for interface in ("", *above(snapshot.shell, one.target)):
+        for interface in ("", *above(snapshot.shell, one.target), *below(snapshot.shell, one.target)):
             target = Target(one.target.node, interface) if interface else one.target
             if interface:
                 yield one.knob, target
             if len(set(snapshot.present((MTU, IPV6_MTU), target).values())) > 1:
                 yield find(IPV6_MTU), target
+    if LRO[0] in {one.knob.name, *one.knob.disturbs}:
+        for interface in below(snapshot.shell, one.target):
+            yield from ((find(name), Target(one.target.node, interface)) for name in LRO)
 
 
 def _id(access: Access) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, Reading, read_all, reset_one, write_one
 from nearmetal.knobs.cpu import MIN_FREE
-from nearmetal.knobs.nic import IPV6_MTU, MTU, known_as
+from nearmetal.knobs.nic import IPV6_MTU, LRO, MTU, known_as
 from nearmetal.units import by_key
 
 if TYPE_CHECKING:
@@ -180,9 +180,10 @@ def _is_due(cell: SavedValue, value: str | None, goal: str, *, first: bool) -> b
 def _follows(cell: SavedValue) -> bool:
     """Return whether a value waits for its cause: once it is written by itself it follows that no more.
 
-    A bridge does not follow its ports then, nor the memory that the kernel keeps free the use of large pages.
+    A bridge does not follow its ports then, nor the memory that the kernel keeps free the use of large pages. LRO is
+    refused while it is off above, and asked for already when it is on there.
     """
-    return cell.new is None and cell.knob in {MTU, IPV6_MTU, MIN_FREE}
+    return cell.new is None and cell.knob in {MTU, IPV6_MTU, MIN_FREE, *LRO}
 
 
 def _reset_first(cell: SavedValue) -> bool:

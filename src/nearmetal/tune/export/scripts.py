@@ -11,8 +11,8 @@ from dataclasses import replace
 from nearmetal.knobs.access import NOT_LISTED
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.cpu import MIN_FREE
-from nearmetal.knobs.guards import script_of_losses
 from nearmetal.knobs.knob import Step
+from nearmetal.knobs.lasting import script_of_losses
 from nearmetal.knobs.nic import MTU
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
 from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, disturbed_knobs, resets, steps
@@ -71,16 +71,17 @@ def slurm(profile: Profile) -> Exported:
 def _unless_lost(name: str, interface: str, step: Step) -> str:
     """Return what sets a value, unless an epilog could not restore what else that would change."""
     sets = step.access.script_sets(shlex.quote(step.value))
-    if name != MTU:
+    if not (losses := script_of_losses(interface, name, step.value)):
         return sets
-    spared = f'say "nic.mtu {step.value} on {interface} was not set, it would take for good: $(echo $lost)"'
-    return f'if lost=$({script_of_losses(interface, int(step.value))}); [ "$lost" ]; then {spared}; else {sets}; fi'
+    spared = f'say "{name} {step.value} on {interface} was not set, it would take for good: $(echo $lost)"'
+    return f'if lost=$({losses}); [ "$lost" ]; then {spared}; else {sets}; fi'
 
 
-# With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. To each it sets the
-# largest packet of IPv6, whatever that was.
-_SAVE_FRAMES = """for link in {0} /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_*; do
-    name=${{link##*/upper_}}
+# With a port's largest frame the kernel lowers that of what is built on it, and leaves it so. That of a bond becomes
+# that of its ports. To each it sets the largest packet of IPv6, whatever that was.
+_SAVE_FRAMES = """for link in {0} /sys/class/net/{0}/upper_* /sys/class/net/{0}/upper_*/upper_* \\
+    /sys/class/net/{0}/lower_*; do
+    name=${{link##*/upper_}} name=${{name##*/lower_}}
     frames=/sys/class/net/$name/mtu packets=/proc/sys/net/ipv6/conf/$name/mtu
     [ ! -e "$frames" ] || cat "$frames" > "$kept.new/frames.$name"
     [ ! -e "$packets" ] || cat "$packets" > "$kept.new/packets.$name"
