@@ -134,3 +134,25 @@ def test_frames_of_the_ports_of_a_bond_come_back(shell: NamespaceShell, tmp_path
     assert _mtu(shell, "m0", "v0") == ["1400", "1400"]
     assert begun.disturbed()["nic.mtu of n0/v0"] == "1600 -> 1400"
     check_undone(shell, begun, by, lambda: _mtu(shell, "m0", "v0"), ["1500", "1600"], node=NODE)
+
+
+def test_a_bridge_that_follows_its_ports_is_given_no_frames(shell: NamespaceShell, tmp_path: Path) -> None:
+    """With the old ones written back it read the same, and followed its ports no more."""
+    (journals := tmp_path / "journals").mkdir(mode=0o700)
+    bridge = Target(NODE, "b0")
+    made = shell.run(["ip", "link", "add", "b0", "type", "bridge"], node=NODE, check=False)
+    if not made.ok:
+        pytest.skip(made.complaint())
+    for _ in ("without ports", "with one"):
+        with pytest.raises(KnobError, match=r"nic\.mtu on n0/b0 would end that .* restore") as refused:
+            plan(shell, {"nic.mtu": 1400}, [bridge])
+        assert "on its ports" in refused.value.hint
+        assert plan(shell, {"nic.mtu": 1500}, [bridge]).cells
+        shell.run(["ip", "link", "set", "v1", "master", "b0"], node=NODE)
+    # It was given frames of its own before.
+    shell.run(["ip", "link", "set", "b0", "mtu", "1300"], node=NODE)
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [bridge]), journals)
+    begun.apply()
+    begun.restore()
+    shell.run(["ip", "link", "set", "v1", "mtu", "1350"], node=NODE)
+    assert _mtu(shell, "b0") == ["1300"]

@@ -16,9 +16,11 @@ LRO_OFF = (LRO[0], "off")
 
 def refuse_lasting(shell: Shell, target: Target, knob: str, value: str, present: Iterable[str]) -> None:
     """Raise KnobError for such a write; `present` are the values that it overwrites."""
-    if knob == MTU and any(int(value) < int(one) for one in present):
-        refuse_loss_of_ipv6(shell, target, int(value))
-        _refuse_lowering_elsewhere(shell, target, int(value))
+    if knob == MTU and any(one != value for one in present):
+        _refuse_end_of_following(shell, target)
+        if any(int(value) < int(one) for one in present):
+            refuse_loss_of_ipv6(shell, target, int(value))
+            _refuse_lowering_elsewhere(shell, target, int(value))
     if (knob, value) == LRO_OFF:
         _refuse_lro_elsewhere(shell, target)
 
@@ -115,6 +117,28 @@ def _refuse_lowering_elsewhere(shell: Shell, target: Target, mtu: int) -> None:
         )
 
 
+# Prints something of a bridge with frames like the smallest of its ports': it may follow these. One that was given
+# others follows them no more already.
+_FOLLOWS_SCRIPT = r"""
+[ -d "/sys/class/net/$1/bridge" ] || exit 0
+least=$(cat /sys/class/net/"$1"/lower_*/mtu 2> /dev/null | sort -n | head -n 1)
+[ "${least:-1500}" != "$(cat "/sys/class/net/$1/mtu")" ] || echo "that $1 has the smallest frames of its ports"
+"""
+
+
+def _refuse_end_of_following(shell: Shell, target: Target) -> None:
+    """Raise KnobError for the frames of a bridge that may still follow those of its ports.
+
+    Given some of its own it follows them no more, and the kernel has no way back (br_device.c, br_change_mtu).
+    """
+    if run_c(shell, ("sh", "-c", _FOLLOWS_SCRIPT, "follows", target.interface), target.node).text:
+        raise KnobError(
+            f"nic.mtu on {target} would end that this bridge follows the frames of its ports, which no roll-back could "
+            "restore",
+            hint="set nic.mtu on its ports, whose smallest it has",
+        )
+
+
 # Prints something of an interface with LRO that is built on one of another network namespace: sysfs does not show that.
 _LRO_SCRIPT = r"""
 ethtool -k "$1" | grep -q '^large-receive-offload: on' && cd "/sys/class/net/$1" || exit 0
@@ -147,7 +171,8 @@ def script_of_losses(interface: str, knob: str, value: str) -> str:
         return f"{{ for one in $(sh -c {lower} lower {name}); do {has_it}; done; sh -c {elsewhere} lro {name}; }}"
     if knob != MTU:
         return ""
-    upper, loss, elsewhere = map(shlex.quote, (UPPER_SCRIPT, _LOSS_SCRIPT, _ELSEWHERE_SCRIPT))
+    follows, upper, loss, elsewhere = map(shlex.quote, (_FOLLOWS_SCRIPT, UPPER_SCRIPT, _LOSS_SCRIPT, _ELSEWHERE_SCRIPT))
     of_ipv6 = f"sh -c {loss} loss {value} {LEAST_IPV6_MTU} yes $(sh -c {upper} upper {name})"
     smaller = f"""awk '$3 > {value} {{ print "frames of " $3 " on " $2 " in " $1 }}'"""
-    return f"{{ {of_ipv6}; sh -c {elsewhere} elsewhere {name} | {smaller}; }}"
+    of_bridge = f"[ {value} = $(cat /sys/class/net/{name}/mtu) ] || sh -c {follows} follows {name}"
+    return f"{{ {of_bridge}; {of_ipv6}; sh -c {elsewhere} elsewhere {name} | {smaller}; }}"
