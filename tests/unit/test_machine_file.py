@@ -181,6 +181,16 @@ def test_a_run_that_does_not_tell_what_copying_takes_is_refused(
         learn_copying(replace(STREAMED, **here), [replace(copying(STREAMED, 7), **there)])
 
 
+@pytest.mark.parametrize("how", ["under the setting", "over"])
+def test_a_run_under_the_same_moderation_tells_nothing(how: str) -> None:
+    """It would have ended the warning that copying under moderation is not known."""
+    here, there = (replace(STREAMED, conditions=((how, f"rx_usecs = {usecs}"), ("with", "m"))) for usecs in (0, 3))
+    assert learn_copying(here, [copying(there, 7)]).machine.inter.moderated_copy_fs_per_byte == 7
+    assert learn_copying(here, [copying(here, 9), copying(there, 7)]).machine.inter.moderated_copy_fs_per_byte == 7
+    with pytest.raises(BadInputError, match="path vhost was measured there under the same setting as here"):
+        learn_copying(here, [copying(here, 7)])
+
+
 def test_the_moderation_of_a_port_beneath_a_path_is_that_of_its_setting() -> None:
     """A rule on vhost without moderation was said to be added to the interrupts of its samples."""
     fitted = replace(MEASURED, inter=replace(INTER, fit=FitQuality("test", 100, 0, 0)))

@@ -205,6 +205,11 @@ def _fewer_interrupts(path: PathModel) -> PathModel:
     return replace(path, work_ps=(), copy_fs_per_byte=copy_fs, single_copy=(single_bytes, min(single_fs, copy_fs)))
 
 
+def _moderation_of(named: NamedMachine) -> list[tuple[str, str]]:
+    """Return the conditions that say how the ports of a path were moderated."""
+    return [(how, words) for how, words in named.conditions if how in (SETTING, _PATH)]
+
+
 def learn_copying(named: NamedMachine, moderated: Sequence[NamedMachine]) -> NamedMachine:
     """Return a machine that, by a rule of moderation, copies as quickly as its path did in another run.
 
@@ -223,6 +228,9 @@ def learn_copying(named: NamedMachine, moderated: Sequence[NamedMachine]) -> Nam
         if others != {here}:
             text = f"--moderated: path {named.path} is not the same there: {what} {here!r} here, {others.pop()!r} there"
             raise BadInputError(text, hint="measure it there as here, but for the moderation")
+    if named.conditions and all(_moderation_of(one) == _moderation_of(named) for one in there):
+        text = f"--moderated: path {named.path} was measured there under the same setting as here"
+        raise BadInputError(text, hint="name the run with moderation, and with --on the one without")
     told_fs = [one.machine.inter.copy_fs_per_byte for one in there if one.machine.inter.copy_fs_per_byte]
     if not told_fs:
         text = f"--moderated: no streams of path {named.path} were measured there in both directions"

@@ -62,9 +62,9 @@ def read_model(path: Path) -> ModelFile:
         return read_typed(ModelFile, read_bytes(path))
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror}"
-        raise BadInputError(text, hint="--on takes a run directory, or a file that --save-model wrote") from error
+        raise BadInputError(text, hint="give a run directory, or a file that --save-model wrote") from error
     except (ValueError, BadInputError) as error:
         raise ForeignFileError(
             f"{path} is not a model file of version 1 to {MODEL_VERSION}: {error}",
-            hint="--on takes a run directory, or a file that --save-model of this version wrote",
+            hint="give a run directory, or a file that --save-model of this version wrote",
         ) from error
