@@ -344,9 +344,9 @@ def test_a_setting_can_be_replaced_by_another_with_the_drivers_rule(
     with pytest.raises(BadInputError, match=f"--moderated has no effect on {tuned.path}"):  # it knows no work
         output_of(monkeypatch, ping(8), source, "--setting", "tuned", *rule, "--moderated", source)
     working = replace(fitted.inter, copy_fs_per_byte=4, work_ps=((0, 1000), (1024, 2000)), single_copy=(0, 0))
-    for copy_fs, of in ((4, "off"), (1, "on")):
+    for copy_fs, of, moderation in ((4, "off", off), (1, "on", on)):
         inter = replace(working, copy_fs_per_byte=copy_fs * 1_000_000)
-        one = replace(tuned, machine=replace(fitted, inter=inter), launches=())
+        one = replace(tuned, machine=replace(fitted, inter=inter), launches=(), conditions=moderation)
         write_model(ModelFile("nearmetal-model", 1, "run", (one,)), tmp_path / f"{of}.json")
     source, streams = str(tmp_path / "off.json"), ("--moderated", str(tmp_path / "on.json"))
     both = [[*(send(peer, 8192) for _ in range(4)), *(recv(peer, 8192) for _ in range(4))] for peer in (1, 0)]
