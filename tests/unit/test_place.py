@@ -196,6 +196,19 @@ def test_break_even_is_where_the_paths_cost_the_same() -> None:
     assert found.crossings == 1
 
 
+def test_curves_differ_where_errors_of_ratios_leave_a_difference() -> None:
+    first, second = Machine(intra=path(5), inter=path(5)), Machine(intra=path(1), inter=path(21))
+    found = break_even(first, second, replicas=1)
+    for errors in ((0.4, 1.5), (1.1, 1.2)):
+        doubtful = break_even(first, second, replicas=1, errors=errors)
+        assert doubtful.share == pytest.approx(found.share or 0), "between the shares on either side that differ"
+    slower_alone = break_even(first, second, replicas=1, errors=(0.3, 5.5))
+    assert (slower_alone.share, slower_alone.differ, slower_alone.first_faster_below) == (None, True, True)
+    faster_alone = break_even(first, second, replicas=1, errors=(0.2, 2.0))
+    assert (faster_alone.share, faster_alone.differ, faster_alone.first_faster_below) == (None, True, False)
+    assert not break_even(first, second, replicas=1, errors=(0.2, 5.5)).differ
+
+
 def test_curves_that_differ_only_by_chance_do_not_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five replays of two paths 3 % apart crossed twice, because a median of few is noise."""
     rng = np.random.default_rng(1)
@@ -219,6 +232,15 @@ def test_two_crossings_are_counted_and_touching_points_are_not(monkeypatch: pyte
     found = break_even(MACHINE, MACHINE, points=7)
     assert (found.crossings, found.first_faster_below) == (2, True)
     assert found.share == pytest.approx(2.5 / 6)
+
+
+def test_a_crossing_is_where_the_curves_meet_between_shares_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(((100,) * 5) + (50, 95, 98, 101, 200))
+    monkeypatch.setattr(
+        "nearmetal.predict.place.simulate", lambda *_, **__: SimpleNamespace(makespan_ns=np.array([next(times)]))
+    )
+    found = break_even(MACHINE, MACHINE, points=5, errors=(0.8, 1.25))
+    assert (found.share, found.crossings) == (pytest.approx((2 + 2 / 3) / 4), 1)
 
 
 def test_a_share_schedule_has_the_requested_share() -> None:

@@ -158,6 +158,27 @@ def test_break_even_is_reported_with_the_share_of_the_program(tmp_path: Path, mo
         assert len(ends) == 1, "figures of a last column end below the end of its heading"
 
 
+@pytest.mark.parametrize(("latency_us", "shown"), [(103, False), (150, True)])
+def test_break_even_counts_no_difference_smaller_than_errors_of_ratios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latency_us: int, shown: bool
+) -> None:
+    """A path was `faster wherever the two are shown to differ` by 3 %, which `predict` leaves open."""
+    slower = measured(latency_us, 8, 1024)
+    schedule = shared(exchange(Peer.XOR, 1, 8), exchange(Peer.XOR, 2, 8))
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
+    inside = measured(100, 8, 1024)
+    machines = (
+        NamedMachine("veth", "as-found", "polling", Machine(inside, inside)),
+        NamedMachine("vf", "as-found", "polling", Machine(inside, slower)),
+    )
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+    argv = ("mine", "--on", str(tmp_path / "model.json"), "--hosts", "a:2,b:2", "--replicas", "1", "--tries", "0")
+    said = " ".join(run(place, *argv, "--break-even", "veth", "vf")[1].split())
+    assert ("neither is shown to be faster at any share" in said) is not shown
+    assert ("veth is faster wherever the two are shown to differ" in said) is shown
+    assert "90 % of validated pairs of paths (own cores) were 0.93 to 1.10 times the predicted ratio" in said
+
+
 def test_break_even_is_of_all_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was that of the first launch, without a word."""
     first, second = (shared(exchange(Peer.XOR, *to_size)) for to_size in ((1, 8), (2, 1000)))

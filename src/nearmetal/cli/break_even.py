@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nearmetal.cli.replay import Replay
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import ranks_of_a_computer
+from nearmetal.predict.calibration import LEVEL, class_of, errors_of, known_ratio_errors, ranks_of_a_computer
 from nearmetal.predict.doubt import refuse_beyond
 from nearmetal.predict.doubts_of_messages import INSIDE, of_sizes
 from nearmetal.predict.models import PS_PER_NS, Distribution, NamedMachine
@@ -20,6 +20,9 @@ from nearmetal.report.schema import made
 from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.units import as_percent, format_duration, format_size
+
+_RANKS = Placement.block(4, 2)
+"""Where the ranks of both curves are, as in `break_even`."""
 
 
 def two_machines(replay: Replay, pair: tuple[str, str]) -> tuple[NamedMachine, NamedMachine]:
@@ -60,6 +63,9 @@ def find_break_even(
     share = f"In this program {between} of messages are between nodes "
     share += f"if hosts are filled one after another.{_crowded(first, second)}"
     share += "".join(_far_from_measured(message_bytes, named, replay) for named in (first, second))
+    errors = errors_of(known_ratio_errors(replay.model.jobs, first.key), class_of(second, _RANKS))
+    span = errors.span()
+    assert span is not None, "cases ship for an interval of each class"
     # The compute of `seen` is that of the machine already, so it must not be scaled again.
     as_seen = [replace(one.machine, compute_scale=1.0) for one in (first, second)]
     found = break_even(
@@ -68,7 +74,12 @@ def find_break_even(
         compute=compute,
         replicas=replay.replicas,
         seed=replay.seed,
+        errors=span,
     )
+    known = (
+        f"{as_percent(LEVEL)} of validated pairs of paths ({errors.of}) were {span[0]:.2f} to {span[1]:.2f} times the "
+    )
+    known += "predicted ratio, and smaller differences count as none"
     return made(
         BreakEvenJson,
         found,
@@ -76,7 +87,7 @@ def find_break_even(
         second=second.path,
         message_bytes=int(message_bytes),
         compute_ns=float(compute_ns),
-        said=f"{_verdict(first.path, second.path, found)}. {share}",
+        said=f"{_verdict(first.path, second.path, found)}: {known}. {share}",
     )
 
 
@@ -95,8 +106,7 @@ def _far_from_measured(message_bytes: int, named: NamedMachine, replay: Replay) 
 
 def _crowded(*pair: NamedMachine) -> str:
     """Say where ranks of the curves share processors, which the program's own ranks may not do."""
-    ranks = Placement.block(4, 2)  # as in `break_even`
-    cores = [(one.path, one.machine.cores, ranks_of_a_computer(one, ranks)) for one in pair]
+    cores = [(one.path, one.machine.cores, ranks_of_a_computer(one, _RANKS)) for one in pair]
     crowded = [path for path, its, there in cores if its is not None and there > its.count]
     if not crowded:
         return ""

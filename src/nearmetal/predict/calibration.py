@@ -157,6 +157,12 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
     return by_class(found)
 
 
+def known_ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
+    """Return the errors of ratios by class: those of `jobs` where these are enough, else those that ship."""
+    own = {name: logs for name, logs in ratio_errors(jobs, bare).items() if len(logs) >= LEAST_CASES}
+    return ratio_errors(shipped_jobs(), bare) | own
+
+
 def by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
     """Return errors by class, sorted."""
     return {case_class: tuple(sorted(errors)) for case_class, errors in by_key(found).items()}

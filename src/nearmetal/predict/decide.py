@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.calibration import (
-    LEAST_CASES,
     Errors,
     JobCase,
     class_of,
     errors_of,
+    known_ratio_errors,
     p99_errors,
-    ratio_errors,
     run_errors,
-    shipped_jobs,
 )
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.models import BARE_METAL, NamedMachine
@@ -102,10 +100,7 @@ def compare(
             "the program takes no time, so paths have no ratio",
             hint="trace it again, to its end; or give the pattern `compute`, or two ranks that exchange messages",
         )
-    own = ratio_errors(jobs, bare.key)
-    ratios = ratio_errors(shipped_jobs(), bare.key) | {
-        name: logs for name, logs in own.items() if len(logs) >= LEAST_CASES
-    }
+    ratios = known_ratio_errors(jobs, bare.key)
     bare_logs = _drawn_anew(bare, next(found for named, found, _ in predicted if named == bare))
     rows = []
     for named, found, doubts in predicted:

@@ -346,8 +346,12 @@ def break_even(
     points: int = 21,
     replicas: int = 5,
     seed: int = 0,
+    errors: tuple[float, float] = (1.0, 1.0),
 ) -> BreakEven:
-    """Return how two machines compare over all shares of inter-node messages, and where they break even."""
+    """Return how two machines compare over all shares of inter-node messages, and where they break even.
+
+    `errors` are the least and the greatest factor by which the ratio of the second's time to the first's may be off.
+    """
     shares = tuple(float(share) for share in np.linspace(0, 1, points))
 
     def replayed(machine: Machine) -> NDArray[np.float64]:
@@ -358,14 +362,18 @@ def break_even(
 
     times = replayed(first), replayed(second)
     first_ns, second_ns = (tuple(np.median(one, axis=1).tolist()) for one in times)
-    paired = times[0] - times[1]  # the same random numbers
-    difference = np.where(np.abs(np.sign(paired).mean(axis=1)) >= 2 * SIDE - 1, np.median(paired, axis=1), 0.0)
-    apart = np.flatnonzero(difference)  # machines may be equal, as while nothing goes between nodes
-    first_is_faster = difference < 0
+    difference = np.median(times[0] - times[1], axis=1)  # the same random numbers
+    second_at_least, second_at_most = times[1] * min(1.0, errors[0]), times[1] * max(1.0, errors[1])
+    sides = (times[0] > second_at_most).mean(axis=1) - (times[0] < second_at_least).mean(axis=1)
+    apart = np.flatnonzero(np.abs(sides) >= 2 * SIDE - 1)  # machines may be equal, as while nothing goes between nodes
+    first_is_faster = sides < 0
     turns = [(at, to) for at, to in itertools.pairwise(apart) if first_is_faster[at] != first_is_faster[to]]
     share = None
     if turns:
-        at, to = turns[0]
-        share = shares[at] + (shares[to] - shares[at]) * float(difference[at] / (difference[at] - difference[to]))
+        below = difference < 0
+        at = next(at for at in range(*turns[0]) if below[at] != below[at + 1])
+        share = shares[at] + (shares[at + 1] - shares[at]) * float(
+            difference[at] / (difference[at] - difference[at + 1])
+        )
     first_below = bool(apart.size and first_is_faster[apart[0]])
     return BreakEven(shares, first_ns, second_ns, share, first_below, len(turns), bool(apart.size))
