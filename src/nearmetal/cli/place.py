@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.cli.values import PATH
 from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import class_of, errors_of, known_ratio_errors
 from nearmetal.predict.doubt import Doubt, told_once
 from nearmetal.predict.launcher_files import WRITERS, cautions_of, commented
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
@@ -116,7 +118,8 @@ def command(
     doubts = _doubts(replay, found, in_order(schedule.ranks, slots))
     tell_doubts(doubts)
     candidates = _candidates(found)
-    _print(candidates)
+    alike = _alike(replay, found)
+    _print(candidates, alike)
     even = find_break_even(*both, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         print_break_even(even)
@@ -135,7 +138,7 @@ def command(
             host_of=tuple(found[0][1].host_of.tolist()),
             launcher=launcher,
             launcher_file=commented(launcher, evidence, written),
-            doubts=tuple(said for said, _ in doubted(doubts)),
+            doubts=(*(said for said, _ in doubted(doubts)), *alike),
             break_even=even,
         )
     if checked:
@@ -286,9 +289,26 @@ def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson
     return tuple(made(PlacedJson, one, name=named.name, gain=_gains(one, default[named])) for named, one in found)
 
 
-def _print(candidates: tuple[PlacedJson, ...]) -> None:
+def _alike(replay: Replay, found: list[tuple[NamedMachine, Candidate]]) -> list[str]:
+    """Say which paths are not shown to be slower than that of the first candidate, each with its fastest placement."""
+    best, chosen = found[0]
+    ratios = known_ratio_errors(replay.model.jobs, best.key)
+    fastest = {named: candidate for named, candidate in reversed(found) if named != best}
+    alike = []
+    for named, candidate in reversed(fastest.items()):
+        errors = errors_of(ratios, class_of(named, Placement.of_hosts(candidate.host_of)))
+        span = errors.around(np.log([max(1.0, candidate.median_ns) / max(1.0, chosen.median_ns)]))
+        if span is None or span[0] <= 1:
+            alike.append(named.name)
+    text = f"not shown to be slower than {best.name}, as far as earlier predictions of ratios were off"
+    return [f"{', '.join(alike)}: {text}"] if alike else []
+
+
+def _print(candidates: tuple[PlacedJson, ...], alike: Sequence[str]) -> None:
     console = Console(stderr=True)
     as_table.draw(console, [placements(candidates)])
+    for said in alike:
+        console.print(f"{said}. `nearmetal predict` gives the ratios.")
     best = candidates[0]
     if best.method == IN_ORDER:
         console.print(
