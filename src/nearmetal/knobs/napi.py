@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import CommandOutputs, Reading
-from nearmetal.knobs.knob import FLAG, CpuList, Knob, Stage, Step, Target, WholeNumber, joined, parse_cpus
-from nearmetal.knobs.nic import interface_file, nic_knob, queue_files
+from nearmetal.knobs.access import Access, CommandOutputs, Pick, Reading
+from nearmetal.knobs.knob import FLAG, CpuList, Knob, OneOf, Stage, Step, Target, WholeNumber, joined, parse_cpus
+from nearmetal.knobs.nic import PARTS, interface_file, nic_knob, queue_files
 from nearmetal.study.order import Scalar
 from nearmetal.units import ranges
 
@@ -78,6 +78,58 @@ def as_wide(mask: str, printed: str) -> str:
     return ",".join((digits[:first], *(digits[i : i + _WORD_DIGITS] for i in range(first, len(digits), _WORD_DIGITS))))
 
 
+THREADS = f"nic.threaded-napi{PARTS}"
+"""What a device's NAPI threads were told. They go with their NAPIs, or with the mode, and begin anew."""
+
+# The processors, policy, priority and niceness of each, in the order of the NAPIs' numbers, which may be new. Before
+# Linux 5.17 names are cut to 15 characters, so that threads of a long one are not seen.
+_THREADS_SCRIPT = r"""
+threads() {
+    for file in /proc/[0-9]*/comm; do
+        read -r name < "$file" || continue
+        case $name in "napi/$1-"*[!0-9]*) continue ;; "napi/$1-"*) file=${file%/comm} ;; *) continue ;; esac
+        echo "${name##*-} ${file#/proc/}"
+    done 2> /dev/null | sort -n | sed 's/.* //'
+}
+told() {
+    cpus=$(sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' "/proc/$1/status")
+    set -- $(sed 's/.*) //' "/proc/$1/stat")
+    echo "$cpus/${39}/${38}/${17}"
+}
+all() {
+    all=
+    for thread in $(threads "$1"); do all="$all;$(told "$thread")"; done
+    echo "${all#;}"
+}
+"""
+_SHOW_THREADS = (
+    _THREADS_SCRIPT + 'all=$(all "$1"); [ "$all" ] || { echo "a thread of its NAPIs does not exist." >&2; exit; }\n'
+    'echo "parts: $all"'
+)
+_TELL_THREADS = (
+    _THREADS_SCRIPT
+    + r"""rest=$2
+for thread in $(threads "$1"); do
+    now=${rest%%;*} rest=${rest#*;}
+    IFS=/
+    set -- "$1" "$2" "$thread" $now
+    unset IFS
+    [ "$(told "$3")" != "$now" ] || continue
+    case $5 in 1) policy=-f ;; 2) policy=-r ;; 3) policy=-b ;; 5) policy=-i ;; *) policy=-o ;; esac
+    taskset -pc "$4" "$3" && chrt "$policy" -p "$6" "$3" && renice -n "$7" -p "$3"
+done > /dev/null
+[ "$(all "$1")" = "$2" ] || { echo "it is $(all "$1")" >&2; exit 1; }
+"""
+)
+
+
+def _threads(_shell: Shell, target: Target) -> tuple[Access, ...]:
+    show = ("sh", "-c", _SHOW_THREADS, "threads", target.interface)
+    change = ("sh", "-c", _TELL_THREADS, "threads", target.interface, "{}")
+    called = f"what NAPI threads of {target.interface} were told"
+    return (Access(target.node, show, Pick("parts: (.*)"), change=change, called=called),)
+
+
 KNOBS = (
     nic_knob(
         "napi-defer-hard-irqs",
@@ -99,7 +151,9 @@ KNOBS = (
         Stage.MODE,
         FLAG,
         interface_file("threaded"),
+        disturbs=(THREADS,),
     ),
+    Knob(THREADS, "what its threads were told", "interface", Stage.MODE, OneOf(), _threads),
     Steering(
         "nic.rps-cpus",
         "processors that take over protocol work from each receive queue",

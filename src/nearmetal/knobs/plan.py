@@ -19,7 +19,7 @@ from nearmetal.knobs.guards import (
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.lasting import refuse_lasting
-from nearmetal.knobs.napi import CpuMask, as_wide
+from nearmetal.knobs.napi import THREADS, CpuMask, as_wide
 from nearmetal.knobs.nic import IPV6_MTU, LRO, MTU
 from nearmetal.knobs.table import find
 from nearmetal.study.order import Scalar
@@ -114,14 +114,14 @@ class _Snapshot:
             self._steps[key] = tuple(zip(steps, readings, strict=True))
         return self._steps[key]
 
-    def own_values(self, knob: Knob, target: Target) -> OwnValues:
-        """Return in what queues differ from their device, where writing a knob may overwrite that.
+    def may_renew_queues(self, one: Placed) -> bool:
+        """Return whether writing a knob may make queues anew: a driver does so for most of what ethtool and ip set."""
+        if is_disposable(self.shell) or drivers.queue_of(one.knob.name) or not one.target.interface:
+            return False
+        return any(access.change for access in one.knob.accesses(self.shell, one.target))
 
-        A driver makes its queues anew for most of what ethtool and ip set.
-        """
-        accesses = knob.accesses(self.shell, target) if target.interface else ()
-        if is_disposable(self.shell) or drivers.queue_of(knob.name) or not any(one.change for one in accesses):
-            return OwnValues()
+    def own_values(self, target: Target) -> OwnValues:
+        """Return in what queues differ from their device."""
         if target not in self._own:
             self._own[target] = own_values(self.shell, self._outputs, target)
         return self._own[target]
@@ -166,7 +166,9 @@ def _of_queues(snapshot: _Snapshot, placed: Sequence[Placed]) -> list[Placed]:
     named = {(one.knob.name, one.target) for one in placed}
     found = []
     for one in placed:
-        own = snapshot.own_values(one.knob, one.target)
+        if not snapshot.may_renew_queues(one):
+            continue
+        own = snapshot.own_values(one.target)
         if own.others and one.knob in coalesce.KNOBS:
             raise KnobError(
                 f"the queues of {one.target} differ in {', '.join(own.others)}, which {one.knob.name} would overwrite "
@@ -262,8 +264,9 @@ def _disturbed(snapshot: _Snapshot, one: Placed) -> Iterator[tuple[Knob, Target]
     of_driver = drivers.DISTURBS.get(snapshot.driver(one.target), {})
     for name in (*one.knob.disturbs, *of_driver.get(one.knob.name, ())):
         yield find(name), one.target
-    for knob in snapshot.own_values(one.knob, one.target).knobs:
-        yield knob, one.target
+    if snapshot.may_renew_queues(one):
+        for knob in (*snapshot.own_values(one.target).knobs, find(THREADS)):
+            yield knob, one.target
     if one.knob.name == MTU:
         for interface in ("", *above(snapshot.shell, one.target), *below(snapshot.shell, one.target)):
             target = Target(one.target.node, interface) if interface else one.target
