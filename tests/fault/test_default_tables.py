@@ -53,14 +53,19 @@ case $1 in
             printf (i % 8 ? " %5d" : (i ? "\n" : "") sprintf("%5d:", i) " %5d"), entry
         }
         print ""
-    }' ;;
+    }'
+    printf 'RSS hash key:\n%s\nRSS hash function:\n    toeplitz: on\n' "$(cat key)" ;;
 -X)
     case $3 in
     default) : > set ;;
+    hkey) echo "$4" > key ;;
     weight) shift 3; echo "blocks $*" > set ;;
     *) [ $(($4 + ${6:-0})) -le "$rings" ] || no; echo "${6:+$6 start }$4" > set ;;
     esac ;;
--L) [ "${used:-0}" -le "$4" ] || no; echo "$4" > rings; anew ;;
+-L)
+    [ "${used:-0}" -le "$4" ] || no
+    [ "$4" -ge "$rings" ] || echo 6d:5a:56:da > key  # i40e_reconfig_rss_queues discards the user's
+    echo "$4" > rings; anew ;;
 *) exit 1 ;;
 esac
 """
@@ -76,13 +81,14 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (place / "rings").write_text(f"{RINGS}\n")
     (place / "set").write_text("")
     (place / "ring").write_text("512\n")
+    (place / "key").write_text("00:11:22:33\n")
     (place / "driver").write_text("made-up\n")
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin:/usr/sbin:/sbin")
     return place
 
 
 def _table(nic: Path) -> list[str]:
-    return [(nic / name).read_text().strip() for name in ("rings", "set")]
+    return [(nic / name).read_text().strip() for name in ("rings", "set", "key")]
 
 
 @contextlib.contextmanager
@@ -144,7 +150,7 @@ def test_a_table_of_blocks_that_follows_the_queues_still_does(
     (nic / "driver").write_text("igb\n")
     (nic / "rings").write_text(f"{rings}\n")
     with _applied(tmp_path, {"nic.channels-combined": asked}) as (shell, begun):
-        check_undone(shell, begun, by, lambda: _table(nic), [rings, ""])
+        check_undone(shell, begun, by, lambda: _table(nic), [rings, "", "00:11:22:33"])
 
 
 @pytest.mark.parametrize("setting", [*SETTINGS[:2], {"nic.ring-rx": 1024}], ids=str)

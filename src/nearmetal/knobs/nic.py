@@ -75,7 +75,16 @@ LRO = ("nic.lro", f"nic.lro{PARTS}")
 _NOW = "Current hardware settings"
 _BY_QUEUE = tuple(
     f"nic.{name}"
-    for name in ("rss-equal", f"rss-table{PARTS}", "irq-affinity", "xps-cpus", "xps-rxqs", "rps-cpus", "rps-flow-cnt")
+    for name in (
+        "rss-equal",
+        f"rss-table{PARTS}",
+        f"rss-key{PARTS}",
+        "irq-affinity",
+        "xps-cpus",
+        "xps-rxqs",
+        "rps-cpus",
+        "rps-flow-cnt",
+    )
 )
 
 
@@ -218,6 +227,14 @@ RSS = (
         _rss,
     ),
     nic_knob(f"rss-table{PARTS}", "a table of another order", Stage.STEERING, OneOf(), _rss_table),
+    # i40e_main.c, i40e_reconfig_rss_queues: fewer queues discard the key that was set.
+    nic_knob(
+        f"rss-key{PARTS}",
+        "the key by which flows are spread",
+        Stage.STEERING,
+        OneOf(),
+        ethtool("-x", Pick("([0-9a-f:]{5,})", "RSS hash key:"), ("-X", "hkey")),
+    ),
 )
 _LRO, _GRO_HW = ("lro", "lro-parts"), ("rx-gro-hw", "rx-gro-hw-parts")
 """What the kernel turns off without checksums of the NIC, and one of them for the other."""
