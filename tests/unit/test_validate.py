@@ -504,6 +504,8 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     file = read(kept, ValidationFile)
     launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
     assert {one.key: list(one.launches_ns) for one in file.cases} == launches
+    with pytest.raises(BadInputError, match=r"--errors has those of the launches of .*/run on bridge / as-found"):
+        output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--errors", str(kept))
     many = replace(file, cases=file.cases * 10)
     save(kept, ValidationFile, file.program, file.model, cases=many.cases)
     rows = {row["path"]: row for row in json.loads(output_of(*on, "--errors", str(kept), "--format", "json"))}

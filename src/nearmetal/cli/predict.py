@@ -21,6 +21,7 @@ from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.validate import (
+    MeasuredLaunches,
     Replays,
     Validated,
     doubts_of_launches,
@@ -112,7 +113,7 @@ def command(
     validations = _read_errors(earlier)
     replay = _with_errors(replay, validations) if validations else replay
     if truth is not None:
-        _validate(replay, RunDir.open(truth), workload, form, kept)
+        _validate(replay, RunDir.open(truth), workload, validations, form=form, kept=kept)
         return
     if decide:
         _refuse_one(replay.machines)
@@ -250,6 +251,14 @@ def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
     return files
 
 
+def _refuse_own(files: Sequence[ValidationFile], run: RunDir, launches: Sequence[MeasuredLaunches]) -> None:
+    """Raise BadInputError where errors are those of the very launches that are compared: these are in the interval."""
+    held = {(case.name, case.nodes, case.launches_ns) for file in files for case in file.cases}
+    if own := [one.name for one in launches if (one.name, one.placement, tuple(one.ns.tolist())) in held]:
+        text = f"--errors has those of the launches of {run.root} on {own[0]}, which are then inside the intervals"
+        raise BadInputError(text, hint="compare with a run that no file of --errors was made of")
+
+
 def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     """Return it with errors of the user's own cases in their classes, instead of those that a model file kept."""
     run, p99 = errors_by_class(files)
@@ -270,11 +279,14 @@ def _jobs_of(files: Sequence[ValidationFile]) -> list[tuple[JobCase, ...]]:
     return list(map(tuple, jobs.values()))
 
 
-def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path | None) -> None:
+def _validate(
+    replay: Replay, run: RunDir, workload: str, errors: Sequence[ValidationFile], *, form: str, kept: Path | None
+) -> None:
     """Print predictions next to the launches of a run, and save both."""
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
-    replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
     measured = measured_launches(run, workload)
+    _refuse_own(errors, run, measured)
+    replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
     cases = validate(replay.schedules, replay.machines, measured, replays)
     known = {one.key for one in (*replay.model.machines, *replay.machines)}
     if unknown := sorted({one.name for one in measured if one.key not in known}):
