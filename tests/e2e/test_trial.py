@@ -78,21 +78,18 @@ def test_blocking_progress_is_recorded_or_refused() -> None:
         assert "has no blocking progress" in outcome.reason
 
 
-def bound(path: str, mpi: str, how: str, placement: tuple[int, ...] = (0, 1)) -> Outcome:
-    """Carry out a trial whose samples are the first processor of each rank, in seconds (0: the smallest duration)."""
-    asked = order(
-        path,
-        mpi,
-        placement=placement,
-        argv=["grep", "Cpus_allowed_list", "/proc/self/status"],
-        mpi=True,
-        figure="regex",
-        pattern=r"Cpus_allowed_list:\s+(\d+)$",
-        unit="s",
-    )
+def command(path: str, mpi: str, *argv: str, **options: object) -> Order:
+    asked = order(path, mpi, argv=list(argv), mpi=True, **options)
     workload = dataclasses.replace(asked.workload, kind="command")
     del workload.options["check"]
-    return carried_out(dataclasses.replace(asked, workload=workload, knobs={"mpi.bind": how}))
+    return dataclasses.replace(asked, workload=workload)
+
+
+def bound(path: str, mpi: str, how: str, placement: tuple[int, ...] = (0, 1)) -> Outcome:
+    """Carry out a trial whose samples are the first processor of each rank, in seconds (0: the smallest duration)."""
+    figure = {"figure": "regex", "pattern": r"Cpus_allowed_list:\s+(\d+)$", "unit": "s"}
+    asked = command(path, mpi, "grep", "Cpus_allowed_list", "/proc/self/status", placement=placement, **figure)
+    return carried_out(dataclasses.replace(asked, knobs={"mpi.bind": how}))
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one processor there is nothing to bind to")
@@ -132,6 +129,16 @@ def test_a_hanging_launch_is_stopped_and_reported(
     assert known_hang in outcome.hint
     assert outcome.launch_argv
     assert not hanging.running(), "the launch left ranks behind"
+
+
+@pytest.mark.parametrize(("flavour", "known_hang"), [("openmpi", ""), ("mpich", "MPI_Finalize")])
+def test_a_command_that_hangs_is_stopped_with_what_is_known_of_its_mpi(flavour: str, known_hang: str) -> None:
+    asked = command("veth", flavour, "sh", "-c", "echo no input.dat >&2; sleep 600")
+    outcome = carried_out(dataclasses.replace(asked, timeout_s=6.0))
+    assert outcome.timed_out
+    assert "no input.dat" in outcome.reason
+    assert "trials.timeout" in outcome.hint
+    assert known_hang in outcome.hint
 
 
 def test_arguments_refused_by_the_engine_are_reported_with_its_message() -> None:

@@ -134,7 +134,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         yield outcome
         if measured.finished.timed_out:
             raise _late(order, measured.finished, launch)
-        _check_trial(workload, order, measured, outcome, endpoints)
+        _check_trial(workload, order, measured, outcome, endpoints, late_hint=launch.late_hint)
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised; nothing is ever confirmed in a trial.
@@ -208,8 +208,17 @@ def _late(order: Order, finished: Finished, launch: Launch) -> TimedOutError:
 
 
 def _check_trial(
-    workload: Workload, order: Order, measured: _MeasuredLaunch, outcome: Outcome, endpoints: Endpoints
+    workload: Workload,
+    order: Order,
+    measured: _MeasuredLaunch,
+    outcome: Outcome,
+    endpoints: Endpoints,
+    *,
+    late_hint: str,
 ) -> None:
     """Raise TrialError unless the program did its work and its traffic took the path."""
-    workload.verify(order, measured.finished, measured.files)
+    try:
+        workload.verify(order, measured.finished, measured.files)
+    except TimedOutError as error:  # of a group of programs, which has its own limit
+        raise TimedOutError(error.message, hint=late_hint or error.hint) from error
     proof.check(outcome.proof, endpoints, workload.least_packets(order))

@@ -81,12 +81,13 @@ class CommandWorkload:
                 raise UnavailableError(message, hint=text_option(workload, "install", ""))
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
+        late_hint = ""
         asked_env = dict(word.split("=", 1) for word in _words(workload, "env"))
         if workload.options.get("mpi"):
             mpi = mpi_for(shell, order.mpi, mpi_prefix(workload))
             # A launcher's own environment does not reach the ranks of other nodes.
             launch = parallel_launch(shell, order, endpoints, mpi, filled, environment=asked_env)
-            argv, env, facts = launch.argv, dict(launch.env), launch.facts
+            argv, env, facts, late_hint = launch.argv, dict(launch.env), launch.facts, launch.late_hint
         else:
             argv, env = filled, {}
         env |= asked_env
@@ -107,6 +108,7 @@ class CommandWorkload:
             {},
             {OUTPUT: read, ASKED: asked, LOG: f"{folder}/{LOG}"},
             facts,
+            late_hint=late_hint,
         )
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:

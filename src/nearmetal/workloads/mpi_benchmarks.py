@@ -7,7 +7,7 @@ Standard library only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from nearmetal.errors import ForeignFileError, TrialError, UnavailableError
@@ -101,7 +101,8 @@ class MpiBenchmark:
         commands = [
             Command("", launch.argv, name, step, env=launch.env) for step, (name, launch) in enumerate(launches)
         ]
-        return launch_group(shell, order, commands, launches[0][1].facts, node=node)
+        known = launches[0][1]
+        return replace(launch_group(shell, order, commands, known.facts, node=node), late_hint=known.late_hint)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every launch ended well and printed what was asked for."""

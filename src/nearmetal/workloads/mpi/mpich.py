@@ -16,9 +16,14 @@ from collections import Counter
 from nearmetal.errors import UnavailableError
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
 
+_UNNOTICED = (
+    "MPICH waits for ever for a rank that ended by itself before MPI_Finalize (a file is missing, say): look "
+    "for its last words; otherwise raise `trials.timeout` or ask for less"
+)
+"""On several nodes, whatever its status, and on one before MPI_Init; a signal or MPI_Abort ends all ranks (5.0.2)."""
 _FINALIZE = (
     "MPICH before 4.2 may hang in MPI_Finalize over UCX, after all is done (pmodels/mpich, pull request 6596): use a "
-    "newer one or Open MPI, unless the program has more to do than `trials.timeout` allows"
+    "newer one or Open MPI. Else "
 )
 """Our own programs end all ranks at one moment, which avoids it (native/common/sync.c)."""
 _SPINNING_COLLECTIVES = ("BARRIER", "BCAST", "REDUCE", "ALLREDUCE")
@@ -37,8 +42,8 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
     for name, value in job.environment:
         argv += ["-genv", name, value]
     argv += ["-n", str(len(job.nodes)), *job.program]
-    late_hint = "" if job.one_node or not mpi.is_before(4, 2) else _FINALIZE
-    return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)}, late_hint)
+    known = "" if job.one_node or not mpi.is_before(4, 2) else _FINALIZE
+    return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)}, known + _UNNOTICED)
 
 
 def _hosts(mpi: Mpi, job: Job) -> list[str]:
