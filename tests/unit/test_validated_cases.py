@@ -18,7 +18,7 @@ from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.validate import (
     MeasuredLaunches,
     Replays,
-    marks_iterations,
+    marked_iterations,
     measured_launches,
     oracle_error,
     orders,
@@ -41,24 +41,11 @@ def mark(level: int) -> Op:
     return Op(OpKind.MARK, tag=level)
 
 
-@pytest.mark.parametrize(
-    ("begins", "ends", "replicas", "marks"),
-    [
-        (1001, 1002, 1, True),
-        (3, 4, 2, True),  # 2 ranks of 3 iterations in 2 replicas: as many as are kept
-        (3, 4, 3, False),
-        (1002, 1001, 1, True),
-        (7, 8, 1, False),
-        (1002, 1002, 1, False),
-    ],
-)
-def test_iterations_are_marked_by_levels_known_for_it_and_not_too_often(
-    monkeypatch: pytest.MonkeyPatch, begins: int, ends: int, replicas: int, marks: bool
-) -> None:
-    monkeypatch.setattr("nearmetal.predict.validate.MOST_MARKS", 12)
+@pytest.mark.parametrize(("begins", "ends", "marks"), [(1001, 1002, 6), (3, 4, 6), (1002, 1001, 6), (1002, 7, 0)])
+def test_iterations_are_marked_by_levels_known_for_it(begins: int, ends: int, marks: int) -> None:
     own = program([mark(begins), mark(ends)], [Repeat(3, (DoCall(0), DoCall(1)))])
-    assert marks_iterations(Schedule(2, (own, own)), replicas) is marks
-    assert marks_iterations(Schedule(2, (own,)), replicas) is marks  # of a program that both share
+    assert marked_iterations(Schedule(2, (own, own))) == marks
+    assert marked_iterations(Schedule(2, (own,))) == marks  # of a program that both share
 
 
 def stored(tmp_path: Path, changed: dict[str, object], cells: list[CellSamples]) -> MeasuredLaunches:

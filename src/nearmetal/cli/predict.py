@@ -21,11 +21,12 @@ from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.validate import (
+    MOST_MARKS,
     MeasuredLaunches,
     Replays,
     Validated,
     doubts_of_launches,
-    marks_iterations,
+    marked_iterations,
     measured_launches,
     measured_parts,
     validate,
@@ -182,7 +183,10 @@ def _answer(
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Replay on every machine, print the doubts, and return a row each and the machine that ratios refer to."""
     doubts = {named.name: replay.doubts(named, placed(named)) for named in replay.machines}
-    predicted = [(named, _replayed(replay, named, placed(named)), doubts[named.name]) for named in replay.machines]
+    kept = _keeps_marks(replay)
+    predicted = [
+        (named, _replayed(replay, named, placed(named), kept), doubts[named.name]) for named in replay.machines
+    ]
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
     reference = {"baseline": baseline, "of_the_run": model.baseline}
@@ -207,7 +211,16 @@ def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
         raise BadInputError(f"{option} has no effect with --validate", hint="ranks are placed as in the launches")
 
 
-def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Prediction:
+def _keeps_marks(replay: Replay) -> bool:
+    """Return whether iterations are told apart for their p99; warn where they are too many for that."""
+    marks = [marked_iterations(one) * replay.replicas for one in replay.schedules]
+    if min(marks) and max(marks) > MOST_MARKS:
+        text = f"no p99 of iterations: in all replicas, ranks mark {max(marks):,} of them, more than {MOST_MARKS:,}"
+        warn(f"{text}\nhint: fewer --replicas leave fewer")
+    return min(marks) > 0 and max(marks) <= MOST_MARKS
+
+
+def _replayed(replay: Replay, named: NamedMachine, placement: Placement, keep_marks: bool) -> Prediction:
     """Return the run times on one machine, with what an added interrupt stage costs."""
     found = simulate_launches(
         replay.schedules,
@@ -215,7 +228,7 @@ def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Pred
         placement,
         seed=replay.seed,
         replicas=replay.replicas,
-        keep_marks=all(marks_iterations(one, replay.replicas) for one in replay.schedules),
+        keep_marks=keep_marks,
     )
     if replay.changes.interrupts:
         bare = [replace(machine, stage=None) for machine in named.replayed]
