@@ -18,6 +18,7 @@ from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.packages import fix_here
 
 BUILD_TIMEOUT_S = 120.0
+LATE_HINT = "the machine is busy, or its compiler waits for a file system or a licence: try again"
 # Warnings are errors in the test suite, not on a user's machine: a newer compiler knows new ones.
 _FLAGS = ("-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Wmissing-prototypes")
 _ROOTS = (Path(__file__).parent / "native", Path(__file__).parents[2] / "native")
@@ -135,8 +136,7 @@ def _compile(recipe: Recipe, program: Path) -> None:
         argv = compile_argv(recipe, lambda room: str(source_dir(room)), str(made))
         finished = process.run(argv, timeout_s=BUILD_TIMEOUT_S)
         if not finished.ok:
-            raise NearmetalError(
-                f"cannot build {recipe.name}: {finished.complaint()}",
-                hint=f"a C11 compiler with headers is needed: `{fix_here('cc')}`",
-            )
+            needed = f"a C11 compiler with headers is needed: `{fix_here('cc')}`"
+            hint = LATE_HINT if finished.timed_out else needed
+            raise NearmetalError(f"cannot build {recipe.name}: {finished.complaint()}", hint=hint)
         made.replace(program)

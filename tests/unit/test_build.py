@@ -71,6 +71,16 @@ def test_a_failed_build_shows_the_compiler_output_and_leaves_nothing(site: Path)
     assert [path.name for path in (site / "cache" / "nearmetal" / "programs").iterdir()] == ["toy.lock"]
 
 
+def test_a_compiler_that_does_not_end_is_not_taken_for_a_missing_one(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.native.BUILD_TIMEOUT_S", 0.2)
+    recipe = native.Recipe("toy", "toy", compiler=("sh", "-c", "sleep 60"))
+    with pytest.raises(NearmetalError, match=r"cannot build toy: sh was stopped after") as caught:
+        native.build(recipe)
+    assert "C11" not in caught.value.hint
+
+
 def test_concurrent_builders_compile_once(site: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from nearmetal import native;"

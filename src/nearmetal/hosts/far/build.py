@@ -45,7 +45,8 @@ def _build(shell: FarShell, node: str, recipe: Recipe, place: Path) -> None:
         finished = shell.run(argv, node=node, timeout_s=native.BUILD_TIMEOUT_S, check=False)
         if not finished.ok:
             message = f"cannot build {recipe.name} on {node or 'the far machine'}: {finished.complaint()}"
-            raise NearmetalError(message, hint="that machine needs the MPI's mpicc and a C11 compiler with its headers")
+            needed = "that machine needs the MPI's mpicc and a C11 compiler with its headers"
+            raise NearmetalError(message, hint=native.LATE_HINT if finished.timed_out else needed)
         shell.run(["sh", "-c", _INSTALL, "sh", made, str(place)], node=node)
     finally:
         shell.run(["rm", "-rf", "--", work], node=node, check=False)
