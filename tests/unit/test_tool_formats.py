@@ -898,12 +898,13 @@ def test_perftest_with_other_queue_pairs_or_transport_is_kept_apart() -> None:
 def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
     """Raw Ethernet was taken for RC, both ports for one, and sleeping for polling, in JSON too."""
     text, report = data("perftest-4.5-ib_send_bw.txt"), data("written-perftest-4.5-write_bw-gbits.json")
-    depth = b" TX depth        : 128\n"
+    depth, single = b" TX depth        : 128\n", b" CQ Moderation   : 1\n"
     for told, replaced, suffix in (
         (b"Connection type : RawEth", b"Connection type : RC", "-raweth"),
         (b"Dual-port       : ON", b"Dual-port       : OFF", "-dual-port"),
-        (b" Test with events. Using rxe0_comp0\n" + depth, depth, "-events"),
-        (depth + b" Post List       : 16\n", depth, "-post-list-16"),
+        (b" Test with events. Using rxe0_comp0\n CQ Moderation   : 100\n", single, "-events"),
+        (b" Post List       : 16\n CQ Moderation   : 16\n", single, "-post-list-16"),
+        (b" CQ Moderation   : 100\n", single, "-cq-moderation-100"),
         (b"Using SRQ      : ON", b"Using SRQ      : OFF", "-srq"),
         (depth.replace(b"128", b"1"), depth, "-tx-depth-1"),
         (b" Max inline data : 64[B]", b" Max inline data : 0[B]", "-inline-64"),
@@ -917,9 +918,46 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
         (b"Post_List: 16,\nDual_port: OFF", "-post-list-16"),
         (b"Using_SRQ: ON,\nTX_depth: 128,\nDual_port: OFF", "-srq"),
         (b"TX_depth: 1,\nDual_port: OFF", "-tx-depth-1"),
+        (b"CQ_Moderation: 8,\nDual_port: OFF", "-cq-moderation-8"),
         (b"Max_inline_data: 64,\nDual_port: OFF", "-inline-64"),
     ):
         assert _imported(report.replace(b"Dual_port: OFF", told))[0].workload == f"ib-write-bw{suffix}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told", "suffix"),
+    [
+        ([2, 4096, 65536], b"CQ Moderation   : 100", ""),  # -a, which takes all sizes alike
+        ([64], b"CQ Moderation   : 100", ""),
+        ([64], b"CQ Moderation   : 1", "-cq-moderation-1"),
+        ([64], b"TX depth        : 16\n CQ Moderation   : 16", "-tx-depth-16"),
+        ([65536], b"CQ Moderation   : 1", ""),
+        ([64], b"Connection type : SRD\n CQ Moderation   : 1", "-srd"),
+        ([65536], b"Test with events.\n CQ Moderation   : 100", "-events"),
+    ],
+)
+def test_perftest_that_counts_completions_otherwise_is_kept_apart(sizes: list[int], told: bytes, suffix: str) -> None:
+    """Of `-Q` nothing was read; perftest itself takes another number of a single large size."""
+    text = re.sub(rb" 16384 .*\n", b"".join(b" %d 1000 21.05 20.97 0.001\n" % size for size in sizes), _SENDS)
+    assert _imported(text.replace(b"CQ Moderation   : 1", told))[0].workload == f"ib-send-bw{suffix}"
+
+
+_SENDS = data("perftest-4.5-ib_send_bw.txt").replace(b" TX depth        : 128\n", b"")
+
+
+def test_what_the_port_gives_perftest_is_told() -> None:
+    """A port's MTU is no other measurement, but one that `-m` set might be: a comparison shows both."""
+    text, report = data("perftest-4.5-ib_atomic_lat.txt"), data("written-perftest-6.2-send_lat.json")
+    wanted = "measured with an MTU of 1024 B and 128 outstanding reads, chosen or not"
+    assert wanted in _imported(text)[0].lacks
+    assert "measured with an MTU of 4096 B, chosen or not" in _imported(report)[0].lacks
+
+
+def test_json_of_perftest_with_several_sizes_is_refused() -> None:
+    """The last size was read, and the others were gone."""
+    text = data("written-perftest-6.2-send_lat.json")
+    with pytest.raises(ForeignFileError, match="values twice, as of several sizes"):
+        _imported(text.replace(b'"MsgSize": 8,', b'"MsgSize": 2,\n"t_avg": 1.00,\n"MsgSize": 8,'))
 
 
 def test_perftest_in_the_memory_of_gpus_is_kept_apart_launch_by_launch() -> None:

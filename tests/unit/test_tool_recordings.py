@@ -165,7 +165,8 @@ def test_the_summary_of_hpcc_holds_exactly_what_was_printed() -> None:
 def test_the_dump_of_perftest_is_every_iteration_in_a_row() -> None:
     (found,) = read_foreign((DATA / "perftest-4.5-ib_atomic_lat.txt").read_bytes())
     (cell,) = found.cells
-    assert (found.workload, found.ranks, found.lacks) == ("ib-atomic-lat", 2, ())
+    assert (found.workload, found.ranks) == ("ib-atomic-lat", 2)
+    assert found.lacks == ("measured with an MTU of 1024 B and 128 outstanding reads, chosen or not",)
     assert (cell.operation, cell.message_bytes, cell.ns.shape) == ("ib_atomic_lat", 8, (1, 999))
     assert cell.ns[0, :3].tolist() == [148_334, 46_990, 39_989]
     assert cell.ns[0, -3:].tolist() == [41_023, 39_999, 50_998]

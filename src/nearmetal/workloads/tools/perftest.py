@@ -7,7 +7,7 @@ values of `-U` are read by `perftest_dump`. Standard library only.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,8 +41,8 @@ _BANDWIDTH = re.compile(
     re.MULTILINE,
 )
 _FIELD = re.compile(
-    r"(?:^ |\t)(Number of qps|Connection type|Dual-port|Post List|Using SRQ|TX depth|Max inline data)[ \t]*: "
-    r"([\w./]{1,16})",
+    r"(?:^ |\t)(Number of qps|Connection type|Dual-port|Post List|Using SRQ|TX depth|CQ Moderation|Mtu|Outstand reads|"
+    r"Max inline data)[ \t]*: ([\w./]{1,16})",
     re.MULTILINE,
 )
 _EVENTS = "Test with events"
@@ -50,6 +50,12 @@ _MEMORY = r"(?:initializing|Using) (CUDA|ROCm)\b.*\n"
 """Of GPUs: printed above the title."""
 _USUAL_DEPTH = 128
 """How many messages a bandwidth test has on their way at once, unless `-t` says otherwise."""
+_USUAL_MODERATION, _LARGE_BYTES = 100, 8192
+"""How many messages a bandwidth test counts with one completion, at most so many as are on their way.
+
+Of a single larger size it counts each by itself, unless it waits for events (4.5 then, too), as of SRD; of a list of
+posts the list. `-Q` says otherwise.
+"""
 _USUAL_INLINE = (150, 188, 220, 236)
 """Up to which size a latency test's messages carry their data, unless `-I` says otherwise, by verb and transport.
 
@@ -71,8 +77,9 @@ class PerftestResult:
 
     `dumped` says whether there are values of iterations, `ended` whether the line below its rows is there, `both_ways`
     whether data went in both directions at once. `otherwise` names another transport than RC, several queue pairs or
-    ports, a shared receive queue, waiting for events, lists of posts, another number of messages on their way, the
-    memory of GPUs, and other sizes that carry their data.
+    ports, a shared receive queue, waiting for events, lists of posts, another number of messages on their way or to a
+    completion, the memory of GPUs, and other sizes that carry their data. `of_device` is what the port and the device
+    give unless it was chosen, which perftest does not say.
     """
 
     operation: str
@@ -82,6 +89,7 @@ class PerftestResult:
     ended: bool
     both_ways: bool = False
     otherwise: str = ""
+    of_device: str = ""
 
 
 def parse(data: bytes) -> PerftestResult:
@@ -102,40 +110,62 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     if not title:
         raise refuse(PROGRAM, "no line names the test")
     verb, bandwidth = (title["rdma"] or title["send"] or "atomic").lower(), title["kind"] == "BW"
-    otherwise = _otherwise(dict(_FIELD.findall(text)), text, bandwidth=bandwidth)
+    fields = _fields(_FIELD.findall(text))
+    given = _of_device(fields)
     if not bandwidth:
         rows, ended = _latencies(text)
-        return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended, otherwise=otherwise)
+        otherwise = _otherwise(fields, text)
+        return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended, otherwise=otherwise, of_device=given)
     match = _BANDWIDTH.search(text)
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
     rows = tuple((size, _positive(words[1])) for size, words in found)
     unit, both_ways = _UNITS[match["unit"]], bool(title["way"])
-    return PerftestResult(f"ib_{verb}_bw", unit, _not_empty(rows), dumped, ended, both_ways, otherwise)
+    otherwise = _otherwise(fields, text, [size for size, _ in rows])
+    return PerftestResult(f"ib_{verb}_bw", unit, _not_empty(rows), dumped, ended, both_ways, otherwise, given)
 
 
-def _otherwise(told: Mapping[str, str], text: str, *, bandwidth: bool) -> str:
+def _fields(told: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {re.sub("[-_]", " ", key): value for key, value in told}
+
+
+def _of_device(fields: Mapping[str, str]) -> str:
+    """Return in words what the port and the device give unless it was chosen: nothing tells which."""
+    known = (("Mtu", "an MTU of {} B"), ("Outstand reads", "{} outstanding reads"))
+    return " and ".join(words.format(whole(fields[key], PROGRAM, key)) for key, words in known if key in fields)
+
+
+def _otherwise(fields: Mapping[str, str], text: str, sizes_of_bandwidth: Sequence[int] = ()) -> str:
     """Return what makes a test another one than that of one queue pair over RC, which polls and posts one by one."""
-    fields = {re.sub("[-_]", " ", key): value for key, value in told.items()}
     connection = fields.get("Connection type", "RC")
     if not re.fullmatch(r"\w{2,8}", connection):
         raise refuse(PROGRAM, f"its connection type is {connection[:40]!r}")
-    pairs, posts = (whole(fields.get(key, "1"), PROGRAM, key) for key in ("Number of qps", "Post List"))
+    pairs = whole(fields.get("Number of qps", "1"), PROGRAM, "Number of qps")
     found = [connection.lower()] if connection != "RC" else []
     found += [f"{pairs}-queue-pairs"] if pairs != 1 else []
     found += ["dual-port"] if fields.get("Dual port") == "ON" else []
     found += ["srq"] if fields.get("Using SRQ") == "ON" else []
     found += ["events"] if _EVENTS in text else []
-    found += [f"post-list-{posts}"] if posts != 1 else []
-    depth = whole(fields.get("TX depth", f"{_USUAL_DEPTH}"), PROGRAM, "TX depth")
-    found += [f"tx-depth-{depth}"] if bandwidth and depth != _USUAL_DEPTH else []
+    found += _at_once(fields, sizes_of_bandwidth, events=_EVENTS in text) if sizes_of_bandwidth else []
     memory = re.search("^" + _MEMORY, text, re.MULTILINE)
     found += [memory[1].lower()] if memory else []
-    usual = (0,) if bandwidth else _USUAL_INLINE
+    usual = (0,) if sizes_of_bandwidth else _USUAL_INLINE
     inline = whole(fields.get("Max inline data", f"{usual[0]}"), PROGRAM, "the inline size")
     found += [f"inline-{inline}"] if inline not in usual else []
     return "-".join(found)
+
+
+def _at_once(fields: Mapping[str, str], sizes: Sequence[int], *, events: bool) -> list[str]:
+    """Return what is unusual in how many messages a bandwidth test posts, has on their way and counts together."""
+    usual = {"Post List": 1, "TX depth": _USUAL_DEPTH}
+    posts, depth = (whole(fields.get(key, f"{most}"), PROGRAM, key) for key, most in usual.items())
+    moderation = min(_USUAL_MODERATION, depth) if posts == 1 else posts
+    each = posts == 1 and len(sizes) == 1 and sizes[0] > _LARGE_BYTES and not events
+    moderation = 1 if each or fields.get("Connection type") == "SRD" else moderation
+    asked = whole(fields.get("CQ Moderation", f"{moderation}"), PROGRAM, "CQ Moderation")
+    told = ("post-list", posts, 1), ("tx-depth", depth, _USUAL_DEPTH), ("cq-moderation", asked, moderation)
+    return [f"{name}-{count}" for name, count, most in told if count != most]
 
 
 _JSON_TITLE = re.compile(
@@ -151,24 +181,27 @@ def parse_json_report(data: bytes) -> PerftestResult:
     It does not say the unit of a bandwidth: the message rate times the size does.
     """
     text = to_text(data, PROGRAM)
-    fields = dict(_PAIR.findall(text))
+    pairs_of_text = _PAIR.findall(text)
+    fields = dict(pairs_of_text)
     title = _JSON_TITLE.fullmatch(fields.get("test", ""))
     if not title or "MsgSize" not in fields:
         raise refuse(PROGRAM, "it does not name the test and the message size")
     operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
     size, _ = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
-    otherwise = _otherwise(fields, text, bandwidth=title[2] == "BW")
+    if len(fields) != len(pairs_of_text):
+        raise refuse(PROGRAM, "it has values twice, as of several sizes: give their text")
+    told = _fields(fields.items())
+    otherwise = _otherwise(told, text, [size] if title[2] == "BW" else [])
+    given = _of_device(told)
+    alike = partial(PerftestResult, operation, dumped=False, ended=True, otherwise=otherwise, of_device=given)
     if title[2] == "Latency":
         _refuse_cycles([value for key, value in fields.items() if key.startswith(("t_m", "t_typical", "percentile"))])
-        rows = ((size, _positive(fields.get("t_avg", ""))),)
-        return PerftestResult(operation, "us", rows, dumped=False, ended=True, otherwise=otherwise)
+        return alike("us", ((size, _positive(fields.get("t_avg", ""))),))
     rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
     near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
     if len(near) != 1:
         raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
-    both_ways = "Bidirectional" in title[0]
-    rows = ((size, rate),)
-    return PerftestResult(operation, near[0], rows, dumped=False, ended=True, both_ways=both_ways, otherwise=otherwise)
+    return alike(near[0], ((size, rate),), both_ways="Bidirectional" in title[0])
 
 
 _ROUNDING = 0.1
@@ -345,13 +378,14 @@ def _adopt(read: Callable[[bytes], PerftestResult], data: bytes) -> Iterator[For
     result = read(data)
     ways = "both-ways" if result.both_ways else ""
     name = "-".join(filter(None, (result.operation.replace("_", "-"), ways, result.otherwise)))
-    ended = () if result.ended else (cut_short("the line below its rows is missing"),)
+    given = f"measured with {result.of_device}, chosen or not" if result.of_device else ""
+    notes = tuple(filter(None, (given, "" if result.ended else cut_short("the line below its rows is missing"))))
     if result.dumped and len(result.rows) == 1:
         cell = (result.operation, result.rows[0][0], _samples(data))
-        yield Foreign("perftest", "", name, 2, (cell,), ended)
+        yield Foreign("perftest", "", name, 2, (cell,), notes)
         return
     cells = tuple((result.operation, size, one_figure(result.unit, mean)) for size, mean in result.rows)
-    lacks = (ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *ended)
+    lacks = (ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *notes)
     yield Foreign("perftest", "", name, 2, cells, lacks)
 
 
