@@ -55,6 +55,22 @@ def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(as_json.render(view))["study"]["mpi"] is None, "the files do not name it"
 
 
+def test_what_is_noted_of_the_files_of_one_path_alone_is_a_caution(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of ports with another MTU were compared without a word; what all paths share is told by the import."""
+    text = (DATA / "perftest-4.5-ib_send_bw.txt").read_text()
+    files = {"bare": text, "vf": text.replace("1024[B]", "4096[B]")}
+    for name, of in files.items():
+        (tmp_path / name).write_text(of)
+    assert cli(["import", *(f"{name}={tmp_path / name}" for name in files), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "ib-send-bw, the files of vf alone: measured with an MTU of 4096 B, chosen or not" in out
+    assert "t_stdev" not in out
+
+
 def test_figures_that_rounding_makes_equal_are_cautioned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """0.25 and 0.26 us in all of 14 launches were shown to be equal within 5 %, though either may be 2 % off."""
     files = []

@@ -10,7 +10,16 @@ from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
-from nearmetal.study.facts import BETWEEN, COMPUTERS, OTHERS, SHARED, TIMER, VIRTUAL_TIME, of_any_interface
+from nearmetal.study.facts import (
+    BETWEEN,
+    COMPUTERS,
+    IMPORTED_NOTES,
+    OTHERS,
+    SHARED,
+    TIMER,
+    VIRTUAL_TIME,
+    of_any_interface,
+)
 from nearmetal.units import NS_PER_S, as_percent, by_key, counted, format_size, format_wait, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
@@ -62,7 +71,8 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     shared = () if host_kind in _APART else weakly_proven(records)
-    own = (*timers(records), *on_a_node(records), *unlike_machines(records), *one_computer(records), *shared)
+    unlike = (*unlike_machines(records), *unlike_files(records))
+    own = (*timers(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
@@ -128,6 +138,22 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
             if len(values) > 1
         ),
         *(f"the nodes of {', '.join(dict.fromkeys(paths))} differ in {facts}" for facts, paths in unlike.items()),
+    )
+
+
+def unlike_files(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each note on imported files of a workload that is not on those of every path."""
+    notes = by_key(
+        ((record.order.workload.label, note), record.order.path.name)
+        for record in records
+        for note in str(record.outcome.facts.get(IMPORTED_NOTES, "")).split("; ")
+        if note
+    )
+    paths = by_key((record.order.workload.label, record.order.path.name) for record in records)
+    return tuple(
+        f"{workload}, the files of {', '.join(dict.fromkeys(of))} alone: {note}"
+        for (workload, note), of in notes.items()
+        if set(of) != set(paths[workload])
     )
 
 

@@ -16,7 +16,7 @@ from nearmetal.results.shown import shown_for
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.draft import block, entries
-from nearmetal.study.facts import IMPORTED_WINDOW
+from nearmetal.study.facts import IMPORTED_NOTES, IMPORTED_WINDOW
 from nearmetal.study.fields import MOST
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import MOST_BLOCKS, digest, parse_study
@@ -65,7 +65,7 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "") 
     info = RunInfo.now(study.name, digest(text), HOST_KIND, HOST_LABEL)
     with RunDir.create(root, info, text) as run:
         for number, one in enumerate(adopted):
-            facts: dict[str, Scalar] = {"import.file": one.file, "import.lacks": "; ".join(one.found.lacks)}
+            facts: dict[str, Scalar] = {"import.file": one.file, IMPORTED_NOTES: "; ".join(one.found.lacks)}
             if one.found.window:
                 facts[IMPORTED_WINDOW] = one.found.window
             if one.found.version:

@@ -27,6 +27,8 @@ COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 VIRTUAL_TIME = "lab.virtual_time"
 """True of a trial whose durations are of the lab's own clock."""
 
+IMPORTED_NOTES = "import.lacks"
+"""What the figures of the file that was imported cannot support, and what else is to be known of it, joined by `; `."""
 IMPORTED_WINDOW = "import.window"
 """The messages of a window, as the file that was imported says; its figures are stored as those of another window."""
 
