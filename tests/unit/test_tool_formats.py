@@ -1045,6 +1045,20 @@ def test_osu_collectives_do_not_say_their_number_of_processes() -> None:
     assert said not in latency.lacks
 
 
+def test_a_loop_of_qperf_is_read_where_it_prints_its_sizes() -> None:
+    """Sizes of `-oo msg_size:1K:2K:*2` without -v were blocks of one launch each, of one size."""
+    told, size = data("qperf-0.4.11-tcp_lat.txt"), b"msg_size       =          64 bytes"
+    found = _imported(told + told.replace(size, size.replace(b" 64", b"128")) + told)
+    assert [(one.workload, one.cells[0].message_bytes) for one in found] == [
+        ("qperf-tcp-lat", size_bytes) for size_bytes in (64, 128, 64)
+    ]
+    silent = b"tcp_lat:\n    latency  =  7853 ns\ntcp_lat:\n    latency  =  8368 ns\n"
+    with pytest.raises(ForeignFileError, match=r"has tcp_lat 2 times, and not with which options") as caught:
+        _imported(silent)
+    assert "-v" in caught.value.hint
+    assert len(_imported(silent.replace(b"tcp_lat", b"udp_lat", 1))) == 2
+
+
 def test_a_qperf_test_without_its_size_says_so() -> None:
     (sized,) = _imported("tcp_lat:\n    latency   =  9000 ns\n    msg_size  =  64 bytes\n")
     (bare,) = _imported("tcp_lat:\n    latency  =  9000 ns\n")

@@ -4,6 +4,7 @@ A latency is one way: qperf halves the round trip itself. There are no samples, 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,10 +23,14 @@ _RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+)\s*(\S*)")
 
 @dataclass(frozen=True, slots=True)
 class QperfResult:
-    """One test: its one-way latency, or its rate. `message_bytes` and `window_bytes` are 0 when not printed."""
+    """One test: its one-way latency, or its rate. `message_bytes` and `window_bytes` are 0 when not printed.
+
+    `told` says whether it was run with `-v`, which prints options that are not the usual ones.
+    """
 
     test: str
     mean: Spans
+    told: bool
     message_bytes: int
     window_bytes: int
 
@@ -52,7 +57,7 @@ def _result(name: str, fields: dict[str, tuple[str, str]]) -> QperfResult:
     if (latency > 0) == (rate > 0):
         raise refuse(PROGRAM, f"test {name} gives neither a latency nor a bandwidth")
     mean = one_figure("ns", latency) if latency else one_figure("B/s", rate)
-    return QperfResult(name, mean, *(_size(fields, key) for key in ("msg_size", "sock_buf_size")))
+    return QperfResult(name, mean, "time" in fields, *(_size(fields, key) for key in ("msg_size", "sock_buf_size")))
 
 
 def _size(fields: dict[str, tuple[str, str]], key: str) -> int:
@@ -101,16 +106,23 @@ _WORKLOAD = PairWorkload(
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    for one in parse(data):
+    results = parse(data)
+    names = Counter(one.test for one in results if not one.told)
+    if twice := next((name for name, count in names.items() if count > 1), ""):
+        message = f"it has {twice} {names[twice]} times, and not with which options: a loop of sizes (-oo) looks alike"
+        raise ForeignFileError(message, hint="run qperf with -v, or give each launch in a file of its own")
+    for one in results:
         cells = ((_operation(one), one.message_bytes, one.mean),)
         lacks = (ONE_MEAN,) if one.message_bytes else (ONE_MEAN, NO_SIZE)
         window = f"-{one.window_bytes}-byte-window" if one.window_bytes else ""
         yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}{window}", 2, cells, lacks)
 
 
+_BEGINS = rb"^\w+_(?:lat|bw):$(?s:.*)"
+"""All that follows: whether tests are alike is told by the others."""
 TOOL = Tool(
     "qperf",
-    (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt, begins=rb"^\w+_(?:lat|bw):$"),),
+    (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt, begins=_BEGINS),),
     _WORKLOAD,
     _WORKLOAD.samples,
     {"tcp_one_way": HALVED, "udp_one_way": HALVED, **STREAMS},
