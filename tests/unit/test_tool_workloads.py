@@ -99,6 +99,18 @@ def test_a_group_reports_the_first_failure(tmp_path: Path, capfd: pytest.Capture
     assert not (tmp_path / program_group.LOG).exists()
 
 
+def test_a_program_that_hangs_is_reported_by_what_it_said_before_it_was_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """mpiexec of MPICH prints many lines of its own when it is ended, and a complaint keeps the last fifteen."""
+    noise = "trap 'echo cleaning up; echo cleaning up >&2; exit 1' TERM"
+    hangs = program_group.Command("", ("sh", "-c", f"{noise}; echo no input.dat >&2; sleep 1234 & wait"), "out")
+    assert program_group_run.main(["no-agent", str(tmp_path), "1", hangs.to_json()]) == program_group_run.LATE
+    said = capfd.readouterr().err
+    assert "no input.dat" in said
+    assert said.count("cleaning up") == 1, "of stdout, where it had said nothing"
+
+
 def test_a_group_needs_no_newer_python_and_nothing_of_this_package() -> None:
     tree = ast.parse(Path(program_group_run.__file__).read_text(), feature_version=(3, 6))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

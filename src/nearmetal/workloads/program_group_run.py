@@ -127,8 +127,10 @@ def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tup
         return 127, b"", str(error.strerror).encode(), f"cannot start {name!r}"
     try:
         out, err = child.communicate(stdin, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         out, err = _end(child)
+        # What it printed before it was ended says why it hangs; Python 3.6 does not tell that from the rest.
+        out, err = late.output or out, late.stderr or err
         return child.returncode or -signal.SIGKILL, out, err, f"{name} {_LATE_WORDS} {timeout_s:g} s"
     finally:
         _children.discard(child)
