@@ -23,6 +23,7 @@ from nearmetal.predict.calibration import (
     ValidatedCase,
     class_of,
     errors_of,
+    known_ratio_errors,
     ratio_errors,
     run_errors,
     shipped_jobs,
@@ -134,6 +135,16 @@ def test_errors_of_ratios_are_relative_to_the_bare_path_of_each_job() -> None:
     ]
     found = ratio_errors(jobs, port)
     assert {name: pytest.approx(logs) for name, logs in found.items()} == {OWN: (-0.1, 0.3, 0.4), RELAY: (0.4,)}
+
+
+def test_ratios_to_a_path_take_no_errors_of_pairs_without_it() -> None:
+    """Guests that all took 30 % longer than predicted had no error of their ratio to the port."""
+    keys = [(path, "tuned", "polling") for path in ("native", "vf", "virtio")]
+    guests = [[JobCase(GUEST, key, 0.3) for key in keys[1:]] for _ in range(20)]
+    assert known_ratio_errors(guests, keys[0]) == ratio_errors(shipped_jobs(), keys[0])
+    assert known_ratio_errors(guests, keys[1])[GUEST] == (0.0,) * 20
+    both = [[JobCase(OWN, keys[0], 0.0), *job] for job in guests]
+    assert known_ratio_errors(both, keys[0])[GUEST] == (0.3,) * 40
 
 
 def test_the_chance_of_staying_within_a_loss_counts_errors() -> None:

@@ -158,8 +158,12 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
 
 
 def known_ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
-    """Return the errors of ratios by class: those of `jobs` where these are enough, else those that ship."""
-    own = {name: logs for name, logs in ratio_errors(jobs, bare).items() if len(logs) >= LEAST_CASES}
+    """Return the errors of ratios by class: those of `jobs` where these are enough, else those that ship.
+
+    Jobs without the bare path do not count: errors that other paths have in common, as guests may, are not its own.
+    """
+    there = [job for job in jobs if any(case.key[0] == bare[0] for case in job)]
+    own = {name: logs for name, logs in ratio_errors(there, bare).items() if len(logs) >= LEAST_CASES}
     return ratio_errors(shipped_jobs(), bare) | own
 
 
