@@ -1045,6 +1045,21 @@ def test_osu_collectives_do_not_say_their_number_of_processes() -> None:
     assert said not in latency.lacks
 
 
+def test_iperf3_paced_by_the_kernel_is_kept_apart() -> None:
+    """`--fq-rate` limits what is sent as `-b` does; releases from 3.17 on tell it."""
+    raw = json.loads(data("iperf3-3.12-tcp.json"))
+    raw["start"]["test_start"]["fqrate"] = 2_000_000_000
+    assert _imported(json.dumps(raw))[0].workload == "iperf3-paced-2000-mbit"
+
+
+@pytest.mark.parametrize(("key", "note"), [("tcp_mss_default", 32768), ("tcp_mss", 1200)])
+def test_what_the_kernel_gives_iperf3_is_told(key: str, note: int) -> None:
+    raw = json.loads(data("iperf3-3.12-tcp.json"))
+    raw["start"][key] = note
+    assert f"sent with bbr and segments of {note} bytes, chosen or not" in _imported(json.dumps(raw))[0].lacks
+    assert not any("segments" in lack for lack in _imported(data("iperf3-3.12-udp.json"))[0].lacks)
+
+
 def test_a_loop_of_qperf_is_read_where_it_prints_its_sizes() -> None:
     """Sizes of `-oo msg_size:1K:2K:*2` without -v were blocks of one launch each, of one size."""
     told, size = data("qperf-0.4.11-tcp_lat.txt"), b"msg_size       =          64 bytes"

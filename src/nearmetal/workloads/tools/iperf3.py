@@ -39,7 +39,8 @@ class Report:
 
     `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
     `limit_bit_s` is what each stream may send, `window_bytes` the socket's buffer: 0 for the kernel's choice, and where
-    a release does not say.
+    a release does not say. `paced_bit_s` is what the kernel lets each stream send (`--fq-rate`), `of_sender_tcp` its
+    congestion control and the segments' size, both the kernel's unless chosen.
     """
 
     version: str
@@ -54,6 +55,8 @@ class Report:
     lost: int
     limit_bit_s: int
     window_bytes: int
+    paced_bit_s: int
+    of_sender_tcp: str
 
     @property
     def unheard(self) -> bool:
@@ -118,7 +121,14 @@ def _report(raw: dict[str, object]) -> Report:
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
         limit_bit_s=_count(test.get("target_bitrate", 0)),
         window_bytes=_count(start.get("sock_bufsize", 0)),
+        paced_bit_s=_count(test.get("fqrate", 0)),
+        of_sender_tcp=" and ".join(filter(None, (str(end.get("sender_tcp_congestion", ""))[:16], _segments(start)))),
     )
+
+
+def _segments(start: dict[str, object]) -> str:
+    found = start.get("tcp_mss", start.get("tcp_mss_default"))  # the former is that of -M
+    return f"segments of {_count(found)} bytes" if found else ""
 
 
 def _interval(raw: dict[str, object]) -> ReportInterval:
@@ -239,6 +249,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
     if report.limit_bit_s not in {0, _UDP_BIT_S if report.protocol == "udp" else 0}:
         name += f"-{report.limit_bit_s / 1e6:g}-mbit"
+    name += f"-paced-{report.paced_bit_s / 1e6:g}-mbit" if report.paced_bit_s else ""
+    lacks += (f"sent with {report.of_sender_tcp}, chosen or not",) if report.of_sender_tcp else ()
     if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ
         lacks += (f"its datagrams have {report.block_bytes} bytes: compare them with others of that size only",)
     elif report.block_bytes != _TCP_BLOCK_BYTES:
