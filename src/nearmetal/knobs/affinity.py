@@ -3,6 +3,7 @@
 irqbalance rewrites these files every ten seconds, and a driver may reset them when the interface goes up.
 """
 
+import re
 from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell
@@ -11,7 +12,9 @@ from nearmetal.knobs.knob import CpuList, Knob, Stage, Step, Target, parse_cpus
 from nearmetal.knobs.nic import listing
 from nearmetal.study.order import Scalar
 
+_NAME = "nic.irq-affinity"
 _SPREAD = "spread:"
+_SEVERAL = re.compile(r"[-,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,22 @@ def _vectors(shell: Shell, target: Target) -> tuple[Access, ...]:
     return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
 
 
+def lingers(knob: str, old: str) -> str:
+    """Return why interrupts may be served elsewhere after the roll-back although their old list is read back, or "".
+
+    The kernel moves none that is where it may be (irq_set_affinity in kernel/irq/manage.c).
+    """
+    if knob != _NAME or not _SEVERAL.search(old):
+        return ""
+    return (
+        f"interrupts that any of the processors {old} may serve can stay, after the roll-back, where the setting put "
+        "them; give each vector one processor first (smp_affinity_list), which is restored"
+    )
+
+
 KNOBS = (
     IrqAffinity(
-        "nic.irq-affinity",
+        _NAME,
         "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
         "interface",
         Stage.AFFINITY,

@@ -14,7 +14,7 @@ from typing import Any
 
 from nearmetal.errors import StoreError, TrialError
 from nearmetal.hosts.host import Shell, is_disposable, is_far
-from nearmetal.knobs import drivers, registry, undo
+from nearmetal.knobs import affinity, drivers, registry, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
@@ -109,10 +109,11 @@ class Session:
         return {name: "; ".join(dict.fromkeys(several)) for name, several in changed.items()}
 
     def readback_doubts(self) -> dict[str, str]:
-        """Return the knobs whose read-back proves nothing on their device, and why."""
+        """Return the knobs whose read-back proves nothing, on their device or after the roll-back, and why."""
         driver = {device.target: device.driver for device in self.plan.devices}
         found = (
-            (cell.knob, drivers.readback_doubt(driver.get(cell.target, ""), cell.knob)) for cell in self.plan.planned
+            (c.knob, drivers.readback_doubt(driver.get(c.target, ""), c.knob) or affinity.lingers(c.knob, c.old))
+            for c in self.plan.planned
         )
         return {knob: reason for knob, reason in found if reason}
 
