@@ -108,7 +108,7 @@ def test_a_program_that_hangs_is_reported_by_what_it_said_before_it_was_ended(
     assert program_group_run.main(["no-agent", str(tmp_path), "1", hangs.to_json()]) == program_group_run.LATE
     said = capfd.readouterr().err
     assert "no input.dat" in said
-    assert said.count("cleaning up") == 1, "of stdout, where it had said nothing"
+    assert "cleaning up" not in said
 
 
 def test_a_group_needs_no_newer_python_and_nothing_of_this_package() -> None:

@@ -130,7 +130,8 @@ def _ended(argv: "list[str]", name: str, stdin: bytes, timeout_s: float) -> "tup
     except subprocess.TimeoutExpired as late:
         out, err = _end(child)
         # What it printed before it was ended says why it hangs; Python 3.6 does not tell that from the rest.
-        out, err = late.output or out, late.stderr or err
+        if late.output or late.stderr:
+            out, err = late.output or b"", late.stderr or b""
         return child.returncode or -signal.SIGKILL, out, err, f"{name} {_LATE_WORDS} {timeout_s:g} s"
     finally:
         _children.discard(child)
