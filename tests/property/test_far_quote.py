@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,14 @@ def scripts(tree: ast.AST) -> list[ast.expr]:
     ]
 
 
-def constants(tree: ast.Module) -> set[str]:
-    """Return the top-level names of a module that are plain strings or sums of such."""
+def constants(tree: ast.Module, others: Mapping[Path, ast.Module]) -> set[str]:
+    """Return the top-level names of a module, imported ones too, that are plain strings or sums of such."""
     found: set[str] = set()
     for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            there = others.get(SOURCES / f"{node.module.replace('.', '/')}.py")
+            known = constants(there, others) if there else set()
+            found |= {alias.asname or alias.name for alias in node.names if alias.name in known}
         if isinstance(node, ast.Assign) and is_constant(node.value, found):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found
@@ -107,14 +112,14 @@ def is_constant(node: ast.expr, names: set[str]) -> bool:
 def test_every_script_behind_sh_c_is_a_constant() -> None:
     texts = {path: path.read_text() for path in SOURCES.rglob("*.py")}
     trees = {path: ast.parse(text) for path, text in texts.items() if "-c" in text}
-    imported = constants(trees[SOURCES / "nearmetal/hosts/namespaces.py"])
     seen = 0
     for path, tree in trees.items():
         if path.parent.name == "export":
             continue  # written for users to run; tests/contract/test_exports.py gives it hostile values
+        known = constants(tree, trees)
         for script in scripts(tree):
             seen += 1
-            assert is_constant(script, constants(tree) | imported), f"{path}: {ast.unparse(script)}"
+            assert is_constant(script, known), f"{path}: {ast.unparse(script)}"
     assert seen > 10
 
 
@@ -134,6 +139,14 @@ def test_every_script_behind_sh_c_is_a_constant() -> None:
 def test_a_script_that_varies_would_be_found(script: str) -> None:
     tree = ast.parse(f'run(["sh", "-c", {script}])')
     assert [is_constant(one, {"SCRIPT"}) for one in scripts(tree)] == [False]
+
+
+def test_an_imported_script_is_a_constant_only_where_it_is_one_there() -> None:
+    there, here = (
+        ast.parse(text) for text in ('A = "a" + "b"\nB = f"{A}"', "from n.there import A, B as C\nD = A + C")
+    )
+    assert constants(here, {SOURCES / "n/there.py": there}) == {"A"}
+    assert constants(here, {}) == set()
 
 
 SECRETS = re.compile(r"import logging|set_debug_level|set_log_level|(read|import)_private_key|agent_forwarding=True")
