@@ -268,7 +268,8 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
         f"Inside: the share of launches in the {as_percent(LEVEL)} interval that was predicted.",
     ]
     if launches < ENOUGH_LAUNCHES:
-        sentences.append(f"A case has {launches} launches; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
+        had = "1 launch" if launches == 1 else f"{launches} launches"
+        sentences.append(f"A case has {had}; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
     return found, sentences
 
 
