@@ -15,7 +15,7 @@ from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.native import source_dir
 from nearmetal.results import stopping
-from nearmetal.results.evidence import own_ns
+from nearmetal.results.series import own_ns
 from nearmetal.results.stopping import given_up, open_combinations
 from nearmetal.run import schedule
 from nearmetal.run.schedule import Ending, run_study

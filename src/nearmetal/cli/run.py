@@ -14,9 +14,9 @@ from nearmetal.errors import ExitCode, TrialError, command_line, listed
 from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
-from nearmetal.results.evidence import own_ns
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.records import View
+from nearmetal.results.series import own_ns
 from nearmetal.results.stopping import as_it_ends, never_valid
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin

@@ -8,7 +8,7 @@ from nearmetal.report import words
 from nearmetal.report.as_json import attempt
 from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
-from nearmetal.results.evidence import own_ns
+from nearmetal.results.series import own_ns
 from nearmetal.results.stopping import planned_blocks
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan

@@ -1,26 +1,22 @@
 """What accompanies the figures: differing facts and counters, failures, launch lines, and busy machines."""
 
-import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
+from nearmetal.results.series import launched_of, torn_blocks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import (
-    BETWEEN,
     COMPUTERS,
     IMPORTED_NOTES,
     OTHERS,
-    SHARED,
     TIMER,
-    VIRTUAL_TIME,
     of_any_interface,
 )
-from nearmetal.units import NS_PER_S, as_percent, by_key, counted, format_size, format_wait, is_whole
+from nearmetal.units import as_percent, by_key, counted, format_size, is_whole
 from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import OPERATIONS
 
@@ -48,7 +44,6 @@ STOLEN_SHARE = 0.02
 """Share that the hypervisor may give to others."""
 _FEWEST_TICKS = 40
 """Shorter launches are not judged: a tick of 10 ms would be too much of them."""
-_APART_NS = 1800 * NS_PER_S
 
 
 def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
@@ -265,7 +260,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for path in paths
         if not path.again
     }
-    kinds = {(_launched(record), record.order.setting) for record in records}
+    kinds = {(launched_of(record), record.order.setting) for record in records}
     settings = {setting for _, setting in kinds}
     workloads = {record.order.workload.label for record in records}
     rows = [
@@ -296,7 +291,7 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
 
 
 def _of(records: Sequence[TrialRecord], launched: str, setting: str) -> list[TrialRecord]:
-    return [one for one in records if (_launched(one), one.order.setting) == (launched, setting)]
+    return [one for one in records if (launched_of(one), one.order.setting) == (launched, setting)]
 
 
 def _median_of(
@@ -390,57 +385,3 @@ def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         return ()
     worst = max(busy, key=lambda one: one.others + one.stolen)
     return (f"{len(busy)} of {len(found)} launches ran on a busy machine; in the worst of them {worst.why}",)
-
-
-def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Return a sentence on blocks whose launches are not of one time, as pairing takes for granted; none without.
-
-    Launches with a clock of their own begin from the same state, whenever they do.
-    """
-    if any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
-        return ()
-    apart_ns = [_apart_ns(ones) for ones in by_key((one.order.block, one) for one in records).values()]
-    torn = [span for span in apart_ns if span > max(_APART_NS, 10 * median(apart_ns))]
-    if not torn:
-        return ()
-    which, apart = f"{len(torn)} of {counted(len(apart_ns), 'block')}", format_wait(max(torn))
-    return (
-        f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
-        "what changed in between is in their ratios",
-    )
-
-
-def _apart_ns(block: Sequence[TrialRecord]) -> float:
-    """Return how far apart the first and the last launch of a block began."""
-    starts = [dt.datetime.fromisoformat(one.started_utc) for one in block]
-    return (max(starts) - min(starts)).total_seconds() * NS_PER_S
-
-
-def own_ns(record: TrialRecord) -> float:
-    """Return a trial's share of the time of its launch, which may have been for several."""
-    return record.outcome.elapsed_ns / (1 + _launched(record).count(BETWEEN))
-
-
-def _launched(record: TrialRecord) -> str:
-    """Return what a trial's launch measured: its workload, or all that shared the launch."""
-    return str(record.outcome.facts.get(SHARED, record.order.workload.label))
-
-
-def _took_ns(block: Sequence[TrialRecord]) -> float:
-    """Return what a block took, with all that is between its launches, which may be longer than they are."""
-    launches_ns = list(map(own_ns, block))
-    return max(sum(launches_ns), _apart_ns(block) + launches_ns[-1])
-
-
-def block_ns(records: Sequence[TrialRecord]) -> float:
-    """Return what a block takes who waits for it, in the median: a run may be interrupted within one.
-
-    From the start of one block to that of the next where launches have their own clock, which does not show how long
-    the user waits; 0 where nothing does.
-    """
-    blocks = by_key((one.order.block, one) for one in records).values()
-    if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
-        return median(map(_took_ns, blocks))
-    starts = sorted(min(dt.datetime.fromisoformat(one.started_utc) for one in ones) for ones in blocks)
-    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
-    return median(waits) * NS_PER_S if waits else 0.0

@@ -24,7 +24,7 @@ from nearmetal.results.records import (
     TrialSummary,
     View,
 )
-from nearmetal.results.series import CellId, typical_ns
+from nearmetal.results.series import CellId, block_ns, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -85,7 +85,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         plan=method.plan,
         variants=method.variants,
         valid_trials=len(good),
-        block_ns=evidence.block_ns(good),
+        block_ns=block_ns(good),
         paths=paths,
         cells=cells,
         verdicts=_verdicts(study, paths, cells),

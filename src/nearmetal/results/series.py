@@ -4,9 +4,11 @@ A `View` compares the paths of one run; this is the little that comparing or fol
 the baseline are one path.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from statistics import median
 
 import numpy as np
 
@@ -18,11 +20,11 @@ from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
-from nearmetal.study.facts import VARIANT
+from nearmetal.study.facts import BETWEEN, SHARED, VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import labels_of, name_of
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import Study
-from nearmetal.units import format_size
+from nearmetal.units import NS_PER_S, by_key, counted, format_size, format_wait
 
 Combination = tuple[str, str, str]
 """Path label, workload label, setting: what one launch measures, with all its sizes."""
@@ -208,3 +210,62 @@ def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[Ce
         return (first, without, paths.get(cell.path, len(paths)))
 
     return {cell: cells[cell] for cell in sorted(cells, key=key)}
+
+
+# ---- what launches and blocks took
+
+_APART_NS = 1800 * NS_PER_S
+
+
+def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence on blocks whose launches are not of one time, as pairing takes for granted; none without.
+
+    Launches with a clock of their own begin from the same state, whenever they do.
+    """
+    if any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
+        return ()
+    apart_ns = [_apart_ns(ones) for ones in by_key((one.order.block, one) for one in records).values()]
+    torn = [span for span in apart_ns if span > max(_APART_NS, 10 * median(apart_ns))]
+    if not torn:
+        return ()
+    which, apart = f"{len(torn)} of {counted(len(apart_ns), 'block')}", format_wait(max(torn))
+    return (
+        f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
+        "what changed in between is in their ratios",
+    )
+
+
+def _apart_ns(block: Sequence[TrialRecord]) -> float:
+    """Return how far apart the first and the last launch of a block began."""
+    starts = [dt.datetime.fromisoformat(one.started_utc) for one in block]
+    return (max(starts) - min(starts)).total_seconds() * NS_PER_S
+
+
+def own_ns(record: TrialRecord) -> float:
+    """Return a trial's share of the time of its launch, which may have been for several."""
+    return record.outcome.elapsed_ns / (1 + launched_of(record).count(BETWEEN))
+
+
+def launched_of(record: TrialRecord) -> str:
+    """Return what a trial's launch measured: its workload, or all that shared the launch."""
+    return str(record.outcome.facts.get(SHARED, record.order.workload.label))
+
+
+def _took_ns(block: Sequence[TrialRecord]) -> float:
+    """Return what a block took, with all that is between its launches, which may be longer than they are."""
+    launches_ns = list(map(own_ns, block))
+    return max(sum(launches_ns), _apart_ns(block) + launches_ns[-1])
+
+
+def block_ns(records: Sequence[TrialRecord]) -> float:
+    """Return what a block takes who waits for it, in the median: a run may be interrupted within one.
+
+    From the start of one block to that of the next where launches have their own clock, which does not show how long
+    the user waits; 0 where nothing does.
+    """
+    blocks = by_key((one.order.block, one) for one in records).values()
+    if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
+        return median(map(_took_ns, blocks))
+    starts = sorted(min(dt.datetime.fromisoformat(one.started_utc) for one in ones) for ones in blocks)
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
+    return median(waits) * NS_PER_S if waits else 0.0

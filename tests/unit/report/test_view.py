@@ -14,9 +14,10 @@ from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_html, as_json, charts, figure, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import block_ns, cautions, counter_rows, fact_rows, per_iteration, torn_blocks
+from nearmetal.results.evidence import cautions, counter_rows, fact_rows, per_iteration
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
+from nearmetal.results.series import block_ns, torn_blocks
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.equivalence import Better, Verdict
