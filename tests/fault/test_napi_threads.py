@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from nearmetal.process import Finished
     from nearmetal.study.order import Scalar
 
-T0 = Target("", "t0")
-PLACE = """set -e
-ip link add t0 numrxqueues 2 numtxqueues 2 type veth peer name t1 numrxqueues 2 numtxqueues 2
-ip link set t0 up
-ethtool -K t0 gro on
-echo 1 > /sys/class/net/t0/threaded
+# Threads of the kernel are seen from every namespace, by the name of their interface alone.
+pytestmark = pytest.mark.xdist_group("napi threads")
+
+NAME = "napith0"
+T0 = Target("", NAME)
+PLACE = f"""set -e
+ip link add {NAME} numrxqueues 2 numtxqueues 2 type veth peer name {NAME}p numrxqueues 2 numtxqueues 2
+ip link set {NAME} up
+ethtool -K {NAME} gro on
+echo 1 > /sys/class/net/{NAME}/threaded
 for file in /proc/[0-9]*/comm; do
     read -r name < "$file" || continue
-    case $name in napi/t0-*) thread=${file%/comm} thread=${thread#/proc/} ;; *) continue ;; esac
+    case $name in napi/{NAME}-*) thread=${{file%/comm}} thread=${{thread#/proc/}} ;; *) continue ;; esac
     if [ "$first" ]; then
         chrt -b -p 0 "$thread"
         renice -n 7 -p "$thread"
@@ -97,7 +101,7 @@ def test_what_napi_threads_were_told_is_restored(
 
 
 def test_an_interface_without_threads_has_none_to_restore(shell: Inside) -> None:
-    shell.write("/sys/class/net/t0/threaded", b"0\n")
+    shell.write(f"/sys/class/net/{NAME}/threaded", b"0\n")
     if _told(shell) is not None:
         pytest.skip("this kernel keeps the threads")
     assert THREADS not in {cell.knob for cell in plan(shell, {"nic.threaded-napi": 1}, [T0]).cells}
