@@ -344,10 +344,13 @@ def test_a_setting_can_be_replaced_by_another_with_the_drivers_rule(
     with pytest.raises(BadInputError, match=f"--moderated has no effect on {tuned.path}"):  # it knows no work
         output_of(monkeypatch, ping(8), source, "--setting", "tuned", *rule, "--moderated", source)
     working = replace(fitted.inter, copy_fs_per_byte=4, work_ps=((0, 1000), (1024, 2000)), single_copy=(0, 0))
+    known: list[NamedMachine] = []
     for copy_fs, of, moderation in ((4, "off", off), (1, "on", on)):
         inter = replace(working, copy_fs_per_byte=copy_fs * 1_000_000)
         one = replace(tuned, machine=replace(fitted, inter=inter), launches=(), conditions=moderation)
         write_model(ModelFile("nearmetal-model", 1, "run", (one,)), tmp_path / f"{of}.json")
+        known.append(replace(one, setting="tuned" if of == "off" else "default"))
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(known)), tmp_path / "known.json")
     source, streams = str(tmp_path / "off.json"), ("--moderated", str(tmp_path / "on.json"))
     both = [[*(send(peer, 8192) for _ in range(4)), *(recv(peer, 8192) for _ in range(4))] for peer in (1, 0)]
     exchange = Schedule(2, tuple(map(program, both)))
@@ -356,8 +359,9 @@ def test_a_setting_can_be_replaced_by_another_with_the_drivers_rule(
         for more in ((), streams)
     ]
     assert took[0]["quantiles"][0]["ns"] > took[1]["quantiles"][0]["ns"]
-    for more, unknown in (((), True), (streams, False)):
-        _, err = output_of(monkeypatch, ping(8), source, *rule, *more)
+    one_run, two_settings = (source, *rule), (str(tmp_path / "known.json"), "--setting", "tuned", *rule)
+    for argv, unknown in ((one_run, True), ((*one_run, *streams), False), (two_settings, False), ((source,), False)):
+        _, err = output_of(monkeypatch, ping(8), *argv)
         assert ("what copying takes under moderation is not known" in err) is unknown
     named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
     launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=tuple(on))
