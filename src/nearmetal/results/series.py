@@ -1,7 +1,7 @@
 """One figure a block of every path in every cell of a run: what runs are compared with each other by.
 
 A `View` compares the paths of one run; this is the little that comparing or following whole runs needs. Both names of
-the baseline are one path.
+the baseline are one path. What launches and blocks took is here, too.
 """
 
 import datetime as dt
