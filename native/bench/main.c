@@ -67,7 +67,7 @@ static int allocate_cells(const struct record *record) {
     int64_t wanted_bytes = 0, most_wanted_bytes;
     for (size_t c = 0; c < record->cell_count; c++) {
         struct cell *cell = &record->cells[c];
-        const int64_t size_bytes = record->op->has_size ? record->options->sizes_bytes[c] : 0;
+        const int64_t size_bytes = record->op->has_size ? record->options->sizes_bytes.items[c] : 0;
         *cell = (struct cell){.size_bytes = size_bytes,
                               .iterations = options_iterations(record->options, size_bytes),
                               .warmup = options_warmup(record->options, size_bytes),
@@ -101,7 +101,7 @@ static int begin_part(MPI_Comm comm, struct part *part) {
                                    .options = options,
                                    .comm = comm,
                                    .cells = part->cells,
-                                   .cell_count = op->has_size ? options->size_count : 1};
+                                   .cell_count = op->has_size ? options->sizes_bytes.count : 1};
     return allocate_cells(&part->record);
 }
 

@@ -115,7 +115,8 @@ static int64_t most_missed(const struct op_run *run, const struct cell *cell) {
 static void measure_in_windows(const struct op *op, const struct sync_method *method, const struct options *options,
                                struct sync *sync, struct op_run *run, struct cell *cell) {
     const bool asked = options->sync_window_ns > 0;
-    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + options->pace_ns + options->compute_ns;
+    const int64_t before_ns = options->pace_ns + options->compute_ns;
+    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + before_ns;
     cell->calls += asked ? 0 : TRIAL_CALLS;
     for (int attempt = 1;; attempt++) {
         cell_clear(cell);

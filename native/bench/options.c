@@ -14,9 +14,10 @@ const char options_usage[] =
     "  --sizes A,B,...        message sizes in bytes (default 8)\n"
     "  --iterations N         measured iterations of each size (default 1000)\n"
     "  --warmup N             iterations before them, kept and marked (default 100)\n"
-    "  --large-from BYTES     sizes from this on use the next two options (default 65536)\n"
-    "  --iterations-large N   (default: as --iterations)\n"
-    "  --warmup-large N       (default: as --warmup)\n"
+    "  --large-from A,B,...   sizes from A bytes on use the first number of the next two options, sizes from B on the\n"
+    "                         second, and so on (default 65536)\n"
+    "  --iterations-large N,M,... (default: as --iterations)\n"
+    "  --warmup-large N,M,... (default: as --warmup)\n"
     "  --window N             messages in flight of bw, bibw and message_rate (default 64)\n"
     "  --sync METHOD          before each iteration: none, barrier or window (default: none for pairs, barrier\n"
     "                         where all ranks take part)\n"
@@ -37,25 +38,52 @@ const char options_usage[] =
 
 enum { MAX_COUNT = 1000000000 };
 
-static bool read_sizes(const char *text, void *filled, char *message) {
-    struct options *options = filled;
-    options->size_count = 0;
+static bool read_numbers(const char *name, const char *text, int64_t least, int64_t most, struct numbers *numbers,
+                         char *message) {
+    numbers->count = 0;
     for (const char *item = text;; item++) {
         const char *end = item + strcspn(item, ",");
-        if (options->size_count == OPTIONS_MAX_SIZES) {
-            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--sizes takes at most %d sizes", OPTIONS_MAX_SIZES);
+        if (numbers->count == OPTIONS_MAX_SIZES) {
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "%s takes at most %d numbers", name, OPTIONS_MAX_SIZES);
             return false;
         }
-        int64_t *size = &options->sizes_bytes[options->size_count++];
-        if (!arguments_number(item, end, size) || *size < 1 || *size > INT_MAX) {
-            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--sizes needs bytes from 1 to %d, not '%.*s'", INT_MAX,
-                     end - item > 60 ? 60 : (int)(end - item), item);
+        int64_t *number = &numbers->items[numbers->count++];
+        if (!arguments_number(item, end, number) || *number < least || *number > most) {
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "%s needs whole numbers from %d to %d, not '%.*s'", name,
+                     (int)least, (int)most, end - item > 60 ? 60 : (int)(end - item), item);
             return false;
         }
         if (*end == '\0')
             return true;
         item = end;
     }
+}
+
+static bool read_sizes(const char *text, void *filled, char *message) {
+    struct options *options = filled;
+    return read_numbers("--sizes", text, 1, INT_MAX, &options->sizes_bytes, message);
+}
+
+static bool read_large_from(const char *text, void *filled, char *message) {
+    struct numbers *from = &((struct options *)filled)->large_from_bytes;
+    if (!read_numbers("--large-from", text, 1, INT_MAX, from, message))
+        return false;
+    for (size_t i = 1; i < from->count; i++)
+        if (from->items[i] <= from->items[i - 1]) {
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--large-from needs sizes that ascend, not '%.60s'", text);
+            return false;
+        }
+    return true;
+}
+
+static bool read_iterations_large(const char *text, void *filled, char *message) {
+    struct options *options = filled;
+    return read_numbers("--iterations-large", text, 1, MAX_COUNT, &options->iterations_large, message);
+}
+
+static bool read_warmup_large(const char *text, void *filled, char *message) {
+    struct options *options = filled;
+    return read_numbers("--warmup-large", text, 0, MAX_COUNT, &options->warmup_large, message);
 }
 
 static bool read_buffers(const char *value, void *filled, char *message) {
@@ -76,9 +104,9 @@ static const struct argument table[] = {
     {FIELD("--buffers", many_buffers), .read = read_buffers},
     {FIELD("--iterations", iterations), .least = 1, .most = MAX_COUNT},
     {FIELD("--warmup", warmup), .least = 0, .most = MAX_COUNT},
-    {FIELD("--large-from", large_from_bytes), .least = 1, .most = INT_MAX},
-    {FIELD("--iterations-large", iterations_large), .least = 1, .most = MAX_COUNT},
-    {FIELD("--warmup-large", warmup_large), .least = 0, .most = MAX_COUNT},
+    {FIELD("--large-from", large_from_bytes), .read = read_large_from},
+    {FIELD("--iterations-large", iterations_large), .read = read_iterations_large},
+    {FIELD("--warmup-large", warmup_large), .read = read_warmup_large},
     {FIELD("--window", window_messages), .least = 1, .most = 65536},
     {FIELD("--sync-window-us", sync_window_ns), .least = 1, .most = 60000000},
     {FIELD("--pace-us", pace_ns), .least = 0, .most = 60000000},
@@ -93,32 +121,45 @@ static const struct argument table[] = {
 
 enum { TABLE_ROWS = sizeof table / sizeof table[0] };
 
+static bool one_for_each(const char *name, const struct numbers *large, const struct options *options, char *message) {
+    const size_t wanted = options->large_from_bytes.count;
+    if (large->count == 0 || large->count == wanted)
+        return true;
+    snprintf(message, ARGUMENTS_MESSAGE_CHARS, "%s needs one number for each of the %d of --large-from, not %d", name,
+             (int)wanted, (int)large->count);
+    return false;
+}
+
 bool options_parse(int argc, char *const argv[], struct options *options, char message[ARGUMENTS_MESSAGE_CHARS]) {
-    *options = (struct options){.sizes_bytes = {8},
-                                .size_count = 1,
+    *options = (struct options){.sizes_bytes = {{8}, 1},
                                 .iterations = 1000,
                                 .warmup = 100,
-                                .large_from_bytes = 65536,
-                                .iterations_large = -1,
-                                .warmup_large = -1,
+                                .large_from_bytes = {{65536}, 1},
                                 .window_messages = 64,
                                 .working_set_bytes = 1 << 20};
     if (!arguments_parse(argc, argv, table, TABLE_ROWS, options, message))
         return false;
-    if (options->iterations_large < 0)
-        options->iterations_large = options->iterations;
-    if (options->warmup_large < 0)
-        options->warmup_large = options->warmup;
+    if (!one_for_each("--iterations-large", &options->iterations_large, options, message) ||
+        !one_for_each("--warmup-large", &options->warmup_large, options, message))
+        return false;
     options->sync_window_ns *= 1000;
     options->pace_ns *= 1000;
     options->compute_ns *= 1000;
     return options->help || options->list || arguments_complete(table, TABLE_ROWS, options, message);
 }
 
+/* Return the number of the last start that a size reaches, or `usual`. */
+static int64_t of_size(int64_t size_bytes, const struct options *options, const struct numbers *large, int64_t usual) {
+    for (size_t i = large->count; i > 0; i--)
+        if (size_bytes >= options->large_from_bytes.items[i - 1])
+            return large->items[i - 1];
+    return usual;
+}
+
 int64_t options_iterations(const struct options *options, int64_t size_bytes) {
-    return size_bytes >= options->large_from_bytes ? options->iterations_large : options->iterations;
+    return of_size(size_bytes, options, &options->iterations_large, options->iterations);
 }
 
 int64_t options_warmup(const struct options *options, int64_t size_bytes) {
-    return size_bytes >= options->large_from_bytes ? options->warmup_large : options->warmup;
+    return of_size(size_bytes, options, &options->warmup_large, options->warmup);
 }

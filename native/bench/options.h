@@ -10,17 +10,21 @@
 
 enum { OPTIONS_MAX_SIZES = 64 };
 
+struct numbers {
+    int64_t items[OPTIONS_MAX_SIZES];
+    size_t count;
+};
+
 struct options {
-    const char *operation;                  /* --op */
-    const char *sync;                       /* --sync; NULL: the operation's default */
-    const char *out;                        /* --out */
-    int64_t sizes_bytes[OPTIONS_MAX_SIZES]; /* --sizes, in the order given */
-    size_t size_count;
-    int64_t iterations;       /* --iterations: measured, after the warm-up */
-    int64_t warmup;           /* --warmup */
-    int64_t large_from_bytes; /* --large-from: sizes from this on use the two below */
-    int64_t iterations_large; /* --iterations-large; default: iterations */
-    int64_t warmup_large;     /* --warmup-large; default: warmup */
+    const char *operation;      /* --op */
+    const char *sync;           /* --sync; NULL: the operation's default */
+    const char *out;            /* --out */
+    struct numbers sizes_bytes; /* --sizes, in the order given */
+    int64_t iterations;         /* --iterations: measured, after the warm-up */
+    int64_t warmup;             /* --warmup */
+    struct numbers large_from_bytes; /* --large-from, ascending: sizes from each on use its number of the two below */
+    struct numbers iterations_large; /* --iterations-large; none: iterations */
+    struct numbers warmup_large;     /* --warmup-large; none: warmup */
     int64_t window_messages;  /* --window */
     int64_t sync_window_ns;   /* --sync-window-us, in ns; 0: measured for each size */
     int64_t pace_ns;          /* --pace-us, in ns: the longest pause before an iteration; 0: none */

@@ -154,8 +154,8 @@ void sync_open_windows(struct sync *sync) {
 
 /* MPICH before 4.2 can hang in MPI_Finalize over UCX: a rank whose own connections are closed waits in a barrier that
  * serves no other rank, and one that began to close them later than the first rank's request reached it waits for an
- * answer for ever (pmodels/mpich, pull request 6596). So all begin within less than a message takes. In the lab, between
- * guests whose port is moderated, 18 of 32 launches of MPICH 4.0.2 hung without it. */
+ * answer for ever (pmodels/mpich, pull request 6596). So all begin within less than a message takes. In the lab,
+ * between guests whose port is moderated, 18 of 32 launches of MPICH 4.0.2 hung without it. */
 void sync_before_finalize(MPI_Comm comm, struct clock_offset offset) {
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
     struct sync sync = {.comm = comm, .offset = offset};

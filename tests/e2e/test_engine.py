@@ -96,13 +96,15 @@ def test_python_writes_the_same_file_as_the_engine_byte_for_byte(flavour: str, t
 
 @every_mpi
 def test_warmup_is_first_and_marked(flavour: str, tmp_path: Path) -> None:
-    options = ("--iterations", "9", "--warmup", "4", "--large-from", "64", "--iterations-large", "2")
-    file = bench_of(flavour, tmp_path).measure("--op", "latency", "--sizes", "8,64", *options, "--warmup-large", "0")
-    small, large = file.cells
+    usual = ("--sizes", "8,64,128", "--iterations", "9", "--warmup", "4")
+    large = ("--large-from", "64,128", "--iterations-large", "2,1", "--warmup-large", "0,3")
+    file = bench_of(flavour, tmp_path).measure("--op", "latency", *usual, *large)
+    small, large, largest = file.cells
     assert (small.flags == [FLAG_WARMUP] * 4 + [0] * 9).all()
     assert (large.flags == [0, 0]).all()
-    assert file.header.warmup == (4, 0)
-    assert file.header.iterations == (9, 2)
+    assert (largest.flags == [FLAG_WARMUP] * 3 + [0]).all()
+    assert file.header.warmup == (4, 0, 3)
+    assert file.header.iterations == (9, 2, 1)
 
 
 @every_mpi
@@ -201,7 +203,7 @@ REFUSED = {
     "latency takes at most 2 ranks, there are 3": ("3", "--op", "latency"),
     "needs an even number of ranks, there are 3": ("3", "--op", "message_rate"),
     "not 'telepathy'": ("2", "--op", "bcast", "--sync", "telepathy"),
-    "--sizes needs bytes from 1": ("2", "--op", "bcast", "--sizes", "-1"),
+    "--sizes needs whole numbers from 1": ("2", "--op", "bcast", "--sizes", "-1"),
 }
 
 

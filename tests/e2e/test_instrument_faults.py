@@ -133,7 +133,7 @@ def check_refusals(bench: Instrument) -> None:
          "--warmup needs a whole number from 0 to 1000000000, not '+5'"),
         (ARGUMENTS, 2, ("--op", "bw", "--iterations", "1000000001", *out),
          "--iterations needs a whole number from 1 to 1000000000, not '1000000001'"),
-        (ARGUMENTS, 2, ("--op", "bw", "--sizes", "1,2" + ",3" * 63, *out), "--sizes takes at most 64 sizes"),
+        (ARGUMENTS, 2, ("--op", "bw", "--sizes", "1,2" + ",3" * 63, *out), "--sizes takes at most 64 numbers"),
         *((ARGUMENTS, 2, (first, "--nothing"), "there is no option '--nothing'; --help lists them")
           for first in ("--help", "--list")),
         (ARGUMENTS, 2, (*one, *("--then", *one) * 8), "--then continues at most 7 times"),

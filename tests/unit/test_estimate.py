@@ -105,9 +105,12 @@ def test_large_messages_use_their_own_number_of_iterations() -> None:
         (65535, {"iterations_large": 20}, 400),
         (4096, {"iterations_large": 20, "large_from": 4096}, 20),
         (65536, {"large_from": 4096, "warmup_large": 5}, 400),
+        (4095, {"iterations_large": [104, 20], "large_from": [4096, 65536]}, 400),
+        (4096, {"iterations_large": [104, 20], "large_from": [4096, 65536]}, 104),
+        (65536, {"iterations_large": [104, 20], "large_from": [4096, 65536]}, 20),
     ],
 )
-def test_a_large_size_is_defined_as_in_nmbench(size: int, counts: dict[str, int], made: int) -> None:
+def test_a_large_size_is_defined_as_in_nmbench(size: int, counts: dict[str, object], made: int) -> None:
     assert of_size(size, counts, "iterations", 400) == made
 
 

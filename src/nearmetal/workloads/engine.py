@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
@@ -22,7 +23,10 @@ MIGRATIONS = "sched.migrations"
 """The counter of ranks' moves from one processor to another, over all ranks and sizes."""
 
 LARGE_FROM_BYTES = 65_536
-"""From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
+"""From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`).
+
+With a list of sizes there, each has its own number in `iterations_large` and `warmup_large`.
+"""
 WORKING_SET_BYTES = 1 << 20
 """On how much memory nmbench computes where `working_set` is not given (`--working-set`)."""
 
@@ -56,8 +60,10 @@ class Engine:
         """Raise BadInputError for options that nmbench does not have, refuses, or would not use."""
         check_options(workload, _OPTIONS)
         for name, (least, most) in _NUMBERS.items():
-            if name in workload.options and not least <= workload.number(name) <= most:
-                raise workload.invalid(f"option {name!r} is from {least} to {most}, not {workload.number(name)}")
+            for number in _numbers(workload, name):
+                if not least <= number <= most:
+                    raise workload.invalid(f"option {name!r} is from {least} to {most}, not {number}")
+        _check_large(workload)
         sizes = workload.numbers("sizes")
         if len(sizes) > _MOST_SIZES or not all(0 < size < 1 << 31 for size in sizes):
             raise workload.invalid(f"the engine takes up to {_MOST_SIZES} sizes of 1 byte to {(1 << 31) - 1}")
@@ -117,6 +123,25 @@ def _iterations(workload: WorkloadOrder) -> int:
     return sum(of_size(size, workload.options, "iterations", usual) for size in workload.numbers("sizes") or [0])
 
 
+def _numbers(workload: WorkloadOrder, name: str) -> list[int]:
+    """Return an option's numbers, none where it is not given; those of large sizes may be a list."""
+    if name not in workload.options:
+        return []
+    several = name in _OF_LARGE and isinstance(workload.options[name], list)
+    return workload.numbers(name) if several else [workload.number(name)]
+
+
+def _check_large(workload: WorkloadOrder) -> None:
+    starts = _numbers(workload, "large_from") or [LARGE_FROM_BYTES]
+    if any(later <= start for start, later in pairwise(starts)):
+        raise workload.invalid(f"the sizes of option 'large_from' must ascend, not {starts}")
+    for name in _OF_LARGE[1:]:
+        made = _numbers(workload, name)
+        if name in workload.options and len(made) != len(starts):
+            wanted = f"{len(starts)} and not {len(made)}"
+            raise workload.invalid(f"option {name!r} needs one number for each size of `large_from`, {wanted}")
+
+
 def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:
     """Yield each option that is given and not used, with the reason."""
     options = workload.options
@@ -129,17 +154,26 @@ def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:
     if "working_set" in options and not options.get("compute_us"):
         yield "working_set", "it is what `compute_us` computes on"
     large = [name for name in _OF_LARGE if name in options]
-    large_from = workload.number("large_from", LARGE_FROM_BYTES)
-    if large and max(workload.numbers("sizes"), default=0) < large_from:
-        yield large[0], f"no size is {large_from} bytes or more"
+    starts = _numbers(workload, "large_from") or [LARGE_FROM_BYTES]
+    for start, end in pairwise((*starts, 1 << 31)):
+        if large and not any(start <= size < end for size in workload.numbers("sizes")):
+            below = f" and less than {end}" if end in starts else ""
+            yield large[0], f"no size is {start} bytes or more{below}"
     if large == ["large_from"]:
         yield "large_from", "neither `iterations_large` nor `warmup_large` is given"
 
 
 def of_size(size: int, options: Mapping[str, object], name: str, usual: int) -> int:
     """Return the `iterations` or `warmup` that nmbench makes of a size; large ones may have a number of their own."""
-    large_from, few = options.get("large_from", LARGE_FROM_BYTES), options.get(f"{name}_large", usual)
-    return few if isinstance(few, int) and isinstance(large_from, int) and size >= large_from else usual
+    starts, few = _listed(options.get("large_from", LARGE_FROM_BYTES)), _listed(options.get(f"{name}_large"))
+    own = [made for start, made in zip(starts, few, strict=False) if size >= start]
+    return own[-1] if own else usual
+
+
+def _listed(given: object) -> list[int]:
+    """Return a number or a list of numbers as a list; what is neither is refused elsewhere."""
+    items = given if isinstance(given, list) else [given]
+    return [item for item in items if isinstance(item, int)]
 
 
 def engine_argv(order: Order) -> list[str]:
@@ -151,8 +185,8 @@ def engine_argv(order: Order) -> list[str]:
     if sizes:
         argv += ["--sizes", ",".join(str(size) for size in sizes)]
     for name in _NUMBERS:
-        if name in options:
-            argv += [f"--{name.replace('_', '-')}", str(order.workload.number(name))]
+        if numbers := _numbers(order.workload, name):
+            argv += [f"--{name.replace('_', '-')}", ",".join(map(str, numbers))]
     if PACE in options:
         argv += ["--seed", str(order.seed)]
     for name in _WORDS:
