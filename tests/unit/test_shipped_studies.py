@@ -38,6 +38,13 @@ def test_a_plan_fits_a_terminal_without_truncating_names_or_sizes(
     assert not [line for line in lines if line.split()[:1] in (["B"], ["KiB"], ["MiB"])]
 
 
+def test_a_plan_shows_the_iterations_of_large_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    """It showed 384 for all sizes, of which 64 KiB had 20."""
+    assert nearmetal(["plan", "sriov-vm"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("latency")]
+    assert [("384 104 20" in row, " 384 " in row) for row in rows] == [(True, True), (False, True)]
+
+
 @pytest.mark.parametrize("path", [p for p in STUDIES if p.stem.startswith(PAPERS)], ids=lambda path: path.stem)
 def test_a_study_of_a_paper_has_a_page_on_possible_differences(path: Path) -> None:
     page = (ROOT / "docs" / "studies" / f"{path.stem}.md").read_text()

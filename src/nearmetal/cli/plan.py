@@ -22,8 +22,9 @@ from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.run.unused import measured_twice, progress_of
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import Study, TrialsSpec
+from nearmetal.study.spec import Study, TrialsSpec, WorkloadSpec
 from nearmetal.units import counted, format_duration, format_size, format_wait, wrapped
+from nearmetal.workloads.engine import Engine, of_size
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
 _ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
@@ -80,7 +81,7 @@ def _workloads(spec: Study) -> Table:
             one.name,
             one.operation or one.name,
             _in_lines(map(format_size, one.sizes)) or "none",
-            str(one.iterations) if one.kind in _ITERATE else "its own",
+            _iterations(one),
             _in_lines(map(str, one.placed)),
             progress_of(one) or "its own",
             f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, one)) else "none",
@@ -88,6 +89,14 @@ def _workloads(spec: Study) -> Table:
         for one in spec.workload
     ]
     return Table("What a block launches", head, tuple(rows))
+
+
+def _iterations(one: WorkloadSpec) -> str:
+    """Return its iterations; where large sizes have numbers of their own, each number once, in the order of sizes."""
+    if one.kind != Engine.kind:
+        return str(one.iterations) if one.kind in _ITERATE else "its own"
+    made = (of_size(size, one.options, "iterations", one.iterations) for size in one.sizes or [0])
+    return _in_lines(dict.fromkeys(map(str, made)))
 
 
 def _in_lines(entries: Iterable[str]) -> str:
