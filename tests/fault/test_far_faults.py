@@ -113,6 +113,19 @@ def test_ends_in_different_subnets_are_measured_where_the_path_is_said_to_be_rou
     assert "option 'routed' must be true or false, not 'yes'" in far.host.carry_out(wrong, carry_out).reason
 
 
+def test_the_port_of_a_bridge_may_carry_what_the_bridge_carries(far: far_machines.Far) -> None:
+    """As those of a bond or below a VLAN do: its packets are no other route."""
+    words = "link add br0 type bridge", "link set br0 up", "addr flush dev eth0", "link set eth0 master br0"
+    for line in (*words, "addr add 10.77.0.1/24 dev br0"):
+        far.inside.run(["ip", *line.split()], node="n0")
+    bridged = PathOrder("p", "declared", {"interface.0": "br0", "interface.1": "eth0"})
+    workload = dataclasses.replace(DECLARED.workload, options={**DECLARED.workload.options, "iterations": 3000})
+    outcome = far.host.carry_out(dataclasses.replace(DECLARED, path=bridged, workload=workload), carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.proof.moved_packets.keys() == {"n0.br0", "n1.eth0"}
+    assert outcome.proof.stray_packets.keys() <= {"n0.lo", "n1.lo"}
+
+
 def test_an_unknown_host_key_and_a_stranger_are_refused(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost

@@ -12,6 +12,7 @@ from nearmetal.knobs.access import run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
 from nearmetal.knobs.knob import Target
+from nearmetal.paths.links import LOWER_SCRIPT
 
 _RIVALS: dict[str, tuple[str, ...]] = {
     "irqbalance": ("nic.irq-affinity",),
@@ -41,16 +42,6 @@ echo "$found"
 for one in $switch; do
     case " $(echo $found) " in *" $one "*) echo "$switch"; break ;; esac
 done
-"""
-
-# Prints what an interface is built on: the ports of a bond or a bridge, the port below a VLAN or a macvlan.
-LOWER_SCRIPT = r"""
-lower() {
-    for link in "/sys/class/net/$1"/lower_*; do
-        [ ! -e "$link" ] || { echo "${link##*/lower_}"; lower "${link##*/lower_}"; }
-    done
-}
-lower "$1"
 """
 
 # Other network namespaces, those of processes and those with a name.

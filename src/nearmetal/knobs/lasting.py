@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from nearmetal.errors import listed
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, run_c
-from nearmetal.knobs.guards import LOWER_SCRIPT, NAMESPACES, UPPER_SCRIPT, above
+from nearmetal.knobs.guards import NAMESPACES, UPPER_SCRIPT, above
 from nearmetal.knobs.identity import vanishes
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import LRO, MTU
+from nearmetal.paths.links import LOWER_SCRIPT
 
 LRO_OFF = (LRO[0], "off")
 

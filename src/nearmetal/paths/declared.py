@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell, is_far, is_on
-from nearmetal.paths.links import wait_until_reachable
+from nearmetal.paths.links import LOWER_SCRIPT, wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder
 
 
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-    """Find each node's address on its interface, and check that the first reaches the others.
+    """Find each node's address on its interface and what that is built on; check that the first reaches the others.
 
     Options: `interface`, or `interface.I` for node I; `routed` lets ends be in different networks. Raises BadInputError
     without an interface, TrialError when one has no IPv4 address, when two are in different networks that nobody said
@@ -22,7 +22,7 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     if not is_far(shell):
         message = "path 'declared' connects machines, but this host has none"
         raise BadInputError(message, hint="use [host] kind = 'ssh' or 'slurm'")
-    ends, networks = [], set[ipaddress.IPv4Network]()
+    ends, beneath, networks = list[Endpoint](), list[Endpoint](), set[ipaddress.IPv4Network]()
     for index, node in enumerate(nodes):
         interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
         if not interface:
@@ -30,6 +30,8 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
             raise BadInputError(message, hint="give the path the option `interface`, or each [[host.node]] its own")
         own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
         ends.append(Endpoint(node, interface, str(own.ip)))
+        below = shell.run(["sh", "-c", LOWER_SCRIPT, "lower", interface], node=node).text.split()
+        beneath += [Endpoint(node, name) for name in dict.fromkeys(below)]
         networks.add(own.network)
     subnets = [str(network) for network in sorted(networks)]
     if len(subnets) != 1 and not routed:
@@ -39,7 +41,7 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
             "`routed = true`",
         )
     wait_until_reachable(shell, nodes, [end.address for end in ends])
-    return Endpoints(tuple(ends), ",".join(subnets), alone=False)
+    return Endpoints(tuple(ends), ",".join(subnets), alone=False, beneath=tuple(beneath))
 
 
 def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:

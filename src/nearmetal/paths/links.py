@@ -14,6 +14,16 @@ SUBNET = "10.77.0.0/24"
 LINK_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 
+# Prints what an interface is built on: the ports of a bond or a bridge, the port below a VLAN or a macvlan.
+LOWER_SCRIPT = r"""
+lower() {
+    for link in "/sys/class/net/$1"/lower_*; do
+        [ ! -e "$link" ] || { echo "${link##*/lower_}"; lower "${link##*/lower_}"; }
+    done
+}
+lower "$1"
+"""
+
 
 def address(index: int) -> str:
     """Return the IPv4 address of the node with that index in `SUBNET`."""
