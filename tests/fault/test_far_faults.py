@@ -225,6 +225,21 @@ def test_a_name_from_the_ssh_configuration_is_enough(tmp_path: Path) -> None:
             host.close()
 
 
+@pytest.mark.parametrize("greeting", ["echo Welcome", r"printf '\033]0;title\007'"], ids=["banner", "title"])
+def test_what_a_login_shell_prints_is_in_no_answer(tmp_path: Path, greeting: str) -> None:
+    """A profile that prints, and one that names the terminal, without a newline; its shell may be another than bash."""
+    (tmp_path / "profile").write_text(f"{greeting}\n{greeting} >&2\nexec sh\n")
+    far = FarMachine("far", partial(open_program, ["sh", str(tmp_path / "profile")]))
+    with contextlib.closing(far):
+        assert far.run(["echo", "short"]).stdout == b"short\n"
+        assert (far.process.isdecimal(), far.home) == (True, str(Path.home()))
+        for kept in (far.run(["echo", "kept"], timeout_s=600), far.run(["cat"], stdin=b"kept\n")):
+            assert (kept.stdout, kept.stderr) == (b"kept\n", b"")
+        held = far.hold(["sh", "-c", "echo first; cat"])
+        assert held.first_lines(1, 600) == ["first"]
+        held.stop()
+
+
 def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost

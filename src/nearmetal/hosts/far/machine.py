@@ -25,6 +25,9 @@ SHORT_S = 20.0
 _GRACE_S = 5.0
 _CHUNK_BYTES = 32 * 1024
 
+# Comes behind what a login shell or its profile prints, a title or greeting without the end of a line perhaps.
+_BEHIND_GREETING = b"printf '%%s\\n' %s; printf '%%s\\n' %s >&2; "
+
 # `trash` holds what is to go with the far shell. Programs that are being ended may still write into it, hence twice. A
 # signal (a job that is cancelled) does not end the shell before its input does: sh leaves its own trap out then.
 _BEGIN = b"""LC_ALL=C; export LC_ALL; set -f; trash=
@@ -67,10 +70,9 @@ class FarMachine:
     def connect(self) -> None:
         """Open the connection when it is not open: the first use does the same."""
         if self._stream is None:
-            self._stream = self._open_shell()
-            self._stream.write(_BEGIN)
-            # A login banner or a chatty profile may come first.
-            *_, self.process, self.home = self._answer(b"echo $$; cd; pwd").text.split("\n")[:-1]
+            self._stream = self._open_after_greeting(_BEGIN)
+            self.process, _, home = self._answer(b"echo $$; cd; pwd").text.partition("\n")
+            self.home = home.removesuffix("\n")
 
     def refresh(self) -> None:
         """Connect anew when the connection is gone; between trials, so that none goes on after a loss unnoticed."""
@@ -107,9 +109,7 @@ class FarMachine:
     def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
         self.connect()
-        stream = self._open_shell()
-        stream.write(b"exec %s\n" % command(argv))
-        return KeptProgram(tuple(argv), stream)
+        return KeptProgram(tuple(argv), self._open_after_greeting(b"exec %s\n" % command(argv)))
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file; what is no longer than a page goes out as one write, as sysfs wants it."""
@@ -199,9 +199,15 @@ class FarMachine:
                 self.remove(source)
 
     def _keep(self, argv: Sequence[str], line: bytes, source: bytes) -> KeptProgram:
-        stream = self._open_shell()
-        stream.write(_KEEP % (line, source, self._mark))
+        stream = self._open_after_greeting(_KEEP % (line, source, self._mark))
         return KeptProgram(tuple(argv), stream, self._mark)
+
+    def _open_after_greeting(self, script: bytes) -> Stream:
+        """Start a far shell with a script; only what it prints from then on is in its stream."""
+        stream, begin = self._open_shell(), b"begin-" + self._mark
+        stream.inbox.begin_after(begin)
+        stream.write(_BEHIND_GREETING % (begin, begin) + script)
+        return stream
 
 
 class KeptProgram:

@@ -23,13 +23,21 @@ class Inbox:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._output = {1: bytearray(), 2: bytearray()}
+        self._begin: dict[int, bytes] = {}
         self._ended: tuple[int | None, str] | None = None
 
     def put(self, stream: int, data: bytes) -> None:
         """Take bytes of stdout (1) or stderr (2) in."""
         with self._changed:
             self._output[stream] += data
+            if stream in self._begin:
+                self._leave_out(stream)
             self._changed.notify_all()
+
+    def begin_after(self, line: bytes) -> None:
+        """Leave out all that comes before a line on either stream, and the line: what a login shell greets with."""
+        with self._changed:
+            self._begin = {1: line + b"\n", 2: line + b"\n"}
 
     def end(self, status: int | None, reason: str = "") -> None:
         """Note the end: an exit status, or None and the reason when the connection went first."""
@@ -72,9 +80,13 @@ class Inbox:
 
     def first_lines(self, count: int, timeout_s: float) -> list[str]:
         """Wait for the first `count` lines of stdout, left where they are; fewer after the end or the timeout."""
+
+        def there() -> bool:
+            return 1 not in self._begin and self._output[1].count(b"\n") >= count
+
         with self._changed:
-            self._changed.wait_for(lambda: self._output[1].count(b"\n") >= count or self._ended is not None, timeout_s)
-            return bytes(self._output[1]).decode(errors="replace").split("\n")[:-1][:count]
+            self._changed.wait_for(lambda: there() or self._ended is not None, timeout_s)
+            return [] if 1 in self._begin else bytes(self._output[1]).decode(errors="replace").split("\n")[:-1][:count]
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the program has ended; return whether it has."""
@@ -89,6 +101,12 @@ class Inbox:
     @staticmethod
     def _why_lost(ended: tuple[int | None, str]) -> str:
         return f"the far shell ended: {ended[1] or f'status {ended[0]}'}"
+
+    def _leave_out(self, stream: int) -> None:
+        _, found, after = self._output[stream].partition(self._begin[stream])
+        if found:
+            self._output[stream] = after
+            del self._begin[stream]
 
     def _line_end(self, stream: int, mark: bytes) -> bool:
         received = self._output[stream]
