@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_betw
 from nearmetal.hosts import shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.study.order import Proof
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -115,6 +117,17 @@ def test_traffic_counted_only_by_an_rdma_device_proves_the_path() -> None:
     proof.check(found, ends, least_packets=1000)
     with pytest.raises(TrialError, match="did not take the path"):
         proof.check(proof.of_counters(seen_twice, ends), ends, least_packets=1000)
+
+
+def test_what_crossed_other_interfaces_is_told_by_their_names() -> None:
+    """Of machines with other traffic, all of it was said to have crossed loopback or management."""
+    ends = (Endpoint("n0", "ens1", "10.0.0.1"), Endpoint("n1", "ens1", "10.0.0.2"))
+    moved = {"n0.ens1": 9000, "n1.ens1": 9000}
+    shared = Endpoints(ends, "10.0.0.0/24", alone=False)
+    proof.check(Proof(moved, {"n0.lo": 90, "n0.ens2": 4710}), shared, least_packets=9000)
+    for endpoints, strays in ((shared, {"n0.lo": 90, "n0.ens2": 4711}), (replace(shared, alone=True), {"n0.ens2": 1})):
+        with pytest.raises(TrialError, match=rf"and {strays['n0.ens2']} crossed n0\.ens2: the traffic"):
+            proof.check(Proof(moved, strays), endpoints, least_packets=9000)
 
 
 def stat(pid: int, name: str, ticks: int, *, began: int = 5, flags: int = 0) -> str:

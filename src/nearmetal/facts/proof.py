@@ -49,6 +49,7 @@ def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
     """
     strays = {name: count for name, count in proof.stray_packets.items() if not name.endswith(_LAUNCHERS)}
     loopback = sum(count for name, count in proof.stray_packets.items() if name.endswith(_LAUNCHERS))
+    elsewhere = sum(strays.values())
     if endpoints.networked:
         for interface, moved in proof.moved_packets.items():
             if moved < least_packets:
@@ -60,11 +61,10 @@ def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
         allowed = STRAY_ALLOWANCE + STRAY_SHARE * sum(proof.moved_packets.values())
     else:
         allowed = STRAY_ALLOWANCE
-    if not endpoints.alone:
-        loopback, strays = loopback + sum(strays.values()), {}
-    if strays or loopback > allowed:
+    if loopback + (0 if endpoints.alone else elsewhere) > allowed or (strays and endpoints.alone):
         raise TrialError(
-            f"{loopback} packets crossed loopback or management and {sum(strays.values())} crossed "
-            f"{sorted(strays) or 'no other'} interfaces: the traffic did not keep to the path",
-            hint="the MPI also used another route; see its launch line in the trial's record",
+            f"{loopback} packets crossed loopback or management and {elsewhere} crossed "
+            f"{', '.join(sorted(strays)) or 'no other interface'}: the traffic did not keep to the path",
+            hint="the MPI also used another route (see its launch line in the trial's record), or answers come back by "
+            "another interface: `ip route get ADDRESS` on each node shows by which",
         )

@@ -65,7 +65,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
-    shared = () if host_kind in _APART else weakly_proven(records)
+    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records))
     unlike = (*unlike_machines(records), *unlike_files(records))
     own = (*timers(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
@@ -87,6 +87,24 @@ def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         "some 300 may be the launcher's own; more iterations prove it"
         for workload, found in weak.items()
     )
+
+
+def went_elsewhere(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield a sentence for each path beside which another interface of a node carried half as many packets or more.
+
+    That may be other traffic of the machine, or answers that come back by another port of the same network.
+    """
+    found: dict[str, tuple[float, str]] = {}
+    for record in records:
+        path, proof = record.order.path.name, record.outcome.proof
+        for own, moved in proof.moved_packets.items():
+            for name, count in proof.stray_packets.items():
+                beside = name.partition(".")[0] == own.partition(".")[0] and not name.endswith(".lo")
+                if beside and count >= max(_FEW_PACKETS, moved / 2):
+                    said = f"{name} carried {count} packets of a launch on {path}, and {own}, which is the path, {moved}"
+                    found[path] = max(found.get(path, (0.0, "")), (count / max(1, moved), said))
+    for _, said in found.values():
+        yield f"{said}: answers may come back another way, which `ip route get` on each machine shows"
 
 
 def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -124,8 +142,9 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         path, facts = record.order.path.name, record.outcome.facts
         for fact in _TELLING & facts.keys():
             seen[fact].setdefault(str(facts[fact]), []).append(path)
-        if UNLIKE in facts:
-            unlike.setdefault(str(facts[UNLIKE]), []).append(path)
+        differing = [*([str(facts[UNLIKE])] if UNLIKE in facts else []), *_unlike_ends(record)]
+        if differing:
+            unlike.setdefault(", ".join(differing), []).append(path)
     return (
         *(
             f"{fact} is {_on_paths(values)}: a ratio of paths is not that of the network alone"
@@ -134,6 +153,13 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         ),
         *(f"the nodes of {', '.join(dict.fromkeys(paths))} differ in {facts}" for facts, paths in unlike.items()),
     )
+
+
+def _unlike_ends(record: TrialRecord) -> list[str]:
+    """Return the facts in which the interfaces of an existing path differ, such as their MTU."""
+    facts = record.outcome.facts.items() if record.order.path.kind == "declared" else ()
+    values = by_key((name, value) for key, value in facts if (name := of_any_interface(key)) != key)
+    return sorted(name for name, all_of_it in values.items() if len(set(all_of_it)) > 1)
 
 
 def unlike_files(records: Sequence[TrialRecord]) -> tuple[str, ...]:

@@ -14,7 +14,15 @@ from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_html, as_json, charts, figure, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.evidence import cautions, counter_rows, fact_rows, per_iteration
+from nearmetal.results.evidence import (
+    UNLIKE,
+    cautions,
+    counter_rows,
+    fact_rows,
+    per_iteration,
+    unlike_machines,
+    went_elsewhere,
+)
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import Failure, PathCell, View
 from nearmetal.results.series import block_ns, torn_blocks
@@ -451,6 +459,31 @@ def test_a_proof_by_few_packets_is_cautioned_of(tmp_path: Path, packets: int, we
     told += "2 such trials, and some 300 may be the launcher's own; more iterations prove it"
     assert said == [told] * weak
     assert not any("proof" in one for one in cautions(records, "lab")), "a lab's launchers have a network of their own"
+
+
+def test_answers_that_may_come_back_by_another_interface_are_cautioned_of(tmp_path: Path) -> None:
+    """On machines with two ports in one network, half of a small launch's packets crossed the other, and it counted."""
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()
+
+    def told(of_ens2: int) -> list[str]:
+        proof = Proof({"n0.ens1": 1228, "n1.ens1": 1228}, {"n0.lo": 9000, "n1.ens2": of_ens2, "n1.ens1.7": 400})
+        return list(went_elsewhere([replace(made[0], outcome=replace(made[0].outcome, proof=proof))] * 2))
+
+    path = made[0].order.path.name
+    assert told(613) == []
+    assert told(614) == [
+        f"n1.ens2 carried 614 packets of a launch on {path}, and n1.ens1, which is the path, 1228: answers may come "
+        "back another way, which `ip route get` on each machine shows"
+    ]
+
+
+def test_interfaces_of_an_existing_path_that_differ_are_cautioned_of(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()[0]
+    ends = {"n0.eth0.mtu": 9000, "n1.bond0.7.mtu": 1500, "n0.eth0.qdisc": "mq", "n1.bond0.7.qdisc": "mq"}
+    order = replace(made.order, path=replace(made.order.path, kind="declared"))
+    for facts, said in ((ends, "interface.mtu"), (ends | {UNLIKE: "cpu.model"}, "cpu.model, interface.mtu")):
+        record = replace(made, order=order, outcome=replace(made.outcome, facts=facts))
+        assert unlike_machines([record]) == (f"the nodes of {order.path.name} differ in {said}",)
 
 
 @pytest.mark.parametrize("host", ["local", "lab"])
