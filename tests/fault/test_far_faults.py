@@ -309,6 +309,23 @@ def test_a_machine_that_is_another_than_its_node_is_named_before_the_first_trial
     assert f"m0 reaches another machine than m1, known there as {first.reach!r}: n0, not n1" in raised.value.message
 
 
+def test_machines_that_start_no_programs_from_tmp_get_another_directory(far: far_machines.Far, tmp_path: Path) -> None:
+    """Below one that is mounted noexec no log-in worked, and nothing else could be named."""
+    for name in ("noexec", "free"):
+        (tmp_path / name).mkdir()
+    for node in ("n0", "n1"):
+        far.inside.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", str(tmp_path / "noexec")], node=node)
+    far.host._options["scratch"] = str(tmp_path / "noexec")
+    with pytest.raises(UnavailableError) as raised:
+        rehearse("good", [DECLARED], far.host, lambda _: None)
+    far.host._options["scratch"] = str(tmp_path / "free")
+    rehearse("good", [DECLARED], far.host, lambda _: None)
+    assert f"m0 starts no programs from {tmp_path}/noexec: " in raised.value.message
+    assert "noexec: name another directory in the host's option `scratch`" in raised.value.message
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
+    assert list((tmp_path / "free").iterdir()) == []
+
+
 def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:
     first = far.host._machines["m0"]
     far.host._machines["m1"] = FarMachine("m1", first._open_shell)

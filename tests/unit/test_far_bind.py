@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.far.host import bind, site_of
+from nearmetal.hosts.far.host import OPTIONS, bind, check_options, site_of
 from nearmetal.hosts.host import Site
 from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
 from nearmetal.study.spec import NodeSpec
@@ -45,9 +45,15 @@ def test_a_recipe_is_built_on_its_hypervisor() -> None:
 
 def test_a_tilde_is_the_home_directory_on_the_far_side() -> None:
     assert site_of("/home/me", {}) == Site("/home/me/.cache/nearmetal", "/home/me/.local/state/nearmetal", "")
-    there = site_of("/home/me", {"cache": "~/fast", "mpi_prefix": "~/mpi"})
-    assert (there.cache, there.mpi_prefix) == ("/home/me/fast", "/home/me/mpi")
+    there = site_of("/home/me", {"cache": "~/fast", "mpi_prefix": "~/mpi", "scratch": "~/tmp"})
+    assert (there.cache, there.mpi_prefix, there.scratch) == ("/home/me/fast", "/home/me/mpi", "/home/me/tmp")
     assert site_of("/home/me", {"cache": "/big/~x"}).cache == "/big/~x"
+
+
+@pytest.mark.parametrize("scratch", ["tmp", "", "~", "/var/my tmp"])
+def test_a_directory_that_a_launcher_would_not_find_is_refused(scratch: str) -> None:
+    with pytest.raises(BadInputError, match="'scratch' is not a directory for trials"):
+        check_options("ssh", {"scratch": scratch}, OPTIONS)
 
 
 @pytest.mark.parametrize(

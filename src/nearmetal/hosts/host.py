@@ -123,18 +123,23 @@ def is_disposable(shell: Shell) -> bool:
     return getattr(type(shell), "disposable", False)
 
 
+SCRATCH = "/tmp"  # noqa: S108 - what is made there has a random name, and mode 700
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where things are on far machines, the same on each.
 
     `cache` is for programs that can be built again, `state` for journals. `mpi_prefix` is where the MPI is, empty for
-    PATH. `starter` starts ranks instead of the MPI's own launcher, where a batch system wants that.
+    PATH. `starter` starts ranks instead of the MPI's own launcher, where a batch system wants that. Directories of
+    trials are made in `scratch`, from which programs must be allowed to start.
     """
 
     cache: str
     state: str
     mpi_prefix: str = ""
     starter: Starter | None = None
+    scratch: str = SCRATCH
 
 
 class Starter(Protocol):

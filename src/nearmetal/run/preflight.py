@@ -55,6 +55,8 @@ done
 wait
 """
 """A line for each node: its name, the status of a log-in, which machine that is, and the last line that it printed."""
+_NOT_STARTED = "126"
+"""A shell's status where a program is there, but may not be executed."""
 
 
 def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
@@ -201,6 +203,11 @@ class _Reasons:
             ["sh", "-c", _LOG_INS, "sh", shell.agent, *dict.fromkeys(names)], node=nodes[0], check=False
         )
         answers = {line[0]: line[1:] for line in (one.split("\t", 3) for one in finished.text.splitlines())}
+        if refused := next((said for status, _, said in answers.values() if status == _NOT_STARTED), ""):
+            raise UnavailableError(
+                f"{shell.machine_name(nodes[0])} starts no programs from {shell.site.scratch}: {refused}",
+                hint="it may be mounted noexec: name another directory in the host's option `scratch`",
+            )
         wrong = []
         for node, name in zip(nodes[1:], names, strict=True):
             status, there, said = answers.get(name, ["", "", finished.complaint()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,7 +23,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import OpenShell
-from nearmetal.hosts.host import Shell, Site, Way, whole_number
+from nearmetal.hosts.host import SCRATCH, Shell, Site, Way, whole_number
 from nearmetal.study.order import Order, Outcome, Scalar
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ OPTIONS = {
     "mpi_prefix": "directory of the MPI on the machines (found on PATH)",
     "remote_shell": "command that logs in from one machine to another (`ssh -o BatchMode=yes`)",
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
+    "scratch": "directory for temporary files there; it must not be mounted noexec (`/tmp`)",
 }
 """What every host of far machines understands."""
 FILES = frozenset({"identity", "known_hosts", "config"})
@@ -214,7 +216,12 @@ def site_of(home: str, options: Mapping[str, Scalar]) -> Site:
         given = str(options.get(name, default))
         return f"{home}{given[1:]}" if given == "~" or given.startswith("~/") else given  # no shell expands it there
 
-    return Site(folder("cache", "~/.cache/nearmetal"), f"{home}/.local/state/nearmetal", folder("mpi_prefix", ""))
+    return Site(
+        folder("cache", "~/.cache/nearmetal"),
+        f"{home}/.local/state/nearmetal",
+        folder("mpi_prefix", ""),
+        scratch=folder("scratch", SCRATCH),
+    )
 
 
 def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, str]) -> None:
@@ -222,6 +229,12 @@ def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, 
     refuse_unknown(options, known, f"host {kind!r}")
     whole_number(options, "parallel", 32)
     _remote_shell(options)
+    scratch = str(options.get("scratch", SCRATCH))
+    if not re.fullmatch(r"(/|~/)\S+", scratch):
+        raise BadInputError(
+            f"the host's option 'scratch' is not a directory for trials: {scratch!r}",
+            hint="give an absolute path, or one below `~/`; MPI launchers cut it at a blank",
+        )
 
 
 def _remote_shell(options: Mapping[str, Scalar]) -> list[str]:

@@ -25,7 +25,7 @@ class FarNamespaceShell(CradleShell[KeptProgram]):
     """Commands in namespaces of a far machine."""
 
     def __init__(self, machine: FarMachine, site: Site, memory: Memory, *, own_network: bool = True) -> None:
-        super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
+        super().__init__(f"{site.scratch}/nm-{secrets.token_hex(12)}")  # made with mkdir -m 700
         self._machine = machine
         self.site = site
         self._memory = memory

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.machine import FarMachine, KeptProgram
-from nearmetal.hosts.host import HYPERVISOR, Site, Way
+from nearmetal.hosts.host import HYPERVISOR, SCRATCH, Site, Way
 from nearmetal.hosts.shell import CommandShell
 from nearmetal.process import Finished
 
@@ -44,8 +44,15 @@ class NodesShell(CommandShell[KeptProgram]):
     know each other, `remote_shell` the quoted command that reaches one of them from another.
     """
 
-    def __init__(self, machines: Sequence[FarMachine], names: Sequence[str], *, remote_shell: bytes) -> None:
-        super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
+    def __init__(
+        self,
+        machines: Sequence[FarMachine],
+        names: Sequence[str],
+        *,
+        remote_shell: bytes,
+        scratch: str = SCRATCH,
+    ) -> None:
+        super().__init__(f"{scratch}/nm-{secrets.token_hex(12)}")  # made with mkdir -m 700
         self._free = list(zip(machines, names, strict=True))
         self._first = machines[0]
         self._remote_shell = remote_shell
@@ -127,7 +134,7 @@ class MachinesShell(NodesShell):
         *,
         remote_shell: bytes = b"ssh -o BatchMode=yes",
     ) -> None:
-        super().__init__(machines, names, remote_shell=remote_shell)
+        super().__init__(machines, names, remote_shell=remote_shell, scratch=site.scratch)
         self.site = site
         self._memory = memory
 
