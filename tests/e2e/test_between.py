@@ -154,6 +154,18 @@ def test_differing_or_missing_features_are_left_out_with_the_reason() -> None:
     assert [w.kind for w in study.workload] == ["sockperf"]
 
 
+def test_mpich_is_left_out_where_interfaces_have_several_names() -> None:
+    """All of its launches failed then."""
+    for mpi, interface, left in (("mpich", "ens7", 1), ("mpich", "eth0", 0), ("openmpi", "ens7", 0)):
+        one = replace(LOOK, mpi=mpi)
+        looks = {"vm1": one, "vm2": replace(one, identity="vm2", interface=interface)}
+        made = propose(asked(sizes=(64,)), looks)
+        assert [line for line in made.left_out if line.startswith("MPI")] == [
+            "MPI: MPICH takes one name of an interface for both machines, but they have eth0 and ens7"
+        ][:left]
+        assert ("MPI ping-pong latency: 64 B" in made.measured) == (not left)
+
+
 def test_a_pair_without_a_path_is_refused_with_every_reason() -> None:
     with pytest.raises(UnavailableError, match="are one machine"):
         check_looks([PAIR], facts_of_machines(vm2=replace(LOOK, identity="vm1")))

@@ -326,6 +326,17 @@ def test_machines_that_start_no_programs_from_tmp_get_another_directory(far: far
     assert list((tmp_path / "free").iterdir()) == []
 
 
+def test_names_of_interfaces_that_mpich_cannot_be_told_are_refused_before_the_first_trial(
+    far: far_machines.Far,
+) -> None:
+    for words in ("set eth0 down", "set eth0 name ens7", "set ens7 up"):
+        far.inside.run(["ip", "link", *words.split()], node="n1")
+    path = PathOrder("p", "declared", {"interface.0": "eth0", "interface.1": "ens7"})
+    with pytest.raises(UnavailableError, match="and path p has eth0 on m0, ens7 on m1"):
+        rehearse("two", [dataclasses.replace(DECLARED, path=path, mpi="mpich")], far.host, lambda _: None)
+    rehearse("two", [dataclasses.replace(DECLARED, path=path)], far.host, lambda _: None)
+
+
 def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:
     first = far.host._machines["m0"]
     far.host._machines["m1"] = FarMachine("m1", first._open_shell)

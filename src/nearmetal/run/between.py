@@ -12,6 +12,7 @@ from nearmetal.study.draft import block, entries, node_tables
 from nearmetal.study.order import Scalar, name_of
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.units import NS_PER_S, format_size
+from nearmetal.workloads.mpi.mpich import MPICH
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 40
 """An interval needs some launches; beyond the upper number another machine state says more than another launch."""
@@ -118,8 +119,7 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
 
     The number of blocks is what fits into the budget of time by the usual estimate, at least `LEAST_BLOCKS`.
     """
-    seen = [looks[node.name] for node in asked.nodes]
-    flavour, workloads, left_out = _mpi(asked, seen)
+    flavour, workloads, left_out = _mpi(asked, looks)
     small = sorted({max(size, _LEAST_SOCKPERF_BYTES) for size in asked.sizes if size <= _MOST_SOCKPERF_BYTES})
     lacking = _lacking(asked, looks, "sockperf")
     if lacking:
@@ -143,12 +143,17 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
 _Workload = tuple[str, dict[str, object]]
 
 
-def _mpi(asked: LinkRequest, seen: Sequence[MachineLook]) -> tuple[str, list[_Workload], list[str]]:
+def _mpi(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> tuple[str, list[_Workload], list[str]]:
     """Return the flavour of MPI that all machines have, its workloads, and why there are none."""
+    seen = [looks[node.name] for node in asked.nodes]
     flavours = {one.mpi for one in seen}
     if len(flavours) != 1 or "" in flavours or not all(one.compiler for one in seen):
         each = ", ".join(f"{one.host}: {one.mpi or 'none'}{'' if one.compiler else ' without mpicc'}" for one in seen)
         return "openmpi", [], [f"MPI: the machines do not have the same MPI with its mpicc ({each})"]
+    named = [[node.interface or looks[node.name].interface for node in pair.nodes] for pair in asked.pairs]
+    if unlike := [names for names in named if len(set(names)) > 1 and flavours == {MPICH.name}]:
+        each = ", ".join(map(" and ".join, unlike))
+        return MPICH.name, [], [f"MPI: MPICH takes one name of an interface for both machines, but they have {each}"]
     large = [size for size in asked.sizes if size >= _LEAST_BANDWIDTH_BYTES]
     found: list[_Workload] = [("latency", {"sizes": list(asked.sizes), "iterations": 1000})]
     if large:

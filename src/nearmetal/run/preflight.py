@@ -16,7 +16,7 @@ from nearmetal import native
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts import tracing
 from nearmetal.facts.tenants import look_for_tenants, used_between
-from nearmetal.hosts.host import HYPERVISOR, Host, Shell, is_far, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Host, Shell, is_far, machines_of, name_of
 from nearmetal.hosts.table import find_host
 from nearmetal.knobs.hold import check
 from nearmetal.paths.path import Endpoints
@@ -33,6 +33,7 @@ from nearmetal.study.plan import block
 from nearmetal.study.spec import Study
 from nearmetal.units import counted
 from nearmetal.workloads.build import mpi_for, refuse_unloadable
+from nearmetal.workloads.mpi.mpich import MPICH
 from nearmetal.workloads.processors import cores
 from nearmetal.workloads.table import find_workload
 
@@ -166,6 +167,7 @@ class _Reasons:
         with self._keeping(f"workload {order.workload.label}"):
             _refuse_blanks(shell, order)
             if order.workload.kind in OF_MPI:
+                _same_interface(shell, order, endpoints)
                 _same_mpi(shell, order)
             with tracing.recorded(shell, order):
                 self._same_code(order, find_workload(order.workload.kind).prepare(shell, order, endpoints).facts)
@@ -285,6 +287,17 @@ def _shares(others: Mapping[str, int], seconds: float) -> str:
     """Return the programs that kept processors busy, and how many each."""
     used = {name.removeprefix(OTHERS): ticks / _TICKS_PER_S / seconds for name, ticks in others.items()}
     return ", ".join(f"{name} uses {many:.1f}" for name, many in used.items() if many >= _WORTH_NAMING)
+
+
+def _same_interface(shell: Shell, order: Order, endpoints: Endpoints) -> None:
+    """Raise UnavailableError for names of interfaces that MPICH cannot be told: it is told one for all nodes."""
+    names = {end.interface: name_of(shell, end.node) for end in endpoints.ends}
+    if order.mpi == MPICH.name and len(names) > 1:
+        each = ", ".join(f"{interface} on {machine}" for interface, machine in names.items())
+        raise UnavailableError(
+            f"MPICH takes one name of an interface for all nodes, and path {order.path.label} has {each}",
+            hint='flavour = "openmpi" in [mpi], or give the interfaces one name',
+        )
 
 
 def _same_mpi(shell: Shell, order: Order) -> None:
