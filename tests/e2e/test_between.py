@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.cli.values import read_option
 from nearmetal.errors import UnavailableError
 from nearmetal.facts.look import MachineLook, look, parse
+from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.process import run as run_process
 from nearmetal.results.paths import build_view
 from nearmetal.run import between
@@ -71,6 +73,30 @@ def test_the_script_gathers_facts_of_this_machine() -> None:
     assert (here.host, here.kernel) == (os.uname().nodename, os.uname().release)
     assert (here.address, here.interface, here.own) == ("127.0.0.1", "lo", "127.0.0.1")
     assert look(run_process, "::1", "").address == "::1"
+
+
+@pytest.mark.netns
+def test_the_named_interface_is_looked_at_with_what_it_is_built_on(tmp_path: Path) -> None:
+    """A file of machines may name another interface than leads to the other: what was told was of that one. No bond or
+    VLAN has a moderation of its own, so that of ports is told.
+    """
+    (tmp_path / "ethtool").write_text('#!/bin/sh\n[ "$2" != d1 ] || echo "Adaptive RX: on  TX: off"\n')
+    (tmp_path / "ethtool").chmod(0o755)
+    with NamespaceShell() as shell:
+        shell.add_node("n0")
+        words = "add d0 type veth peer name d1", "add br0 type bridge", "set d1 master br0", "set d0 up", "set br0 up"
+        for line in words:
+            shell.run(["ip", "link", *line.split()], node="n0")
+        for address, device in (("10.0.0.1/24", "d0"), ("10.9.0.1/24", "br0")):
+            shell.run(["ip", "addr", "add", address, "dev", device], node="n0")
+        run = partial(shell.run, node="n0", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        shell.run(["ip", "route", "add", "10.5.0.0/16", "via", "10.0.0.9"], node="n0")
+        leading, named, itself = (
+            look(run, *one) for one in (("10.5.0.2", ""), ("10.5.0.2", "", "br0"), ("10.0.0.1", "", "br0"))
+        )
+    assert (leading.interface, leading.own, leading.gateway, leading.adaptive) == ("d0", "10.0.0.1", "10.0.0.9", False)
+    assert (named.interface, named.own, named.gateway, named.adaptive) == ("br0", "10.9.0.1", "", True)
+    assert itself.interface == "lo"
 
 
 def test_machines_behind_a_router_get_a_routed_path() -> None:

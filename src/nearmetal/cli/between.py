@@ -98,11 +98,12 @@ def _looked(asked: LinkRequest) -> dict[str, MachineLook]:
         from nearmetal.hosts.ssh.host import SshHost  # noqa: PLC0415 (asyncssh may be missing)
     except ImportError as error:
         raise UnavailableError(f"asyncssh is missing: {error}", hint="pip install 'nearmetal[ssh]'") from error
-    others = {node.name: pair.reach(node) for pair in asked.pairs for node in pair.nodes}
+    others = {node.name: (pair.reach(node), node.interface) for pair in asked.pairs for node in pair.nodes}
     looks: dict[str, MachineLook] = {}
 
     def at(machine: FarMachine) -> None:
-        looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
+        other, interface = others[machine.name]
+        looks[machine.name] = look(machine.run, other, str(asked.options.get("mpi_prefix", "")), interface)
 
     with closing(SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)) as host:
         host.on_all(at)

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 
+from nearmetal.paths.links import LOWER
 from nearmetal.process import Finished
 from nearmetal.workloads.mpi.table import FLAVOURS
 
 TOOLS = ("sockperf", "iperf3", "nuttcp", "ib_write_lat")
 """Programs that are looked for on PATH."""
 
+_SCRIPT = LOWER + (files("nearmetal.facts") / "look.sh").read_text()
 _TIMEOUT_S = 30.0
 
 
@@ -21,8 +23,8 @@ class MachineLook:
     """What one machine reported. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
-    this one resolves it, `interface` what leads there, `gateway` the router on the way, `own` that interface's IPv4
-    address and `verbs` its RDMA device; `rdma` are all such devices.
+    this one resolves it, `interface` what leads there or was named, `gateway` the router on the way, `own` that
+    interface's IPv4 address and `verbs` its RDMA device; `rdma` are all such devices.
     """
 
     host: str
@@ -57,15 +59,14 @@ class MachineLook:
         return f"{self.interface} ({self.driver or 'no driver: a software device'})" if self.interface else "none"
 
 
-def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLook:
+def look(run: Callable[..., Finished], other: str, mpi_prefix: str, interface: str = "") -> MachineLook:
     """Look at the machine on which `run` runs a command; `other` is the other machine as this one knows it.
 
-    Raises what `run` raises when the machine cannot be reached.
+    It looks at the `interface` that is named, else at the one that leads to the other. Raises what `run` raises when
+    the machine cannot be reached.
     """
-    finished = run(
-        ["sh", "-c", (files("nearmetal.facts") / "look.sh").read_text(), "sh", other, mpi_prefix, *TOOLS],
-        timeout_s=_TIMEOUT_S,
-    )
+    argv = ["sh", "-c", _SCRIPT, "sh", other, interface, mpi_prefix, *TOOLS]
+    finished = run(argv, timeout_s=_TIMEOUT_S)
     return parse(finished.stdout.decode(errors="replace"))
 
 

@@ -15,14 +15,14 @@ LINK_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 
 # Prints what an interface is built on: the ports of a bond or a bridge, the port below a VLAN or a macvlan.
-LOWER_SCRIPT = r"""
+LOWER = r"""
 lower() {
     for link in "/sys/class/net/$1"/lower_*; do
         [ ! -e "$link" ] || { echo "${link##*/lower_}"; lower "${link##*/lower_}"; }
     done
 }
-lower "$1"
 """
+LOWER_SCRIPT = LOWER + 'lower "$1"\n'
 
 
 def address(index: int) -> str:

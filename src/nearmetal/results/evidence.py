@@ -101,7 +101,7 @@ def went_elsewhere(records: Sequence[TrialRecord]) -> Iterator[str]:
             for name, count in proof.stray_packets.items():
                 beside = name.partition(".")[0] == own.partition(".")[0] and not name.endswith(".lo")
                 if beside and count >= max(_FEW_PACKETS, moved / 2):
-                    said = f"{name} carried {count} packets of a launch on {path}, and {own}, which is the path, {moved}"
+                    said = f"{name} carried {count} packets of a launch on {path}, and {own}, the path, {moved}"
                     found[path] = max(found.get(path, (0.0, "")), (count / max(1, moved), said))
     for _, said in found.values():
         yield f"{said}: answers may come back another way, which `ip route get` on each machine shows"

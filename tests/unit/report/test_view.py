@@ -472,7 +472,7 @@ def test_answers_that_may_come_back_by_another_interface_are_cautioned_of(tmp_pa
     path = made[0].order.path.name
     assert told(613) == []
     assert told(614) == [
-        f"n1.ens2 carried 614 packets of a launch on {path}, and n1.ens1, which is the path, 1228: answers may come "
+        f"n1.ens2 carried 614 packets of a launch on {path}, and n1.ens1, the path, 1228: answers may come "
         "back another way, which `ip route get` on each machine shows"
     ]
 
