@@ -11,7 +11,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
 from nearmetal.paths.path import Endpoints
 from nearmetal.reading import parse_json
-from nearmetal.study.facts import COMPUTERS, PROCESSORS, TICK
+from nearmetal.study.facts import CLOCK, COMPUTERS, PROCESSORS, TICK
 from nearmetal.study.order import Scalar
 from nearmetal.workloads.processors import usable_processors
 
@@ -26,7 +26,7 @@ _ONE_LINERS = {
     "kernel.release": "/proc/sys/kernel/osrelease",
     "kernel.version": "/proc/sys/kernel/version",
     "kernel.autogroup": "/proc/sys/kernel/sched_autogroup_enabled",
-    "kernel.clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    CLOCK: "/sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
 """Facts that are one line of one file each."""
 

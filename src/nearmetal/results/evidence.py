@@ -7,7 +7,7 @@ from functools import lru_cache
 from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
-from nearmetal.results.series import launched_of, torn_blocks
+from nearmetal.results.series import launched_of, slow_clocks, torn_blocks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import (
     COMPUTERS,
@@ -28,7 +28,7 @@ _APART = frozenset({"lab", "fake", "import"})
 """Kinds of host without a launcher whose own packets cross the path."""
 _FEW_PACKETS = 500
 """A launch of a single message moved 229 packets at each end of a veth with Open MPI 5.0, 304 with MPICH 5.0."""
-_TELLING = frozenset({"cpu.model", "kernel.release"})
+_TELLING = frozenset({"cpu.governor", "cpu.model", "kernel.release"})
 _OF_A_TOOL = (
     ("retransmits, by the tool's own count", "per trial", "tool.retransmits"),
     ("datagrams lost, by the tool's own count", "per trial", "tool.lost_datagrams"),
@@ -65,7 +65,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
-    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records))
+    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
     unlike = (*unlike_machines(records), *unlike_files(records))
     own = (*timers(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
@@ -141,7 +141,8 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     for record in records:
         path, facts = record.order.path.name, record.outcome.facts
         for fact in _TELLING & facts.keys():
-            seen[fact].setdefault(str(facts[fact]), []).append(path)
+            if (value := str(facts[fact])) != "not offered":  # a virtual machine has no governor
+                seen[fact].setdefault(value, []).append(path)
         differing = [*([str(facts[UNLIKE])] if UNLIKE in facts else []), *_unlike_ends(record)]
         if differing:
             unlike.setdefault(", ".join(differing), []).append(path)
@@ -149,7 +150,7 @@ def unlike_machines(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         *(
             f"{fact} is {_on_paths(values)}: a ratio of paths is not that of the network alone"
             for fact, values in sorted(seen.items())
-            if len(values) > 1
+            if len({frozenset(paths) for paths in values.values()}) > 1  # a setting may change the governor of all
         ),
         *(f"the nodes of {', '.join(dict.fromkeys(paths))} differ in {facts}" for facts, paths in unlike.items()),
     )

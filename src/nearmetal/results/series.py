@@ -5,7 +5,8 @@ the baseline are one path. What launches and blocks took is here, too.
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import median
@@ -20,11 +21,12 @@ from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
-from nearmetal.study.facts import BETWEEN, SHARED, VARIANT, VIRTUAL_TIME
+from nearmetal.study.facts import BETWEEN, CLOCK, SHARED, VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import labels_of, name_of
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import Study
 from nearmetal.units import NS_PER_S, by_key, counted, format_size, format_wait
+from nearmetal.workloads.figures import WITH_OPERATIONS
 
 Combination = tuple[str, str, str]
 """Path label, workload label, setting: what one launch measures, with all its sizes."""
@@ -233,6 +235,26 @@ def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         f"launches of {which} began up to {apart} apart, because the run was interrupted or the clock was set: "
         "what changed in between is in their ratios",
     )
+
+
+_ASKED = re.compile(r"(hpet|acpi_pm|pit|(refined-)?jiffies)( \(.*\))?")
+"""Clock sources that programs cannot read without the kernel, which asks a device (arch/x86/entry/vdso)."""
+
+
+def slow_clocks(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield a sentence for each slow clock source that times the ranks of a path: reading it is part of iterations."""
+    found = by_key(
+        (one, record.order.path.name)
+        for record in records
+        if record.order.workload.kind in WITH_OPERATIONS
+        for one in str(record.outcome.facts.get(CLOCK, "")).split("; ")
+        if _ASKED.fullmatch(one)
+    )
+    for clock, paths in found.items():
+        yield (
+            f"the kernel's clock is {clock} on {', '.join(dict.fromkeys(paths))}: the kernel asks a device at each "
+            "reading, which every iteration includes; tsc and kvm-clock are read by the program itself"
+        )
 
 
 def _apart_ns(block: Sequence[TrialRecord]) -> float:

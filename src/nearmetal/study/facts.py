@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+CLOCK = "kernel.clocksource"
 TICK = "kernel.tick_ns"
 """The period of the scheduler's tick, where this process's kernel is that of the trial."""
 TIMER = "timer."

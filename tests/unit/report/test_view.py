@@ -477,6 +477,34 @@ def test_answers_that_may_come_back_by_another_interface_are_cautioned_of(tmp_pa
     ]
 
 
+def test_clocks_and_governors_that_change_figures_are_cautioned_of(tmp_path: Path) -> None:
+    """They stood in the table of facts alone."""
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()
+    path, other, *_ = dict.fromkeys(one.order.path.name for one in made)
+
+    def told(*values: str) -> list[str]:
+        facts = dict(zip((path, other), ({"kernel.clocksource": v, "cpu.governor": v} for v in values), strict=True))
+        records = [
+            replace(one, outcome=replace(one.outcome, facts=facts[one.order.path.name], proof=Proof({}, {})))
+            for one in made
+            if one.order.path.name in facts
+        ]
+        return list(cautions(records, "ssh"))
+
+    asked = "the kernel asks a device at each reading, which every iteration includes"
+    tail = "; tsc and kvm-clock are read by the program itself"
+    assert told("tsc (n0); hpet (n1)", "kvm-clock")[1:] == [f"the kernel's clock is hpet (n1) on {path}: {asked}{tail}"]
+    differ = f"cpu.governor is performance on {path}; powersave on {other}: a ratio of paths is not that of the network"
+    assert told("performance", "powersave") == [f"{differ} alone"]
+    assert told("performance", "not offered") == []
+    ours = [replace(one, order=replace(one.order, path=replace(one.order.path, label="veth"))) for one in made[:2]]
+    set_by_a_knob = [
+        replace(one, outcome=replace(one.outcome, facts={"cpu.governor": governor}))
+        for one, governor in zip(ours, ("powersave", "performance"), strict=True)
+    ]
+    assert unlike_machines(set_by_a_knob) == ()
+
+
 def test_interfaces_of_an_existing_path_that_differ_are_cautioned_of(tmp_path: Path) -> None:
     made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()[0]
     ends = {"n0.eth0.mtu": 9000, "n1.bond0.7.mtu": 1500, "n0.eth0.qdisc": "mq", "n1.bond0.7.qdisc": "mq"}
