@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -214,3 +215,9 @@ def test_directories_whose_paths_would_be_cut_are_reported_before_the_first_tria
     said = capsys.readouterr().err
     assert f"workload cg: launchers of MPI cut a path at a blank, and temporary files are in {tmp_path}/a b/" in said
     assert "name another directory with TMPDIR" in said
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    access = os.access  # as on a file system that is mounted noexec
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("/agent") and access(path, mode))
+    assert nearmetal(argv) == 3
+    assert "start a script in" in (said := capsys.readouterr().err)
+    assert "it may be mounted noexec: name another directory with TMPDIR" in said

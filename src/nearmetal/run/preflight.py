@@ -6,11 +6,13 @@ start, tracing begins and ends; knobs are read, not written, and nothing is laun
 """
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError, UnavailableError
@@ -165,7 +167,7 @@ class _Reasons:
         with self._keeping(f"setting {order.setting}"), machine_itself(shell) as machine:
             check(shell, endpoints, order.knobs, machine)
         with self._keeping(f"workload {order.workload.label}"):
-            _refuse_blanks(shell, order)
+            _refuse_directory(shell, order)
             if order.workload.kind in OF_MPI:
                 _same_interface(shell, order, endpoints)
                 _same_mpi(shell, order)
@@ -232,13 +234,16 @@ class _Reasons:
             self.add(part, error.message, error.hint)
 
 
-def _refuse_blanks(shell: Shell, order: Order) -> None:
-    """Raise UnavailableError for a directory of this machine whose path a launcher of MPI, or the loader, would cut."""
+def _refuse_directory(shell: Shell, order: Order) -> None:
+    """Raise UnavailableError for a directory of this machine that a launcher of MPI, or the loader, cannot use."""
     if is_far(shell) or not (order.workload.kind in OF_MPI or order.workload.options.get("mpi")):
         return
     if order.nodes > 1 and re.search(r"\s", shell.scratch):
         text = f"launchers of MPI cut a path at a blank, and temporary files are in {shell.scratch}"
         raise UnavailableError(text, hint="name another directory with TMPDIR")
+    if order.nodes > 1 and Path(shell.agent).exists() and not os.access(shell.agent, os.X_OK):
+        text = f"launchers of MPI start a script in {shell.scratch}, from which no program may be started"
+        raise UnavailableError(text, hint="it may be mounted noexec: name another directory with TMPDIR")
     if order.workload.options.get(PROFILE_OPTION):
         refuse_unloadable(native.cache_dir())
 
