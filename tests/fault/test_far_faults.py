@@ -46,6 +46,8 @@ from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
+from nearmetal.workloads.mpi.far import find_there
+from nearmetal.workloads.mpi.openmpi import OPENMPI
 from tests.hanging import Hanging
 
 if TYPE_CHECKING:
@@ -335,6 +337,23 @@ def test_names_of_interfaces_that_mpich_cannot_be_told_are_refused_before_the_fi
     with pytest.raises(UnavailableError, match="and path p has eth0 on m0, ens7 on m1"):
         rehearse("two", [dataclasses.replace(DECLARED, path=path, mpi="mpich")], far.host, lambda _: None)
     rehearse("two", [dataclasses.replace(DECLARED, path=path)], far.host, lambda _: None)
+
+
+def test_a_far_launcher_without_its_libraries_is_told_with_its_reason(tmp_path: Path) -> None:
+    """As where a module has to be loaded first: it was said not to be there."""
+    (tmp_path / "bin").mkdir()
+    launcher = tmp_path / "bin" / "mpirun"
+    launcher.write_text("#!/bin/sh\necho libprrte.so.3: cannot open shared object file >&2\nexit 127\n")
+    launcher.chmod(0o755)
+    machine = FarMachine("far", partial(open_program, ("sh",)))
+    with (
+        contextlib.closing(machine),
+        MachinesShell([machine], ["far"], Site("", "", str(tmp_path)), Memory()) as shell,
+        pytest.raises(UnavailableError) as raised,
+    ):
+        find_there(shell, OPENMPI)
+    told = f"the far machine has no mpirun of openmpi in {tmp_path}/bin; {launcher} ended with status 127:\n  libprrte"
+    assert raised.value.message.startswith(told)
 
 
 def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:

@@ -56,6 +56,15 @@ def test_a_launcher_of_another_flavour_is_skipped(bare: Path) -> None:
         find_mpi("openmpi")
 
 
+def test_a_launcher_that_cannot_answer_is_told_with_its_reason(bare: Path) -> None:
+    """One without its libraries, or without HOME, was told as none, with a hint to install what is there."""
+    program(bare, "mpirun", "END\necho libmpi.so.40: cannot open shared object file >&2\nexit 127\n: <<'END'")
+    with pytest.raises(UnavailableError) as raised:
+        find_mpi("openmpi")
+    launcher = bare / "bin" / "mpirun"
+    assert f"{launcher} ended with status 127:\n  libmpi.so.40: cannot open shared" in raised.value.message
+
+
 def test_debian_names_are_tried_before_the_general_ones(bare: Path) -> None:
     program(bare, "mpirun", HYDRA_SAYS)
     debian = program(bare, "mpirun.openmpi", OPENMPI4_SAYS)

@@ -17,13 +17,15 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     The first machine is asked; the others must have the same in the same place. Raise UnavailableError with what was
     looked for when there is none.
     """
-    mpirun, version = _first(shell, flavour.launchers, "--version", flavour.launcher_version)
-    mpicc, compiler_version = _first(shell, flavour.compilers, flavour.compiler_flag, flavour.compiler_version)
+    failed: dict[str, list[str]] = {"mpirun": [], "mpicc": []}
+    mpirun, version = _first(shell, flavour.launchers, "--version", flavour.launcher_version, failed["mpirun"])
+    ask_compiler = flavour.compilers, flavour.compiler_flag, flavour.compiler_version
+    mpicc, compiler_version = _first(shell, *ask_compiler, failed["mpicc"])
     where = f"{shell.site.mpi_prefix}/bin" if shell.site.mpi_prefix else "the PATH of a plain ssh command"
     if not mpicc or not (mpirun or shell.site.starter):
         lacking = "mpicc" if mpirun or shell.site.starter else "mpirun"
         raise UnavailableError(
-            f"the far machine has no {lacking} of {flavour.name} in {where}",
+            "; ".join([f"the far machine has no {lacking} of {flavour.name} in {where}", *failed[lacking]]),
             hint="name the MPI's directory in the host's option `mpi_prefix`; on a node, `module show` prints it",
         )
     if mpirun and version != compiler_version:
@@ -34,9 +36,11 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     return Mpi(flavour.name, compiler_version, mpirun, mpicc)
 
 
-def _first(shell: FarShell, names: Sequence[str], flag: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+def _first(
+    shell: FarShell, names: Sequence[str], flag: str, pattern: re.Pattern[str], failed: list[str]
+) -> tuple[str, str]:
     """Return the first program that answers as the flavour does, and its version; empty when there is none."""
     prefix = f"{shell.site.mpi_prefix}/bin/" if shell.site.mpi_prefix else ""
     found = shell.run(["sh", "-c", _WHICH, "sh", *(f"{prefix}{name}" for name in names)]).text.split("\n")
     ask = partial(shell.run, timeout_s=VERSION_TIMEOUT_S, check=False)
-    return answering(filter(None, found), ask, flag, pattern)
+    return answering(filter(None, found), ask, flag, pattern, failed)

@@ -190,7 +190,7 @@ def _folders(flavour: Flavour, prefix: Path | None) -> Iterable[Path]:
 
 def _inspect(flavour: Flavour, folder: Path, reasons: list[str]) -> Mpi | None:
     """Return the installation whose launcher is in `folder`; add to `reasons` why something there will not do."""
-    launcher, version = _first(folder, flavour.launchers, "--version", flavour.launcher_version)
+    launcher, version = _first(folder, flavour.launchers, "--version", flavour.launcher_version, reasons)
     if not launcher:
         return None
     damaged = _overwritten(flavour.name) if folder == Path(sys.executable).parent else ""
@@ -204,21 +204,32 @@ def _inspect(flavour: Flavour, folder: Path, reasons: list[str]) -> Mpi | None:
     return Mpi(flavour.name, version, launcher, compiler)
 
 
-def _first(folder: Path, names: tuple[str, ...], flag: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+def _first(
+    folder: Path, names: tuple[str, ...], flag: str, pattern: re.Pattern[str], failed: list[str] | None = None
+) -> tuple[str, str]:
     """Return the first program that answers as the flavour does, with its version; empty when there is none."""
     found = [str(folder / name) for name in names if os.access(folder / name, os.X_OK)]
-    return answering(found, lambda argv: process.version_of(argv, timeout_s=VERSION_TIMEOUT_S), flag, pattern)
+    return answering(found, lambda argv: process.version_of(argv, timeout_s=VERSION_TIMEOUT_S), flag, pattern, failed)
 
 
 def answering(
-    programs: Iterable[str], run: Callable[[list[str]], Finished], flag: str, pattern: re.Pattern[str]
+    programs: Iterable[str],
+    run: Callable[[list[str]], Finished],
+    flag: str,
+    pattern: re.Pattern[str],
+    failed: list[str] | None = None,
 ) -> tuple[str, str]:
-    """Return the first program whose answer to a flag holds a version, and that; empty when there is none."""
+    """Return the first program whose answer to a flag holds a version, and that; empty when there is none.
+
+    What programs say that could not answer, as without their libraries, is added to `failed`.
+    """
     for program in programs:
         finished = run([program, flag])
         match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
         if match:
             return program, match[1]
+        if failed is not None and not finished.ok:
+            failed.append(finished.complaint())
     return "", ""
 
 
