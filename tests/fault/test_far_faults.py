@@ -227,6 +227,23 @@ def test_a_name_from_the_ssh_configuration_is_enough(tmp_path: Path) -> None:
             host.close()
 
 
+def test_a_configuration_that_asks_for_a_terminal_gets_none(tmp_path: Path) -> None:
+    """With one, stderr came as stdout, and no answer was recognized."""
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path) as sshd:
+        node = NodeSpec(name="far", address="127.0.0.1", port=sshd.serve([]))
+        (tmp_path / "ssh_config").write_text("RequestTTY force\nRemoteCommand tmux attach\n")
+        with contextlib.closing(SshHost([node], sshd.options)) as host:
+            done = host._machines["far"].run(["sh", "-c", "echo out; echo err >&2"])
+        assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
+        (tmp_path / "ssh_config").write_text("ProxyCommand no-such-program %h\n")
+        with pytest.raises(UnavailableError, match="No such file or directory: no-such-program"):
+            SshHost([node], sshd.options)
+
+
 @pytest.mark.parametrize("greeting", ["echo Welcome", r"printf '\033]0;title\007'"], ids=["banner", "title"])
 def test_what_a_login_shell_prints_is_in_no_answer(tmp_path: Path, greeting: str) -> None:
     """A profile that prints, and one that names the terminal, without a newline; its shell may be another than bash."""

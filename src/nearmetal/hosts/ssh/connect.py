@@ -144,6 +144,7 @@ class Connector:
             password_auth=False,
             kbdint_auth=False,
             agent_forwarding=False,
+            request_pty=False,  # whatever the configuration says: a terminal has no stderr, and echoes
             keepalive_interval=_KEEPALIVE_S,
         )
 
@@ -225,4 +226,6 @@ def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> Unavailabl
         isinstance(error, OSError) and error.errno and why.startswith("Connect call failed")
     ):  # asyncio's, not the reason
         why = os.strerror(error.errno)
+    if isinstance(error, FileNotFoundError) and error.filename:  # the program of a ProxyCommand
+        why = f"{why}: {error.filename}"
     return UnavailableError(f"cannot connect to {place}: {why}", hint=f"check it with `{place.command}`")
