@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +33,6 @@ from tests.unit.report.synthetic_run import Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 SAID = """host=vm1
 identity=m1 b1 net:[1]
@@ -178,6 +178,16 @@ def test_differing_or_missing_features_are_left_out_with_the_reason() -> None:
     without = replace(LOOK, host="vm2", identity="vm2", mpi="")
     study = parse_study(propose(asked(sizes=(64,)), facts_of_machines(vm2=without)).text, "p")
     assert [w.kind for w in study.workload] == ["sockperf"]
+
+
+def test_an_edited_study_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next `between` of the same machines replaced what its page says may be edited."""
+    monkeypatch.chdir(tmp_path)
+    assert verb._unused("between-a-b.toml", "new") == Path("between-a-b.toml")
+    Path("between-a-b.toml").write_text("edited")
+    assert verb._unused("between-a-b.toml", "new") == Path("between-a-b-2.toml")
+    Path("between-a-b-2.toml").write_text("new")
+    assert verb._unused("between-a-b.toml", "new") == Path("between-a-b-2.toml")
 
 
 def test_mpich_is_left_out_where_interfaces_have_several_names() -> None:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import click
@@ -34,7 +35,7 @@ _SIZES = "8,64K"
 )
 @click.option("--hosts", type=PATH, help="A file of [[node]] tables that define the host names.")
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of host kind ssh.")
-@click.option("--study", type=PATH, help="Where to write the study [default: between-NAMES.toml].")
+@click.option("--study", type=PATH, help="Where to write the study [default: between-NAMES.toml, numbered if taken].")
 @click.option("--out", type=PATH, help="The run directory [default: runs/NAME-TIME].")
 @click.option(
     "--look", "only_look", is_flag=True, help="Inspect the machines and write the study, but measure nothing."
@@ -66,7 +67,7 @@ def command(  # noqa: PLR0917 (click passes by name)
         click.echo(f"will measure {line}", err=True)
     for line in proposal.left_out:
         click.echo(f"left out     {line}", err=True)
-    target = study or Path(f"{asked.name}.toml")
+    target = study or _unused(f"{asked.name}.toml", proposal.text)
     write_file(target, proposal.text)
     click.echo(f"study: {target}", err=True)
     if only_look:
@@ -78,6 +79,13 @@ def command(  # noqa: PLR0917 (click passes by name)
     _answer(asked, looks, view)
     click.echo(f"next: {_next(view, asked.budget_s, run.root, [first, second, *(against or ())], given)}")
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+
+
+def _unused(name: str, text: str) -> Path:
+    """Return the file of that name, or of one with a number behind it, where another study is in it, perhaps edited."""
+    stem = name.removesuffix(".toml")
+    files = (Path(name if number == 1 else f"{stem}-{number}.toml") for number in count(1))
+    return next(one for one in files if not one.exists() or one.read_bytes() == text.encode())
 
 
 def _asked(
