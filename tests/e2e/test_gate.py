@@ -24,6 +24,7 @@ from fake_runs import RunCache, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.results.between import Question, judge, read_figures, read_pair, suspects
+from nearmetal.results.paths import build_view
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir
@@ -144,6 +145,17 @@ def test_worse_is_reported_only_if_fresh_blocks_confirm_it(
     # the same directory again: everything exists, nothing is measured twice
     assert gate(new, "--against", base, "--out", "again") == 1
     assert len(RunDir.open(Path("again")).trials()) == len(records)
+
+
+def test_fresh_blocks_are_of_one_occasion_however_many_they_are(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twelve fresh blocks of a run of at most five counted as three occasions, though all were measured at once."""
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    assert gate(new, "--against", base, "--format", "json", "--out", "again", "--blocks", "12") == 1
+    fresh = [cell["difference"] for cell in found(capsys)["cells"] if cell["at_first"]]  # type: ignore[attr-defined]
+    assert {(one["run_blocks"], one["run_occasions"]) for one in fresh} == {(12, 1)}
+    assert build_view(RunDir.open(Path("again")), distributions=False).occasions == 1
 
 
 def test_runs_of_several_occasions_are_compared_by_occasion(

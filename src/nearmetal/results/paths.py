@@ -24,7 +24,7 @@ from nearmetal.results.records import (
     TrialSummary,
     View,
 )
-from nearmetal.results.series import CellId, block_ns, typical_ns
+from nearmetal.results.series import CellId, block_ns, occasions_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -36,7 +36,7 @@ from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, va
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import describes_machine, scope_of
 from nearmetal.study.order import PACE, TRACE_OPTION, Scalar, WorkloadOrder, labels_of
-from nearmetal.study.plan import combinations, occasion_of
+from nearmetal.study.plan import combinations
 from nearmetal.study.spec import Study
 from nearmetal.units import counted
 
@@ -65,7 +65,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     if not allow_mixed:
         refuse_mixed(mixed)
     paths = _paths(study)
-    occasions = len({occasion_of(study, record.order.block) for record in good})
+    occasions = occasions_of(study, records)
     method = method_of(study, good, occasions)
     cells = with_comparisons(_cells(run, good, paths, method, distributions=distributions), method)
     return View(

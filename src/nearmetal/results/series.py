@@ -92,17 +92,26 @@ class CellSeries:
 
 @dataclass(frozen=True, slots=True)
 class RunSeries:
-    """A run as far as other runs are concerned: its study, its records that count, and its cells in study order."""
+    """A run as far as other runs are concerned: its study, its records that count, and its cells in study order.
+
+    `occasions` is at how many it was measured.
+    """
 
     run: RunDir
     study: Study
     records: tuple[TrialRecord, ...]
+    occasions: int
     cells: Mapping[CellId, CellSeries]
 
-    @property
-    def occasions(self) -> int:
-        """Return at how many occasions the run was measured."""
-        return len({occasion_of(self.study, record.order.block) for record in self.records})
+
+def occasions_of(study: Study, records: Sequence[TrialRecord]) -> int:
+    """Return at how many occasions the valid ones of all trials were measured.
+
+    Fresh blocks of another run, which are numbered after all that it could have, are of one, however many they are.
+    """
+    if min((record.order.block for record in records), default=0) >= study.trials.max_blocks:
+        return 1
+    return len({occasion_of(study, record.order.block) for record in valid(records)})
 
 
 def launches(run: RunDir, records: Iterable[TrialRecord]) -> dict[CellId, dict[int, Summary]]:
@@ -174,12 +183,12 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     Raise BadInputError for trials of mixed provenance within the run, and for the run of a whole fabric.
     """
     refuse_fabric(run)
-    study = run.study()
-    records = tuple(valid(run.trials()))
+    study, trials = run.study(), run.trials()
+    records = tuple(valid(trials))
     if not allow_mixed:
         refuse_mixed(disagreements(records))
     workloads = {one.order.workload.label: one.order.workload for one in reversed(records)}
-    occasions = RunSeries(run, study, records, {}).occasions
+    occasions = occasions_of(study, trials)
     boots = variants(records) if occasions == 1 else {}
     cells: dict[CellId, CellSeries] = {}
     typical = typical_ns(run, records)
@@ -199,7 +208,7 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
             occasions=len(ns) if occasions > 1 else 1,
             boots={block: boots[block] for block in ns} if boots else {},
         )
-    return RunSeries(run, study, records, _in_study_order(cells, study))
+    return RunSeries(run, study, records, occasions, _in_study_order(cells, study))
 
 
 def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[CellId, CellSeries]:
