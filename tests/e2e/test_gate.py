@@ -333,6 +333,26 @@ def test_what_is_not_measured_again_still_has_to_exceed_its_floor(tmp_path: Path
     assert floors["tap"] > 0.2
 
 
+def test_a_disturbed_run_is_not_judged_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a run's own report said so; a machine that is busy in one run looks like a change."""
+    new, base = str(tmp_path / "new"), str(tmp_path / "old")
+    make_run(tmp_path / "old", Recipe(ONE_SIZE, blocks=5))
+    make_run(tmp_path / "new", Recipe(ONE_SIZE, blocks=5, busy=5, facts=lambda order: {"kernel.release": order.block}))
+    argv, junit = ["--against", base, "--allow-mixed", "--no-remeasure"], tmp_path / "junit.xml"
+    assert gate(new, *argv, "--format", "json", "--junit", str(junit)) == 0
+    gated = found(capsys)
+    disturbed = "30 of 30 launches ran on a busy machine; in the worst of them cc1plus used 35 % of the processors"
+    assert (gated["base"]["cautions"], gated["run"]["cautions"]) == ([], [disturbed])  # type: ignore[index]
+    assert gate(new, *argv) == 0
+    for said in (" ".join(capsys.readouterr().out.split()), junit.read_text()):
+        assert f"CAUTION: in the run, {disturbed}." in said
+        assert "MIXED PROVENANCE, compared on request: kernel.release: 0 | 1 | 2 | 3 | 4" in said
+    assert nearmetal(["compare", new, *argv[:3]]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "CAUTION: 1 of 2 runs (new); why, of one: nearmetal compare RUN" in said
+    assert "MIXED PROVENANCE, compared on request: kernel.release: 0 | 1 | 2 | 3 | 4 (new against old)" in said
+
+
 def test_p99_needs_enough_samples(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     many = ("iterations = 60", "iterations = 400")
     base = made("old", change=many)

@@ -107,7 +107,7 @@ def of_runs(gate: Gate) -> Comparison:
         "margin": gate.margin,
         "reason": gate_words.verdict(gate),
     }
-    mixed = [f"MIXED PROVENANCE, compared on request: {one}." for one in gate.mixed]
+    mixed = [*(f"{one}." for one in gate_words.mixed(gate)), *gate_words.cautions(gate)]
     said = (gate_words.not_in_base(gate), gate_words.noise(gate), differs, gate_words.figures_from(gate))
     return Comparison(
         " ".join(filter(None, [*gate_words.unfinished(gate), *mixed, *said])),

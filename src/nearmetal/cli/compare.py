@@ -107,8 +107,8 @@ def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None
     console, gates = Console(), many.ranked(gates)
     for standing, which in many.standings(gates):
         console.print(f"{standing}: {which}")
-    if lacking := many.unfinished(gates):
-        console.print(lacking, style="yellow")
+    for line in many.warnings(gates):
+        console.print(line, style="yellow")
     for label in dict.fromkeys(side.host_label for gate in gates for side in (gate.run, gate.base)):
         console.print(f"Figures from {label}.")
     as_table.draw(console, [many.table(gates)])

@@ -19,7 +19,7 @@ from nearmetal.errors import BadInputError, ExitCode, NearmetalError, Unavailabl
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
 from nearmetal.report.terminal import Console
-from nearmetal.results.between import Question, RunPair, judge, read_figures, read_pair, suspects, unconfirmed
+from nearmetal.results.between import Question, RunPair, cautions, judge, read_figures, read_pair, suspects, unconfirmed
 from nearmetal.results.gated import Gate, GateExit, Remeasured
 from nearmetal.results.series import CellId
 from nearmetal.run.check import check_study
@@ -199,7 +199,8 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         console.print(f"interrupted; to continue, repeat the command with --out {root}")
         raise
     decided = judge(pair, measured, suspects=cells)
-    return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))
+    done = Remeasured(str(root), blocks, tuple(cells), "", cautions(measured[pair.metric]))
+    return replace(decided, remeasured=done)
 
 
 @dataclass(frozen=True, slots=True)

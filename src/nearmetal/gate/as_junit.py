@@ -71,6 +71,8 @@ def _summary(gate: Gate) -> str:
     sentences = (
         words.verdict(gate),
         *words.unfinished(gate),
+        *words.mixed(gate),
+        *words.cautions(gate),
         words.others(gate),
         words.remeasured(gate),
         words.noise(gate),

@@ -22,8 +22,8 @@ def render(gate: Gate, console: Console) -> None:
     for line in gate_words.unfinished(gate):
         console.print(line, style="yellow", soft_wrap=True)
     console.print(gate_words.figures_from(gate))
-    for line in gate.mixed:
-        console.print(f"MIXED PROVENANCE, compared on request: {line}")
+    for line in (*gate_words.mixed(gate), *gate_words.cautions(gate)):
+        console.print(line)
     for change in gate.changes[:_MOST_CHANGES]:
         console.print(f"changed: {change}")
     if len(gate.changes) > _MOST_CHANGES:

@@ -10,6 +10,7 @@ from nearmetal.report import words
 from nearmetal.report.tables import Table
 from nearmetal.results.gated import Gate, GateCell, GatedRun
 from nearmetal.stats.between import Standing
+from nearmetal.units import by_key
 
 MOST_IN_CELLS = 12
 """How many runs one table shows cell by cell."""
@@ -46,15 +47,20 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
             yield standing, f"{len(named)} of {len(gates)} ({_named(named)})"
 
 
-def unfinished(gates: Sequence[Gate]) -> str:
-    """Return of which runs, the base among them, figures are not to be relied on yet, empty where there is none."""
+def warnings(gates: Sequence[Gate]) -> list[str]:
+    """Return of which runs, the base among them, figures are not to be relied on, and which trials are mixed."""
     sides = dict.fromkeys([*(gate.run for gate in gates), *(gate.base for gate in gates)])
-    if not (which := [name(side) for side in sides if side.unfinished and side.unfinished.premature]):
-        return ""
-    return (
-        f"NOT FINISHED: {len(which)} of {len(sides)} runs ({_named(which)}); "
-        "to measure the rest of one: nearmetal run --resume RUN"
-    )
+    early = [name(side) for side in sides if side.unfinished and side.unfinished.premature]
+    doubtful = [name(side) for side in sides if side.cautions]
+    mixed = by_key((line, name(gate.run)) for gate in gates for line in gate_words.mixed(gate))
+    found = [
+        (early, "NOT FINISHED", "to measure the rest of one: nearmetal run --resume RUN"),
+        (doubtful, "CAUTION", "why, of one: nearmetal compare RUN"),
+    ]
+    return [
+        *(f"{what}: {len(of)} of {len(sides)} runs ({_named(of)}); {then}" for of, what, then in found if of),
+        *(f"{line} ({_named(names)} against {name(gates[0].base)})" for line, names in mixed.items()),
+    ]
 
 
 def _named(names: Sequence[str]) -> str:

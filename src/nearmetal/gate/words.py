@@ -42,6 +42,18 @@ def unfinished(gate: Gate) -> list[str]:
     return found
 
 
+def mixed(gate: Gate) -> list[str]:
+    """Return what differs between trials of one run, which are compared nevertheless, as was asked for."""
+    return [f"MIXED PROVENANCE, compared on request: {one}" for one in gate.mixed]
+
+
+def cautions(gate: Gate) -> list[str]:
+    """Return what readers must know before they believe the figures of either run, or of the fresh blocks."""
+    fresh = gate.remeasured.cautions if gate.remeasured else ()
+    named = (("base", gate.base.cautions), ("run", gate.run.cautions), ("fresh blocks", fresh))
+    return [f"CAUTION: in the {of}, {one}." for of, found in named for one in found]
+
+
 def _of_parts(gate: Gate) -> str:
     """Return how parts of programs and sums stand, by any figure, empty where there are none."""
     found: dict[CellId, Standing] = {}

@@ -245,6 +245,7 @@ class ReportJson:
     settings: list[ContrastJson]
     provenance: dict[str, Scalar]
     mixed_provenance: tuple[str, ...]
+    cautions: tuple[str, ...]
     facts_that_differ: list[RowJson]
     counters: list[RowJson]
     causes_of_modes: tuple[str, ...]

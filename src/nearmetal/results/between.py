@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from nearmetal.errors import BadInputError, command_line
+from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
 from nearmetal.results.series import CellId, RunSeries, is_part, read_series, sized
 from nearmetal.results.stopping import unfinished
@@ -325,7 +326,13 @@ def _side(series: RunSeries) -> GatedRun:
         blocks=len({record.order.block for record in series.records}),
         occasions=series.occasions,
         unfinished=unfinished(series.run, series.run.trials()),
+        cautions=cautions(series),
     )
+
+
+def cautions(series: RunSeries) -> tuple[str, ...]:
+    """Return what readers must know before they believe a run's figures, as sentences."""
+    return cautions_of_levels(series.records, series.run.info.host_kind)
 
 
 def _changes(pair: RunPair) -> Iterator[ConditionChange]:

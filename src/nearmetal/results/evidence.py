@@ -71,6 +71,12 @@ def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
+def cautions_of_levels(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
+    """Return those of them that are not about ratios of paths, but about each figure by itself."""
+    shared = () if host_kind in _APART else weakly_proven(records)
+    return (*timers(records), *on_a_node(records), *shared, *disturbed_launches(records))
+
+
 def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence for each workload of MPI of which launches moved no more packets than a launcher itself may."""
     weak = by_key(

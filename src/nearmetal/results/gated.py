@@ -26,12 +26,16 @@ class GateExit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GatedRun(RunInfo):
-    """One of the two runs: what it is and where it is; `unfinished` says what it lacks, None where nothing is."""
+    """One of the two runs: what it is and where it is; `unfinished` says what it lacks, None where nothing is.
+
+    `cautions` are sentences on figures that are a timer's, on packets that may not be its own, and on busy machines.
+    """
 
     root: str
     blocks: int
     occasions: int
     unfinished: Unfinished | None
+    cautions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,13 @@ class GateCell:
 
 @dataclass(frozen=True, slots=True)
 class Remeasured:
-    """What came of the fresh blocks: the run directory that holds them, or why there are none."""
+    """What came of the fresh blocks: the run directory that holds them, or why there are none; `cautions` as above."""
 
     root: str
     blocks: int
     cells: tuple[CellId, ...]
     why_not: str
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,7 @@ def compare_page(gate: Gate) -> str:
     if gate.mixed:
         lead.append(element("strong", "Mixed provenance, compared on request"))
         lead += [element("p", one) for one in gate.mixed]
+    lead += [element("p", one) for one in gate_words.cautions(gate)]
     failed = [*(one for one in gate.judged if not one.standing.passes), *gate.against]
     return _two_runs(
         many.name(gate.run),
@@ -299,7 +300,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         f"{len(gates) + len(left_out)} runs",
         base_name,
         f"Where these figures come from: {'; '.join(labels)}.",
-        element("p", lacking, class_="honest warn") if (lacking := many.unfinished(ranked)) else together(),
+        together(*(element("p", line, class_="honest warn") for line in many.warnings(ranked))),
         element("p", *stand, ".", class_="lead"),
         scrolling(_standings_table(ranked), f"Runs against {base_name}, path by path"),
         element("p", many.NOTE, " Point at a field to read it; a run's name leads to all of its cells.", class_="note"),
