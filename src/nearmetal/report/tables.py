@@ -213,7 +213,8 @@ def settings(view: View) -> Table:
 def _setting(one: SettingContrast) -> tuple[str, ...]:
     size = f" {format_size(one.message_bytes)}" if one.sized else ""
     figures = (*(_ratio(one.comparison, metric) for metric in Metric), str(one.comparison.verdict))
-    return (f"{one.path}\n{one.workload}{size}", f"{one.setting}\n/ {one.reference}", *figures)
+    measured = words.measured(one.workload, one.operation, "")
+    return (f"{one.path}\n{measured}{size}", f"{one.setting}\n/ {one.reference}", *figures)
 
 
 def noise(view: View) -> Table:
