@@ -16,11 +16,13 @@ from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.schema import SummaryJson
 from nearmetal.report.terminal import Console, plain_table
+from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.osu import rank_means
 from nearmetal.results.series import cell_id, sized, summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.stats.summary import Metric
+from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.store.searchdir import open_either
@@ -45,7 +47,7 @@ def command(run: Path, trial: int | None, form: str | None, written: str, *, sam
         raise BadInputError(text, hint=command_line("show", run, "--trial", trial or 0, "--samples"))
     opened = open_either(run)
     if form is not None:
-        for line in words.unfinished(_lacks(opened, opened.trials())):
+        for line in _doubts(opened, opened.trials()):
             click.echo(line, err=True)
         click.echo(as_osu.render(opened).rstrip("\n"))
     elif samples:
@@ -95,6 +97,16 @@ def _lacks(run: RunDir, records: list[TrialRecord]) -> Unfinished | None:
     except NearmetalError as error:
         click.echo(f"whether the run is finished is not known: {error.message}", err=True)
         return None
+
+
+def _doubts(run: RunDir, records: list[TrialRecord]) -> list[str]:
+    """Return why figures over all trials are not to be relied on, for an output that has no place for it."""
+    good = valid(records)
+    return [
+        *words.unfinished(_lacks(run, records)),
+        *(f"MIXED PROVENANCE: {one}" for one in disagreements(good)),
+        *(f"CAUTION: {one}" for one in cautions_of_levels(good, run.info.host_kind)),
+    ]
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:

@@ -268,6 +268,9 @@ def test_formats_without_sentences_come_with_cautions_on_stderr(
     assert nearmetal(["compare", str(tmp_path / "run"), "--format", "json", "--allow-mixed"]) == 0
     cautions = json.loads(capsys.readouterr().out)["cautions"]
     assert cautions[-1].startswith("30 of 30 launches ran on a busy machine"), "JSON left them out"
+    assert nearmetal(["show", str(tmp_path / "run"), "--as", "osu"]) == 0
+    told = capsys.readouterr().err
+    assert "MIXED PROVENANCE: kernel.release: 6.0 | 6.1\nCAUTION: 30 of 30 launches ran on a busy machine" in told
     assert "kernel.release: 6.0 | 6.1." in of_paths(build_view(RunDir.open(tmp_path / "run"), allow_mixed=True)).says
 
 
