@@ -91,9 +91,10 @@ def _effect_table(found: TableShape) -> Table:
 
 
 def _taken(found: TableShape) -> str:
-    if not found.taken:
-        return ""
-    return f" Ours under the setting {' and '.join(found.taken)}; another: --map COLUMN=PATH/SETTING."
+    text = f" Ours of the workload {' and '.join(found.workloads)}." if found.workloads else ""
+    if found.taken:
+        text += f" Ours under the setting {' and '.join(found.taken)}; another: --map COLUMN=PATH/SETTING."
+    return text
 
 
 def _order_table(found: TableShape) -> Table:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +58,8 @@ class TableShape:
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
     our p or None). `units` are those of `ours`, by column. `taken` are settings of a run of several that were taken
-    because nobody named one. `host_label` says what kind of machine measured ours.
+    because nobody named one, `workloads` the same of workloads. `host_label` says what kind of machine
+    measured ours.
     """
 
     figures: Figures
@@ -67,6 +69,7 @@ class TableShape:
     effects: tuple[PublishedEffect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
     taken: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
     host_label: str = ""
 
 
@@ -77,7 +80,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     """
     _check_named(view, named)
     table = figures.table
-    sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
+    sources = _sources(view, figures, named)
     if not any(sources.values()):
         raise _nothing(figures)
     ours = {name: {size: _middle(view, one.blocks) for size, one in by.items()} for name, by in sources.items()}
@@ -89,7 +92,8 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     if table.rows == "stated" and not any(one.ours for one in effects):  # effects are all that such a table shows
         raise _nothing(figures)
     taken = _taken(view, figures, sources, named)
-    return TableShape(figures, ours, units, orders, effects, taken=taken, host_label=view.host_label)
+    of = _workloads(view, figures, sources)
+    return TableShape(figures, ours, units, orders, effects, taken=taken, workloads=of, host_label=view.host_label)
 
 
 def _nothing(figures: Figures) -> BadInputError:
@@ -110,6 +114,14 @@ def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, 
         return ()
     free = [c.name for c in figures.table.columns if not (named[c.name][1] if c.name in named else c.settings)]
     return tuple(dict.fromkeys(one.cell.group.setting for name in free for one in sources[name].values()))
+
+
+def _workloads(view: View, figures: Figures, sources: _Sources) -> tuple[str, ...]:
+    """Return the workloads that stand for columns for which the table names none, where the run has several."""
+    free = [column.name for column in figures.table.columns if not column.workloads]
+    taken = tuple(dict.fromkeys(one.cell.group.workload for name in free for one in sources[name].values()))
+    known = {group.workload for group in view.groups if group.operation in figures.table.operations}
+    return taken if len(known) > 1 else ()
 
 
 def _check_named(view: View, named: Mapping[str, tuple[str, str]]) -> None:
@@ -137,23 +149,57 @@ class _ColumnFigures:
 _Sources = Mapping[str, Mapping[int, _ColumnFigures]]
 
 
-def _sources(view: View, figures: Figures, column: Column, named: tuple[str, str] | None) -> dict[int, _ColumnFigures]:
-    """Return our figures of a column by size."""
-    paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
+def _sources(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> _Sources:
+    """Return our figures of each column by size.
+
+    Where several cells of the run stand for columns that name the same workloads, all are of the one cell that most of
+    them have: figures of two workloads have no ratio. So are columns that name the same settings.
+    """
+    columns = figures.table.columns
+    asked = {column.name: _asked(column, named.get(column.name)) for column in columns}
+    found = {column.name: _candidates(view, figures, column, named.get(column.name)) for column in columns}
+    for alike in by_key((column.workloads, column.name) for column in columns).values():
+        _keep_common([found[name] for name in alike], _what)
+    for alike in by_key(((column.workloads, asked[column.name]), column.name) for column in columns).values():
+        _keep_common([found[name] for name in alike], lambda cell: cell.group.setting)
+    return {name: {size: cells[0] for size, cells in by.items() if cells} for name, by in found.items()}
+
+
+def _what(cell: Cell) -> tuple[str, str, int]:
+    return (cell.group.workload, cell.group.operation, cell.message_bytes)
+
+
+def _keep_common(columns: Sequence[dict[int, list[_ColumnFigures]]], what: Callable[[Cell], object]) -> None:
+    """Leave of each size only the cells of one kind: that which most columns have, of equals the first."""
+    for size in dict.fromkeys(itertools.chain(*columns)):
+        kinds = [dict.fromkeys(what(one.cell) for one in column.get(size, ())) for column in columns]
+        for kept, _ in Counter(itertools.chain(*kinds)).most_common(1):
+            for column in columns:
+                column[size] = [one for one in column.get(size, ()) if what(one.cell) == kept]
+
+
+def _asked(column: Column, named: tuple[str, str] | None) -> tuple[str, ...]:
+    """Return the settings any of which may stand for a column, none where all may."""
+    return tuple(filter(None, named[1:])) if named else column.settings
+
+
+def _candidates(
+    view: View, figures: Figures, column: Column, named: tuple[str, str] | None
+) -> dict[int, list[_ColumnFigures]]:
+    """Return our figures that may stand for a column by size, those of one path alone."""
+    paths, settings = (named[0],) if named else column.paths, _asked(column, named)
     sized = any(figures.values[column.name])  # tables without sizes have everything at 0
-    found: dict[int, _ColumnFigures] = {}
-    for cell in view.cells:
-        if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
-            continue
-        if column.workloads and cell.group.workload not in column.workloads:
-            continue
-        size = cell.message_bytes if sized else 0
-        path = next((path for path in paths if cell.of(path)), None)
-        if path is None or size in found or (sized and size not in figures.values[column.name]):
-            continue
-        if (ours := _ours(view, cell, path, column)).blocks:
-            found[size] = ours
-    return found
+    cells = [
+        cell
+        for cell in view.cells
+        if cell.group.operation in figures.table.operations
+        and (not settings or cell.group.setting in settings)
+        and (not column.workloads or cell.group.workload in column.workloads)
+        and (not sized or cell.message_bytes in figures.values[column.name])
+    ]
+    path = next((path for path in paths if any(cell.of(path) for cell in cells)), None)
+    mine = [(cell, _ours(view, cell, path, column)) for cell in cells if path and cell.of(path)]
+    return by_key((cell.message_bytes if sized else 0, ours) for cell, ours in mine if ours.blocks)
 
 
 def _ours(view: View, cell: Cell, path: str, column: Column) -> _ColumnFigures:

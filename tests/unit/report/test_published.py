@@ -23,7 +23,7 @@ from nearmetal.stats.summary import summarize
 from nearmetal.stats.widen import BlockFigures
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
-from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
 from tests.unit.report.synthetic_run import COST, Recipe, make_run
 from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
@@ -343,6 +343,23 @@ def test_our_figures_beside_a_table_are_of_occasions_as_their_ratios(tmp_path: P
     assert len(compared) == 3
     for size, ratio in compared.items():
         assert ratio == pytest.approx(vf[size] / native[size], rel=0.05)
+
+
+SECOND = "[[workload]]\nname = 'second'\noperation = 'latency'\nsizes = [8]\n[trials]"
+TWO_OF_EACH = SYNTHETIC.replace("[trials]", SECOND) + "[[setting]]\nname = 'default'\n[[setting]]\nname = 'tuned'\n"
+
+
+def test_both_sides_of_an_effect_are_of_one_workload_and_setting(tmp_path: Path) -> None:
+    """Where vf failed in the first, its figures of the second stood against those of veth in the first: 3.4 times."""
+
+    def fails(order: Order, _: int) -> bool:
+        return order.path.label == "vf" and (order.workload.label, order.setting) != ("second", "tuned")
+
+    recipe = Recipe(study=TWO_OF_EACH, blocks=5, setting_cost={"tuned": 3.0}, fails=fails)
+    found = beside_lockwood(tmp_path / "run", recipe)
+    (ratio,) = [one.ours.ratio for one in found.effects if one.ours]
+    assert ratio == pytest.approx(1.12, rel=0.05)
+    assert (found.workloads, found.taken) == (("second", "latency"), ("tuned", "default"))
 
 
 def test_boots_that_differ_widen_the_intervals_beside_a_table(tmp_path: Path) -> None:
