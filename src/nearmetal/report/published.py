@@ -17,7 +17,7 @@ from nearmetal.results.published import (
     TableShape,
     crossovers,
 )
-from nearmetal.units import by_key, format_size
+from nearmetal.units import by_key, counted, format_size
 
 _LEAST_PRINTED_P = 0.001
 """What a paper prints as "< 0.001" is read as this."""
@@ -116,11 +116,14 @@ def _crossover_table(found: TableShape) -> Table:
     for column, reference in found.figures.table.effects:
         mine = [one for one in found.effects if (one.column, one.reference) == (column, reference)]
         theirs = crossovers([(one.size_bytes, one.published) for one in mine])
-        ours = crossovers([(one.size_bytes, one.ours.ratio) for one in mine if one.ours])
-        measured = [one.size_bytes for one in mine if one.ours]
+        measured = [(one.size_bytes, one.ours) for one in mine if one.ours]
+        shown = [(size, own.ratio) for size, own in measured if own.interval and not own.interval.contains(1)]
+        ours = crossovers(shown)
         if measured and (theirs or ours):
-            span = f" ({format_size(measured[0])} to {format_size(measured[-1])})"
-            rows.append((f"{column} / {reference}", _between(theirs), _between(ours) + span))
+            ends = f"{format_size(measured[0][0])} to {format_size(measured[-1][0])}"
+            left = len(measured) - len(shown)
+            undecided = f", undecided at {left} of {counted(len(measured), 'size')}" if left else ""
+            rows.append((f"{column} / {reference}", _between(theirs), f"{_between(ours)} ({ends}{undecided})"))
     return Table("Where an effect changes sign over the sizes", ("effect", "published", "ours"), tuple(rows), left=3)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
+from nearmetal.report import published as report
 from nearmetal.results import published
 from nearmetal.results.paths import build_view
+from nearmetal.results.published import PublishedEffect
 from nearmetal.results.published_tables import Bound, Column, Statistic, every_table, load, parse, published_named
 from nearmetal.results.records import TrialSummary
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -30,7 +32,7 @@ from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
 from tests.unit.test_parts import cell
 
 
-def ratio(*ratios: float) -> object:
+def ratio(*ratios: float) -> RatioEstimate:
     ours = np.array(ratios)
     return estimate_ratio(BlockFigures(ours, np.ones_like(ours)), rng=np.random.default_rng(1))
 
@@ -126,6 +128,15 @@ def test_each_statistic_of_a_column_is_taken_of_a_launch(statistic: Statistic, n
 def test_crossovers_are_between_neighbouring_sizes() -> None:
     assert published.crossovers([(64, 1.4), (128, 1.2), (256, 1.001), (512, 0.9), (1024, 0.8)]) == [(128, 512)]
     assert published.crossovers([(64, 1.4), (128, 1.2)]) == []
+
+
+def test_an_effect_changes_sign_where_intervals_show_it() -> None:
+    """Estimates of noisy launches on both sides of 1 were crossovers, however wide their intervals."""
+    ours = {8: (0.4, 1.6, 0.5, 1.1), 16: (1.5, 1.4, 1.6, 1.5), 32: (0.6, 0.7, 0.6, 0.6)}
+    effects = (PublishedEffect("sriov", "native", n, 1.3, ratio(*of), published.OPEN) for n, of in ours.items())
+    found = published.TableShape(load(published_named("lockwood-latency")), {}, {}, (), tuple(effects))
+    (row,) = report.tables(found)[-1].rows
+    assert row == ("sriov / native", "nowhere", "16 B to 32 B (8 B to 32 B, undecided at 1 of 3 sizes)")
 
 
 STUDY = """
