@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from nearmetal.report.steps import slower_beside
 from nearmetal.results.evidence import count_of, per_iteration
 from nearmetal.results.records import SettingContrast
 from nearmetal.stats.equivalence import Finding
@@ -128,7 +129,7 @@ def _with_setting(seen: PathEvidence, name: str, knobs: str) -> str:
 
 
 def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
-    """Find a further setting of this study that is shown to be faster than the first and slower nowhere."""
+    """Find a further setting of this study whose mean is shown to be faster than the first's and slower nowhere."""
     for setting in seen.study.setting[1:]:
         found = [one.comparison for one in seen.contrasts if one.setting == setting.name]
         better = sum(one.headline.finding is Finding.FASTER for one in found)
@@ -140,7 +141,7 @@ def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             f"setting `{setting.name}`: {', '.join(f'{knob} = {value}' for knob, value in setting.knobs.items())}",
-            f"faster than `{first}` in {better} of {len(found)} cells of this run",
+            f"faster than `{first}` in {better} of {len(found)} cells of this run{slower_beside(found)}",
             _with_profile(setting.name, setting.knobs),
             float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
             f"{_OF_THIS_RUN}, geometric mean over its decided cells",

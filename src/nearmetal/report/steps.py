@@ -1,6 +1,8 @@
 """What would decide an undecided cell, the cheapest step first: more blocks or occasions, iterations, another pace."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 
 from scipy import special
@@ -174,9 +176,9 @@ def gains(view: View) -> list[str]:
 
 def _gain(setting: str, path: str, workload: str, reference: str, found: list[CellComparison]) -> str:
     """Return what a setting gains; what is not shown may be anything, so its estimates are no part of the range."""
-    start = f"{setting} against {reference}, {workload} over {path}:"
+    start, but = f"{setting} against {reference}, {workload} over {path}:", slower_beside(found)
     if all(one.headline.finding is Finding.WITHIN for one in found):
-        return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}."
+        return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}{but}."
     speeds = sorted(
         1.0 / one.cost(HEADLINE) for one in found if one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN}
     )
@@ -184,8 +186,16 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
         undecided = sum(one.headline.finding is Finding.UNDECIDED for one in found)
         if undecided < len(found):
             rest = f"shown to differ by less than {percent(found[0].criteria.margin)} in the rest"
-            return f"{start} undecided in {undecided} of {len(found)} cells, {rest}."
-        return f"{start} undecided in {counted(len(found), 'cell')}."
+            return f"{start} undecided in {undecided} of {len(found)} cells, {rest}{but}."
+        return f"{start} undecided in {counted(len(found), 'cell')}{but}."
     ends = " to ".join(dict.fromkeys(f"{speed:.{decimals(speed, 3)}f}" for speed in (speeds[0], speeds[-1])))
     proven = "" if len(speeds) == len(found) else f" in the {len(speeds)} of {len(found)} cells that show a difference"
-    return f"{start} {ends} times as fast{proven}."
+    return f"{start} {ends} times as fast{proven}{but}."
+
+
+def slower_beside(found: Sequence[CellComparison]) -> str:
+    """Return in how many cells a median or p99 is slower though the mean is not, empty where none is."""
+    means = [one for one in found if one.headline.finding is not Finding.SLOWER]
+    slow = Counter(metric for one in means for metric, own in one.estimates.items() if own.finding is Finding.SLOWER)
+    told = [f"by the {metric} slower in {count} of {counted(len(found), 'cell')}" for metric, count in slow.items()]
+    return f", but {' and '.join(told)}" if told else ""

@@ -13,7 +13,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.advice import advise
 from nearmetal.results.paths import build_view
 from nearmetal.stats.equivalence import Finding
-from nearmetal.stats.summary import HEADLINE
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -251,6 +251,10 @@ def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> No
     assert slower.comparison
     worse = [replace(contrasts[0], comparison=slower.comparison), *contrasts[1:]]
     assert advise(study, opened.trials(), worse) == []
+    estimates = {**contrasts[0].comparison.estimates, Metric.P99: slower.comparison.headline}
+    longer = [replace(contrasts[0], comparison=replace(contrasts[0].comparison, estimates=estimates)), *contrasts[1:]]
+    (told,) = advise(study, opened.trials(), longer)
+    assert told.evidence.endswith("in 4 of 4 cells of this run, but by the p99 slower in 1 of 4 cells")
 
 
 def test_undecided_cells_and_parts_of_programs_are_in_no_gain(

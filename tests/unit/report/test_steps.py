@@ -17,6 +17,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.stopping import Unfinished
 from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
+from nearmetal.stats.summary import Metric
 from nearmetal.stats.widen import OCCASIONS, BlockContext, BlockFigures
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VIRTUAL_TIME
@@ -295,6 +296,14 @@ def test_the_gain_of_a_setting_has_a_sentence_of_its_own(tmp_path: Path) -> None
     one_size = study.replace('[8, "1 KiB", "64 KiB"]', "[8]")
     same = build_view(make_run(tmp_path / "same", Recipe(study=one_size)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
+    tail = same.settings[0].comparison.estimates[Metric.P99]
+    slow = replace(tail, judgement=replace(tail.judgement, finding=Finding.SLOWER))
+    estimates = {**same.settings[0].comparison.estimates, Metric.P99: slow}
+    longer = replace(same.settings[0], comparison=replace(same.settings[0].comparison, estimates=estimates))
+    (told,) = gains(replace(same, settings=(longer,)))
+    assert told.endswith("shown to differ by less than 5 %, but by the p99 slower in 1 of 1 cell."), (
+        "no word of the tail"
+    )
     few = build_view(make_run(tmp_path / "few", Recipe(study=study, blocks=2)))
     assert gains(few)[0] == "tuned against plain, latency over veth: undecided in 3 cells."
     (told,) = gains(replace(same, settings=(same.settings[0], few.settings[0])))
