@@ -1,5 +1,6 @@
 """The paths of a run compared with its baseline, and the verdict on each path over all its cells."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from nearmetal.results.series import variants
 from nearmetal.results.shown import DisplayScale
 from nearmetal.results.stopping import criteria_of, planned_blocks, stopping_plan
 from nearmetal.stats.compare import CellComparison, NoiseFloor, compare, correct_family, noise_floor, pair_launches
-from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
 from nearmetal.stats.widen import BlockFigures
@@ -220,4 +221,7 @@ def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compar
         return f"{path} has no valid trial"
     tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
     tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
-    return f"{', '.join(parts)} of {counted(cells, 'cell')}{tail}"
+    faster = [one.estimates for one in compared if one.verdict is Verdict.FASTER]
+    slow = Counter(metric for of in faster for metric in of if of[metric].finding is Finding.SLOWER)
+    though = "".join(f", but by the {metric} slower in {count} of the faster" for metric, count in slow.items())
+    return f"{', '.join(parts)} of {counted(cells, 'cell')}{though}{tail}"

@@ -193,6 +193,14 @@ def test_a_slower_tail_is_reported_with_its_size(tmp_path: Path) -> None:
     assert re.search(r"^near-metal in the body, tail \d\d % slower$", one.comparison.conclusion.reason)
 
 
+def test_a_faster_mean_does_not_hide_a_slower_tail(tmp_path: Path) -> None:
+    """`faster in 1 of 1 cell` was all that was said of a p99 of 1.15 times."""
+    recipe = Recipe(study=ONE_SIZE, cost={**COST, "bridge": 0.92}, stalls=frozenset({"bridge"}))
+    verdict = build_view(make_run(tmp_path / "run", recipe)).verdicts[0]
+    assert (verdict.path, verdict.verdict) == ("bridge", Verdict.FASTER)
+    assert verdict.reason == "faster in 1 of 1 cell, but by the p99 slower in 1 of the faster"
+
+
 def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:
     same = dict.fromkeys(COST, 1.0)
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, cost=same, spread=0.2)))
