@@ -16,7 +16,7 @@ from nearmetal.results.evidence import mostly_disturbed
 from nearmetal.results.paths import build_view, nothing_to_show
 from nearmetal.results.stopping import unfinished
 from nearmetal.run.adopt import HOST_KIND
-from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.store.query import disagreements, refuse_fabric, valid
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import wrapped
 
@@ -44,13 +44,15 @@ def command(run: Path, form: str) -> None:
     several = len(study.setting) > 1
     contrasts = build_view(opened, allow_mixed=True, distributions=False).gains if several else ()
     found = advise(study, records, contrasts)
-    lacks = unfinished(opened, records)
+    lacks, mixed = unfinished(opened, records), [str(one) for one in disagreements(valid(records))]
     if form == "json":
-        of_run = {"advise_format": 1, "unfinished": asdict(lacks) if lacks else None}
+        of_run = {"advise_format": 1, "unfinished": asdict(lacks) if lacks else None, "mixed_provenance": mixed}
         click.echo(json.dumps({**of_run, "advice": [asdict(one) for one in found]}, indent=1))
         return
     console = Console()
     say_unfinished(lacks, console)
+    for line in mixed:
+        console.print(f"MIXED PROVENANCE: {line}")
     for number, one in enumerate(found, 1):
         gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
         for text in (f"{number}. {one.path}: try {one.remedy}", f"   evidence: {one.evidence}", f"   gain: {gain}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +303,15 @@ def test_a_busy_machine_comes_before_all_advice(tmp_path: Path, busy: int, capsy
     root = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=3, busy=busy)).root
     assert nearmetal(["advise", str(root)]) == 0
     assert ("most launches ran on a busy machine" in capsys.readouterr().out) is bool(busy)
+
+
+def test_advice_on_trials_of_mixed_provenance_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = Recipe(study=ONE_SIZE, blocks=3, facts=lambda order: {"kernel.release": f"6.{order.block // 2}"})
+    root = str(make_run(tmp_path / "run", kernels).root)
+    assert nearmetal(["advise", root]) == 0
+    assert "MIXED PROVENANCE: kernel.release: 6.0 | 6.1\n" in capsys.readouterr().out
+    assert nearmetal(["advise", root, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mixed_provenance"] == ["kernel.release: 6.0 | 6.1"]
 
 
 def test_a_run_without_a_valid_trial_is_not_reported_as_healthy(
