@@ -7,7 +7,7 @@ from functools import lru_cache
 from statistics import median
 
 from nearmetal.results.records import FactRow, Failure, PathEntry
-from nearmetal.results.series import launched_of, slow_clocks, torn_blocks
+from nearmetal.results.series import launched_of, missed_windows, slow_clocks, torn_blocks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import (
     COMPUTERS,
@@ -67,14 +67,15 @@ def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
     unlike = (*unlike_machines(records), *unlike_files(records))
-    own = (*timers(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
+    own = (*timers(records), *missed_windows(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
     return (*own, *disturbed_launches(records), *torn_blocks(records))
 
 
 def cautions_of_levels(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return those of them that are not about ratios of paths, but about each figure by itself."""
-    shared = () if host_kind in _APART else weakly_proven(records)
-    return (*timers(records), *on_a_node(records), *shared, *disturbed_launches(records))
+    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
+    own = (*timers(records), *missed_windows(records), *on_a_node(records))
+    return (*own, *shared, *disturbed_launches(records))
 
 
 def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.interval import FloatArray
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_names
+from nearmetal.stats.summary import HEADLINE, REFUSED_SHARE, Metric, Summary, by_occasion, over_names
 from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -221,6 +221,33 @@ def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[Ce
         return (first, without, paths.get(cell.path, len(paths)))
 
     return {cell: cells[cell] for cell in sorted(cells, key=key)}
+
+
+# ---- what launches lack
+
+
+def missed_windows(records: Iterable[TrialRecord]) -> Iterator[str]:
+    """Yield a sentence for each workload of whose iterations a launch has no value of more than a tenth.
+
+    They began too late for their time window (`sync = "window"`); what is left of them is no longer all that happened.
+    """
+    found = by_key((record.order.workload.label, (record.order.path.name, worst)) for record, worst in _missed(records))
+    for workload, late in found.items():
+        lost, of = max((worst for _, worst in late), key=lambda worst: worst[0] / worst[1])
+        yield (
+            f"in {counted(len(late), 'trial')} of {workload} on {', '.join(dict.fromkeys(path for path, _ in late))} "
+            f"iterations missed their time window and have no value, {lost} of {of} in the worst; "
+            "a longer sync_window_us or sync = 'barrier' keeps them"
+        )
+
+
+def _missed(records: Iterable[TrialRecord]) -> Iterator[tuple[TrialRecord, tuple[int, int]]]:
+    """Yield launches with how many iterations of their worst cell have no value, and of how many."""
+    for record in records:
+        planned = [(cell.iterations - cell.warmup, cell.summary.n) for cell in record.cells if cell.summary]
+        worst = max(((of - n, of) for of, n in planned), key=lambda one: one[0] / one[1], default=(0, 1))
+        if worst[0] > REFUSED_SHARE * worst[1]:
+            yield record, worst
 
 
 # ---- what launches and blocks took

@@ -452,6 +452,21 @@ def test_a_block_takes_what_is_between_its_launches_too(run: RunDir, facts: dict
     assert block_ns([began(0, 0.0, 3.0), began(0, 0.0, 4.0)]) == (0.0 if facts else 7e9), "one after another"
 
 
+@pytest.mark.parametrize(("late", "said"), [(112, True), (111, False)])
+def test_iterations_without_a_value_are_cautioned_of(tmp_path: Path, late: int, said: bool) -> None:
+    """The mean of 2 of 300 iterations, which alone had met their time window, stood as that of all."""
+    made = make_run(tmp_path / "run", Recipe(study=ONE_SIZE, blocks=1)).trials()
+
+    def missed(record: TrialRecord, n: int) -> TrialRecord:
+        return replace(record, cells=tuple(replace(one, iterations=one.iterations + n) for one in record.cells))
+
+    records = [missed(one, late if one.order.path.label == "tap" else 9) for one in made]
+    told = (
+        "in 1 trial of latency on tap iterations missed their time window and have no value, 112 of 1112 in the worst"
+    )
+    assert cautions(records, "local") == (f"{told}; a longer sync_window_us or sync = 'barrier' keeps them",) * said
+
+
 @pytest.mark.parametrize(("packets", "weak"), [(229, True), (499, True), (500, False)])
 def test_a_proof_by_few_packets_is_cautioned_of(tmp_path: Path, packets: int, weak: bool) -> None:
     """A launch of one message moved 229 packets: those of its launcher alone prove nothing."""
