@@ -351,6 +351,8 @@ def test_a_disturbed_run_is_not_judged_without_a_word(tmp_path: Path, capsys: py
     said = " ".join(capsys.readouterr().out.split())
     assert "CAUTION: 1 of 2 runs (new); why, of one: nearmetal compare RUN" in said
     assert "MIXED PROVENANCE, compared on request: kernel.release: 0 | 1 | 2 | 3 | 4 (new against old)" in said
+    assert nearmetal(["history", "add", str(tmp_path / "h.duckdb"), new, "--allow-mixed"]) == 0
+    assert f"CAUTION: {disturbed}\n" in capsys.readouterr().err
 
 
 def test_p99_needs_enough_samples(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

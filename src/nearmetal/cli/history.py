@@ -13,10 +13,12 @@ from nearmetal.history.database import Database
 from nearmetal.history.view import build_history
 from nearmetal.report import words as report_words
 from nearmetal.report.terminal import Console
+from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.series import CellId
 from nearmetal.results.stopping import unfinished
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import Disk
+from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
 
 
@@ -40,9 +42,12 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
         with Database(history, write=True) as database:
             click.echo(f"{database.add(kept)}: {root}")
         run = RunDir.open(root)
-        if (lacks := unfinished(run, run.trials())) and lacks.premature:
+        records = run.trials()
+        if (lacks := unfinished(run, records)) and lacks.premature:
             for line in report_words.unfinished(lacks):
                 click.echo(line, err=True)
+        for line in cautions_of_levels(valid(records), run.info.host_kind):
+            click.echo(f"CAUTION: {line}", err=True)
 
 
 @command.command(name="show")
