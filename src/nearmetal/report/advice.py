@@ -17,9 +17,11 @@ from statistics import median
 from nearmetal.report.steps import slower_beside
 from nearmetal.results.evidence import count_of, per_iteration
 from nearmetal.results.records import SettingContrast
+from nearmetal.results.series import launched_of
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.facts import BETWEEN
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import PathSpec, Study
 from nearmetal.units import counted, format_size
@@ -34,6 +36,7 @@ _SHARED_INTERRUPTS = 1.5
 
 _NIC_INTERRUPTS = r"irq\.(?!\d+\.(virtio\d+-(req|stats|config|reporting)|nvme|ahci|megasas|mpt3|xhci|i8042|ttyS))\d+.*"
 """Interrupts of devices that may be network cards, whatever their drivers call them: those of disks are told apart."""
+_LOST = r"link\..+_dropped|tcp\..+\.RetransSegs"
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "taprio", "cbs"})
 """Queueing disciplines that may send later than the card could (tc(8)); fq, fq_codel and their like do not."""
 
@@ -80,9 +83,9 @@ class PathEvidence:
 
     @property
     def of_round_trips(self) -> PathEvidence:
-        """Return the same with the trials of ping-pong alone, of two messages an iteration: for moderation."""
+        """Return the same with the launches of ping-pong alone, of two messages an iteration: for moderation."""
         names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
-        return replace(self, trials=tuple(t for t in self.trials if t.order.workload.label in names))
+        return replace(self, trials=tuple(t for t in self.trials if names.issuperset(launched_of(t).split(BETWEEN))))
 
 
 def _card(seen: PathEvidence) -> Iterator[Advice]:
@@ -213,7 +216,7 @@ def _pages(seen: PathEvidence) -> Iterator[Advice]:
 
 def _losses(seen: PathEvidence) -> Iterator[Advice]:
     """Find frames that were dropped, and segments sent again."""
-    lost = sum(count_of(one, r"link\..+_dropped|tcp\..+\.RetransSegs") for one in seen.trials)
+    lost = round(sum(count_of(one, _LOST) / (1 + launched_of(one).count(BETWEEN)) for one in seen.trials))
     if seen.has_nic and lost > len(seen.trials):
         attempt = _with_setting(seen, "rings", '{ "nic.ring-rx" = 4096 }')
         evidence = f"{lost} drops and retransmits in {counted(len(seen.trials), 'trial')}"

@@ -17,6 +17,7 @@ from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.facts import SHARED
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.profile import Profile
 from tests.unit.report.synthetic_run import ONE_SIZE, Recipe, make_run
@@ -104,6 +105,21 @@ def test_advice_is_by_the_counters_of_one_setting_which_it_names(run: RunDir) ->
     assert [one.evidence for one in advise(study, records)] == [f"{one} (under `default`)" for one in evidence]
     assert [one.evidence for one in advise(study, records[:1])] == evidence
     assert advise(study, records[1:]) == []
+
+
+def test_counters_of_a_launch_that_workloads_share_are_not_those_of_each(run: RunDir) -> None:
+    """2.0 interrupts of a ping-pong and 0.9 of a broadcast were "1.45 for two messages", 7 drops of a launch 14."""
+    text = STUDY.replace("KIND", "vf").replace("HOST", "lab").replace("PROGRESS", "polling")
+    study = parse_study(text + '[[workload]]\nname = "bcast"\nsizes = [8]\n', "s")
+
+    def told(counters: dict[str, int]) -> list[str]:
+        one = trial(run, {**counters, "tool.iterations": 2000}, {SHARED: "latency, bcast"})
+        of_both = [replace(one.order.workload, label=name) for name in ("latency", "bcast")]
+        trials = [replace(one, order=replace(one.order, workload=workload)) for workload in of_both]
+        return [found.evidence for found in advise(study, trials)]
+
+    assert told({"irq.24.eth0": 2900}) == []
+    assert told({"link.n0.eth0.rx_dropped": 7}) == ["7 drops and retransmits in 2 trials"]
 
 
 def test_a_run_without_evidence_gets_no_advice(run: RunDir) -> None:
