@@ -195,6 +195,7 @@ def method_sentence() -> str:
         "Log times of all pairs are split by a robust fit into a part for each node and a residual for each link. What "
         "stands out is measured again, ten times, while all other nodes are busy; a node or link is named when its "
         "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
-        f"{as_percent(ALPHA)} chance of naming anything healthy), and their median is beyond it. Only bandwidth "
-        "shows a slow direction; half a round trip cannot."
+        f"{as_percent(ALPHA)} chance of naming anything healthy, unless launches keep pairs in modes of their own: all "
+        "re-tests are of one launch), and their median is beyond it. Only bandwidth shows a slow direction; half a "
+        "round trip cannot."
     )
