@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
+from nearmetal.fabric.against import _compare as compare_metric
 from nearmetal.fabric.detect import (
     ALPHA,
     SIGN_LEVEL,
@@ -19,6 +21,8 @@ from nearmetal.fabric.detect import (
     unconfirmed,
 )
 from nearmetal.fabric.figures import Pairs, bisection_of, pairs_of
+from nearmetal.fabric.survey import METRICS
+from nearmetal.stats.interval import FloatArray
 from nearmetal.workloads.fabric_file import FabricFile, FabricHeader, read_fabric_file
 from nearmetal.workloads.rounds import ALL, ALONE, CUT, all_pairs, whole
 from tests.unit.test_decode import fabric_of_three
@@ -196,3 +200,22 @@ def test_the_bisection_is_the_sum_of_rates_by_each_pairs_median_window() -> None
     assert (found.back_together, found.back_alone) == pytest.approx((1500, 4000))
     assert pairs_of(cut_of_four(), ALL).latency_ns.tolist() == [1.0] * 6, "0 is what no clock can distinguish"
     assert bisection_of(read_fabric_file(fabric_of_three(0))) is None
+
+
+def test_fabrics_that_are_alike_rarely_have_a_ratio_of_nodes_that_excludes_one() -> None:
+    """Nodes share their pairs: taken for independent, 10 of 50 such intervals excluded 1, and those of one pair all."""
+
+    def fabric(nodes: int, rng: np.random.Generator) -> FloatArray:
+        """Return latencies of pairs and nodes that differ from launch to launch."""
+        own, table = rng.normal(0.0, 0.05, nodes), np.full((nodes, nodes), np.nan)
+        for a, b in combinations(range(nodes), 2):
+            table[a, b] = table[b, a] = 25.0 * math.exp(own[a] + own[b] + rng.normal(0.0, 0.02))
+        return table
+
+    def excludes(nodes: int, seed: int) -> bool:
+        rng, names = np.random.default_rng(seed), [f"n{node}" for node in range(nodes)]
+        found = compare_metric(METRICS[0], MARGIN, (names, names), (fabric(nodes, rng), fabric(nodes, rng)), 1).estimate
+        return found.interval is not None and not found.interval.low <= 1.0 <= found.interval.high
+
+    assert sum(excludes(8, seed) for seed in range(50)) <= 3
+    assert not any(excludes(2, seed) for seed in range(5))
