@@ -7,7 +7,10 @@ import click
 
 from nearmetal.cli.values import PATH, format_option, parse_sizes
 from nearmetal.errors import BadInputError, command_line
+from nearmetal.report.as_table import say_unfinished
+from nearmetal.report.terminal import Console
 from nearmetal.report.waterfall import as_json, as_text
+from nearmetal.results.stopping import unfinished
 from nearmetal.results.waterfalls import Waterfall, waterfalls
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_size
@@ -46,6 +49,7 @@ def command(
     if not found:
         message = f"{run} has no traced trial of that path, setting, workload and size"
         raise BadInputError(message, hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}")
+    say_unfinished(unfinished(opened, opened.trials()), Console(stderr=True))
     baseline = opened.study().baseline
     label = opened.info.host_label
     columns, height = shutil.get_terminal_size((80, _LINES))

@@ -225,7 +225,9 @@ def test_the_longest_part_is_not_called_most_of_a_message(one: Waterfall) -> Non
 
 
 def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir) -> None:
-    output = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
+    result = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False)
+    output = result.stdout
+    assert result.stderr.startswith("NOT FINISHED: it has 1 of at least 5 blocks."), "as other verbs say"
     assert "The longest part of vf, default, " in output
     assert "moderation wait" in output
     for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
@@ -243,7 +245,7 @@ def test_explain_of_an_untraced_run_names_what_explains_it_by_counters(tmp_path:
 
 def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
     result = CliRunner().invoke(command, [str(run.root), "--size", "64", "--format", "json"], catch_exceptions=False)
-    whole = json.loads(result.output)
+    whole = json.loads(result.stdout)
     (lane,) = whole["lanes"]
     assert (whole["baseline"], lane["path"], lane["message_bytes"], lane["round_trips"]) == ("vf", "vf", 64, 30)
     assert sum(lane["parts_ns"].values()) == pytest.approx(one.mean_ns) == lane["mean_ns"]
