@@ -209,6 +209,8 @@ def test_damaged_samples_are_refused(tmp_path: Path) -> None:
 
 def test_runs_of_a_directory_are_listed_oldest_first(run: nm.Run) -> None:
     assert [one.path for one in nm.open_runs(run.path.parent)] == [run.path]
+    with pytest.raises(BadInputError, match="runz is not a directory"):
+        nm.open_runs(run.path.parent / "runz")
 
 
 def test_a_fabric_is_a_table_of_pairs(run: nm.Run, tmp_path: Path) -> None:

@@ -45,7 +45,12 @@ def open_run(path: str | PathLike[str]) -> Run:
 
 
 def open_runs(path: str | PathLike[str] = "runs") -> list[Run]:
-    """Open every run directly below a directory, oldest first; raise ForeignFileError if one is damaged."""
+    """Open every run directly below a directory, oldest first.
+
+    Raise BadInputError if it is no directory, ForeignFileError if a run is damaged.
+    """
+    if not Path(path).is_dir():
+        raise BadInputError(f"{path} is not a directory", hint="name the directory that holds your runs")
     found = [open_run(one.parent) for one in Path(path).glob("*/run.json")]
     return sorted(found, key=lambda one: (one.info.created_utc, str(one.path)))
 

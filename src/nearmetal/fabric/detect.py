@@ -10,9 +10,10 @@ load is that of the screen. Pairs without a suspect in those rounds are controls
 whole is off, and how often a healthy pair exceeds the limit, e = (1 + exceeding) / (1 + controls). That is the
 conservative rank estimate of a Monte Carlo test (Davison and Hinkley, Bootstrap Methods, 1997, section 4.2), free of
 any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x). Holm's step-down over all suspects
-(`stats.paired`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy
-node or link are independent: they are of one launch, and a launch that keeps pairs in modes of its own breaks that. And a sign test at `SIGN_LEVEL` must show that the median of the suspect's own re-tests is beyond
-the limit: what is slower for good, but by less, is within the margin and stays unnamed.
+(`stats.paired`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy node
+or link are independent: they are of one launch, and a launch that keeps pairs in modes of its own breaks that. And a
+sign test at `SIGN_LEVEL` must show that the median of the suspect's own re-tests is beyond the limit: what is slower
+for good, but by less, is within the margin and stays unnamed.
 
 **Few nodes.** A node's part in the screen rests on its pairs there. Where those are few, their errors would be in all
 re-tests alike, which would not be independent. So up to `FEW_NODES` the re-tests are whole passes over all pairs, and
