@@ -1,4 +1,4 @@
-"""What accompanies the figures: differing facts and counters, failures, launch lines, and busy machines."""
+"""What accompanies the figures: differing facts and counters, cautions, and busy machines."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from nearmetal.results.records import FactRow, Failure, PathEntry
+from nearmetal.results.records import FactRow, PathEntry
 from nearmetal.results.series import launched_of, missed_windows, slow_clocks, torn_blocks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import (
@@ -347,31 +347,6 @@ def _iterations(record: TrialRecord) -> int:
     """Return how many iterations were counted over: as the tool says, where its samples leave some out."""
     cells = (cell for cell in record.cells if not cell.operation.endswith(_OF_THE_SAME))
     return record.outcome.counters.get("tool.iterations") or sum(cell.iterations for cell in cells)
-
-
-def failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
-    """Return every failed attempt in the order of the plan."""
-    mended = {record.order.trial for record in records if record.valid}
-    return tuple(
-        Failure(
-            **record.keys,  # type: ignore[arg-type]  # ints and texts by name
-            reason=record.outcome.reason,
-            hint=record.outcome.hint,
-            mended=record.order.trial in mended,
-        )
-        for record in records
-        if not record.valid
-    )
-
-
-def launches(records: Sequence[TrialRecord]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the launch line of the first valid trial of each path and workload."""
-    first: dict[str, tuple[str, ...]] = {}
-    for record in records:
-        if record.outcome.launch_argv:
-            name = f"{record.order.path.label}, {record.order.workload.label}"
-            first.setdefault(name, record.outcome.launch_argv)
-    return tuple(sorted(first.items()))
 
 
 @dataclass(frozen=True, slots=True)

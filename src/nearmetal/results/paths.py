@@ -15,6 +15,7 @@ from nearmetal.results.causes import causes
 from nearmetal.results.comparisons import ComparisonMethod, method_of, path_verdict, setting_contrasts, with_comparisons
 from nearmetal.results.records import (
     Cell,
+    Failure,
     GroupId,
     HowToRepeat,
     Level,
@@ -97,7 +98,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),
         counters=evidence.counter_rows(good, paths),
-        failures=evidence.failures(records),
+        failures=_failures(records),
         unfinished=unfinished(run, records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=_how_to_repeat(run, study, good),
@@ -142,9 +143,34 @@ def _rounded(cells: Sequence[Cell]) -> tuple[str, ...]:
     return (f"every launch of {which} has the same figure: what the files round off is in no interval",)
 
 
+def _failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
+    """Return every failed attempt in the order of the plan."""
+    mended = {record.order.trial for record in records if record.valid}
+    return tuple(
+        Failure(
+            **record.keys,  # type: ignore[arg-type]  # ints and texts by name
+            reason=record.outcome.reason,
+            hint=record.outcome.hint,
+            mended=record.order.trial in mended,
+        )
+        for record in records
+        if not record.valid
+    )
+
+
 def _how_to_repeat(run: RunDir, study: Study, good: Sequence[TrialRecord]) -> HowToRepeat:
     hosts = run.hosts_text() or ""
-    return HowToRepeat(run.study_text(), hosts, run.info.study_sha256, study.seed, evidence.launches(good))
+    return HowToRepeat(run.study_text(), hosts, run.info.study_sha256, study.seed, _launch_lines(good))
+
+
+def _launch_lines(records: Sequence[TrialRecord]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the launch line of the first valid trial of each path and workload."""
+    first: dict[str, tuple[str, ...]] = {}
+    for record in records:
+        if record.outcome.launch_argv:
+            name = f"{record.order.path.label}, {record.order.workload.label}"
+            first.setdefault(name, record.outcome.launch_argv)
+    return tuple(sorted(first.items()))
 
 
 def nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> BadInputError:
