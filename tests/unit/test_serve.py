@@ -275,8 +275,8 @@ def test_nodes_of_a_heat_map_are_grouped_by_cluster() -> None:
 
 def test_two_fabrics_are_compared_node_by_node(client: TestClient) -> None:
     page = client.get("/compare?run=fabric-slower&base=fabric").text
-    # One node was slower before: the interval of latency extends below the margin of 10 %, that of bandwidth does not.
-    assert re.search(r"ratio 1\.[345]\d* \[1\.0\d+, 1\.\d+\], differs", page)
+    # One node alone was slower before, so the interval of latency is wide and that of bandwidth is not.
+    assert re.search(r"ratio 1\.[345]\d* \[0\.\d+, 1\.\d+\], undecided", page)
     assert re.search(r"ratio 0\.6\d* \[0\.6\d+, 0\.6\d+\], slower", page)
     assert page.count('<th scope="row">n3</th>') == 2
 
