@@ -140,8 +140,11 @@ BUSY = QUIET | {"others.cc1plus": 60}
 STOLEN = QUIET | {"cpu.steal": 10}
 
 
-def record(counters: dict[str, int], trial: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(order=SimpleNamespace(trial=trial), outcome=SimpleNamespace(counters=counters))
+def record(counters: dict[str, int], trial: int = 0, shared: str = "") -> SimpleNamespace:
+    named = SimpleNamespace(label="veth")
+    order = SimpleNamespace(trial=trial, block=trial, path=named, setting="", workload=SimpleNamespace(label="latency"))
+    facts = {SHARED: shared} if shared else {}
+    return SimpleNamespace(order=order, outcome=SimpleNamespace(counters=counters, facts=facts))
 
 
 def test_a_launch_is_disturbed_by_other_programs_and_by_stolen_time() -> None:
@@ -154,7 +157,8 @@ def test_a_launch_is_disturbed_by_other_programs_and_by_stolen_time() -> None:
 
 def test_a_report_counts_the_disturbed_launches() -> None:
     assert disturbed_launches([record(QUIET)] * 3) == ()  # type: ignore[list-item]
-    (sentence,) = disturbed_launches([record(QUIET), record(STOLEN), record(BUSY)])  # type: ignore[list-item]
+    launched = [record(QUIET, 0), record(STOLEN, 1), record(BUSY, 2, "latency, bw"), record(BUSY, 2, "latency, bw")]
+    (sentence,) = disturbed_launches(launched)  # type: ignore[arg-type]
     assert (
         sentence
         == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39 % of the processors"

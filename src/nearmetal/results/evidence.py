@@ -388,7 +388,8 @@ def mostly_disturbed(records: Sequence[TrialRecord]) -> bool:
 
 def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence on how many of a run's launches were disturbed, and how the worst was; none where none was."""
-    found = [disturbed(record.outcome.counters) for record in records]
+    shared = {(one.order.block, one.order.path.label, one.order.setting, launched_of(one)): one for one in records}
+    found = [disturbed(one.outcome.counters) for one in shared.values()]
     busy = [one for one in found if one.why]
     if not busy:
         return ()
