@@ -183,13 +183,13 @@ def path_verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVer
     return PathVerdict(
         path=path,
         setting=setting,
-        verdict=_over_cells(tally, missing=len(cells) - len(found)),
+        verdict=_over_cells(tally, missing=len(cells) - len(found), hidden=bool(_slower_though_faster(found))),
         counts=counts,
         cells=len(cells),
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
         both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path, counts, len(cells), [comparison for _, comparison in found]) + _of_parts(path, parts),
+        reason=_reason(path, counts, len(cells), found) + _of_parts(path, parts),
     )
 
 
@@ -200,28 +200,38 @@ def _of_parts(path: str, parts: Sequence[Cell]) -> str:
     return f"; of parts: {text} of {len(parts)}" if text else ""
 
 
-def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
-    """Return the verdict on a path: a proven gap anywhere counts, anything unproven anywhere is undecided."""
+def _over_cells(tally: Sequence[Verdict], *, missing: int, hidden: bool) -> Verdict:
+    """Return the verdict on a path: a proven gap anywhere counts, anything unproven anywhere is undecided.
+
+    `hidden` says whether some cell is faster by the mean alone, and so not near-metal.
+    """
     for worst in (Verdict.SLOWER, Verdict.SLOWER_TAIL):
         if worst in tally:
             return worst
     if not tally or missing or Verdict.UNDECIDED in tally:
         return Verdict.UNDECIDED
-    if Verdict.DIFFERS in tally:
-        return Verdict.DIFFERS
-    return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
+    if all(verdict is Verdict.FASTER for verdict in tally):
+        return Verdict.FASTER
+    return Verdict.DIFFERS if hidden or Verdict.DIFFERS in tally else Verdict.NEAR_METAL
 
 
-def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: Sequence[CellComparison]) -> str:
+def _slower_though_faster(found: Sequence[tuple[Cell, CellComparison]]) -> Counter[Metric]:
+    """Return in how many cells that are faster, which is said of the mean, another figure is shown to be slower."""
+    faster = [one.estimates for _, one in found if one.verdict is Verdict.FASTER]
+    return Counter(metric for of in faster for metric in of if of[metric].finding is Finding.SLOWER)
+
+
+def _reason(
+    path: str, counts: Sequence[tuple[Verdict, int]], cells: int, found: Sequence[tuple[Cell, CellComparison]]
+) -> str:
     """Return in words on how many cells the verdict rests, and what is missing."""
     parts = [f"{verdict} in {count}" for verdict, count in counts]
-    if cells > len(compared):
-        parts.append(f"not compared in {cells - len(compared)}")
+    if cells > len(found):
+        parts.append(f"not compared in {cells - len(found)}")
     if not parts:
         return f"{path} has no valid trial"
-    tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
+    tails = [one.cost(Metric.P99) for _, one in found if one.verdict is Verdict.SLOWER_TAIL]
     tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
-    faster = [one.estimates for one in compared if one.verdict is Verdict.FASTER]
-    slow = Counter(metric for of in faster for metric in of if of[metric].finding is Finding.SLOWER)
-    though = "".join(f", but by the {metric} slower in {count} of the faster" for metric, count in slow.items())
+    slow = _slower_though_faster(found).items()
+    though = "".join(f", but by the {metric} slower in {count} of the faster" for metric, count in slow)
     return f"{', '.join(parts)} of {counted(cells, 'cell')}{though}{tail}"
