@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from nearmetal.report.steps import slower_beside
+from nearmetal.report.steps import but_slower
 from nearmetal.results.evidence import count_of, per_iteration
 from nearmetal.results.records import SettingContrast
 from nearmetal.results.series import launched_of
@@ -144,7 +144,7 @@ def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
         yield Advice(
             seen.path.name,
             f"setting `{setting.name}`: {', '.join(f'{knob} = {value}' for knob, value in setting.knobs.items())}",
-            f"faster than `{first}` in {better} of {len(found)} cells of this run{slower_beside(found)}",
+            f"faster than `{first}` in {better} of {len(found)} cells of this run{but_slower(found)}",
             _with_profile(setting.name, setting.knobs),
             float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
             f"{_OF_THIS_RUN}, geometric mean over its decided cells",

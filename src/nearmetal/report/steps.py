@@ -1,7 +1,6 @@
 """What would decide an undecided cell, the cheapest step first: more blocks or occasions, iterations, another pace."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
@@ -10,6 +9,7 @@ from scipy import special
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, decimals, percent
 from nearmetal.results.causes import launch_modes
+from nearmetal.results.comparisons import slower_beside
 from nearmetal.results.records import Cell, PathCell, View, wholes_and_parts
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Evidence, Finding, Verdict
@@ -176,7 +176,7 @@ def gains(view: View) -> list[str]:
 
 def _gain(setting: str, path: str, workload: str, reference: str, found: list[CellComparison]) -> str:
     """Return what a setting gains; what is not shown may be anything, so its estimates are no part of the range."""
-    start, but = f"{setting} against {reference}, {workload} over {path}:", slower_beside(found)
+    start, but = f"{setting} against {reference}, {workload} over {path}:", but_slower(found)
     if all(one.headline.finding is Finding.WITHIN for one in found):
         return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}{but}."
     speeds = sorted(
@@ -193,9 +193,8 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
     return f"{start} {ends} times as fast{proven}{but}."
 
 
-def slower_beside(found: Sequence[CellComparison]) -> str:
-    """Return in how many cells a median or p99 is slower though the mean is not, empty where none is."""
-    means = [one for one in found if one.headline.finding is not Finding.SLOWER]
-    slow = Counter(metric for one in means for metric, own in one.estimates.items() if own.finding is Finding.SLOWER)
-    told = [f"by the {metric} slower in {count} of {counted(len(found), 'cell')}" for metric, count in slow.items()]
+def but_slower(found: Sequence[CellComparison]) -> str:
+    """Return in words in how many cells a median or p99 is slower though the mean is not, empty where none is."""
+    slow = slower_beside(found).items()
+    told = [f"by the {metric} slower in {count} of {counted(len(found), 'cell')}" for metric, count in slow]
     return f", but {' and '.join(told)}" if told else ""

@@ -1,7 +1,7 @@
 """The paths of a run compared with its baseline, and the verdict on each path over all its cells."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -183,7 +183,7 @@ def path_verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVer
     return PathVerdict(
         path=path,
         setting=setting,
-        verdict=_over_cells(tally, missing=len(cells) - len(found), hidden=bool(_slower_though_faster(found))),
+        verdict=_over_cells(tally, missing=len(cells) - len(found), hidden=bool(_of_faster(found))),
         counts=counts,
         cells=len(cells),
         worst=by_cost[-1] if by_cost else None,
@@ -215,10 +215,15 @@ def _over_cells(tally: Sequence[Verdict], *, missing: int, hidden: bool) -> Verd
     return Verdict.DIFFERS if hidden or Verdict.DIFFERS in tally else Verdict.NEAR_METAL
 
 
-def _slower_though_faster(found: Sequence[tuple[Cell, CellComparison]]) -> Counter[Metric]:
-    """Return in how many cells that are faster, which is said of the mean, another figure is shown to be slower."""
-    faster = [one.estimates for _, one in found if one.verdict is Verdict.FASTER]
-    return Counter(metric for of in faster for metric in of if of[metric].finding is Finding.SLOWER)
+def slower_beside(found: Iterable[CellComparison]) -> Counter[Metric]:
+    """Return in how many cells another figure is shown to be slower though the mean is not."""
+    beside = [one.estimates for one in found if one.headline.finding is not Finding.SLOWER]
+    return Counter(metric for of in beside for metric in of if of[metric].finding is Finding.SLOWER)
+
+
+def _of_faster(found: Sequence[tuple[Cell, CellComparison]]) -> Counter[Metric]:
+    """Return the same of cells that are faster, which is said of the mean."""
+    return slower_beside(one for _, one in found if one.verdict is Verdict.FASTER)
 
 
 def _reason(
@@ -232,6 +237,6 @@ def _reason(
         return f"{path} has no valid trial"
     tails = [one.cost(Metric.P99) for _, one in found if one.verdict is Verdict.SLOWER_TAIL]
     tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
-    slow = _slower_though_faster(found).items()
+    slow = _of_faster(found).items()
     though = "".join(f", but by the {metric} slower in {count} of the faster" for metric, count in slow)
     return f"{', '.join(parts)} of {counted(cells, 'cell')}{though}{tail}"

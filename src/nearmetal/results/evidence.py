@@ -65,17 +65,21 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
 
 def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
-    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
     unlike = (*unlike_machines(records), *unlike_files(records))
-    own = (*timers(records), *missed_windows(records), *on_a_node(records), *unlike, *one_computer(records), *shared)
-    return (*own, *disturbed_launches(records), *torn_blocks(records))
+    own = (*timers(records), *missed_windows(records), *on_a_node(records), *unlike, *one_computer(records))
+    return (*own, *_of_machines(records, host_kind), *disturbed_launches(records), *torn_blocks(records))
 
 
 def cautions_of_levels(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return those of them that are not about ratios of paths, but about each figure by itself."""
-    shared = () if host_kind in _APART else (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
     own = (*timers(records), *missed_windows(records), *on_a_node(records))
-    return (*own, *shared, *disturbed_launches(records))
+    return (*own, *_of_machines(records, host_kind), *disturbed_launches(records))
+
+
+def _of_machines(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
+    if host_kind in _APART:
+        return ()
+    return (*weakly_proven(records), *went_elsewhere(records), *slow_clocks(records))
 
 
 def weakly_proven(records: Sequence[TrialRecord]) -> tuple[str, ...]:
