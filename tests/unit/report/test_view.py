@@ -14,7 +14,7 @@ from nearmetal.api.comparison import of_paths
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_html, as_json, charts, figure, tables, words
 from nearmetal.report.words import blocks_sentence, noise_sentence
-from nearmetal.results.comparisons import path_verdict
+from nearmetal.results.comparisons import path_verdict, slower_beside
 from nearmetal.results.evidence import (
     UNLIKE,
     cautions,
@@ -201,6 +201,11 @@ def test_a_faster_mean_does_not_hide_a_slower_tail(tmp_path: Path) -> None:
     verdict = view.verdicts[0]
     assert (verdict.path, verdict.verdict) == ("bridge", Verdict.FASTER)
     assert verdict.reason == "faster in 1 of 1 cell, but by the p99 slower in 1 of the faster"
+    own = {one.path: one.comparison for one in view.cells[0].paths if one.comparison}
+    assert {label: dict(slower_beside([own[label]])) for label in ("bridge", "tap")} == {
+        "bridge": {Metric.P99: 1},
+        "tap": {},
+    }
     # Beside a cell that is near-metal such a path was near-metal, its p99 of 1.15 times included.
     near, quick = (
         build_view(make_run(tmp_path / f"{cost}", Recipe(study=ONE_SIZE, cost={**COST, "bridge": cost}))).cells
