@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -70,10 +71,31 @@ def test_loops_larger_than_the_window_are_recorded(events: list[Event]) -> None:
     check(events, (SMALL,))
 
 
+def drawn(seed: int, count: int) -> list[Event]:
+    """Return so many events without loops: lists as long as spilling takes are beyond what Hypothesis draws itself."""
+    draw = random.Random(seed)
+    return [
+        Event(
+            draw.choice([1, 2, 4, 19]),
+            peer=draw.randint(-1, 3),
+            message_bytes=draw.choice([0, 8, 1024]),
+            code=draw.randint(1, 3),
+            gap_ns=draw.randint(0, 50),
+            inside_ns=draw.randint(0, 1_000_000),
+        )
+        for _ in range(count)
+    ]
+
+
 @few
-@given(st.lists(one, min_size=1, max_size=600))
+@given(st.builds(drawn, st.integers(0, 1 << 32), st.integers(400, 900)))
 def test_random_sequences_survive_spilling_to_disk(events: list[Event]) -> None:
     check(events, (SMALL,))
+
+
+def test_what_was_spilled_has_no_name(tmp_path: Path) -> None:
+    assert recorded(tmp_path, script(drawn(1, 900)), SMALL).calls
+    assert {path.name for path in tmp_path.iterdir()} <= {"rank.nmtrace", "part"}
 
 
 def nested(counts: tuple[int, ...]) -> list[Event]:

@@ -63,6 +63,16 @@ def test_a_foreign_file_is_refused_with_the_command_that_measures_its_trial_agai
     assert raised.value.hint.endswith(f"measure the trial again: nearmetal run --resume {path.parent.parent}")
 
 
+def test_a_way_to_compress_that_python_does_not_know_is_refused(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # APPNOTE.TXT 4.3.7 and 4.3.12
+        at = data.index(mark) + place
+        data[at : at + 2] = (99).to_bytes(2, "little")
+    path.write_bytes(data)
+    with pytest.raises(ForeignFileError, match="is not a complete archive of a trial's files"):
+        read_bundle(path)
+
+
 def test_the_largest_file_is_known_before_it_is_read(path: Path, tmp_path: Path) -> None:
     assert declared_bytes(path) == 5
     write_bundle(tmp_path / "empty", {})

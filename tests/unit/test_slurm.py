@@ -11,7 +11,7 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.batch import allocations, slurm
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
-from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
+from nearmetal.hosts.batch.slurm import NodeShells, Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
 from nearmetal.hosts.far.stream import LostError, Stream, open_program
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 
@@ -374,3 +374,17 @@ def test_limits_on_other_jobs_are_told_from_limits_of_one_job(
     assert state.phase == phase
     assert Slurm().wanted(Request(nodes=2, time_limit_s=60), state) == wanted
     assert ("squeue --me" in Slurm().explain(state)[1]) == (wanted is None)
+
+
+def test_a_prolog_may_print_before_the_shell_says_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    printed = "echo welcome; echo; echo nearmetal-job=7; exec cat"
+    monkeypatch.setattr(slurm, "open_program", lambda _, env: open_program(["sh", "-c", printed], env))
+    shells = NodeShells(Slurm(), "", "n1", {})
+    stream = shells()
+    try:
+        stream.write(b"first of the shell\n")
+        assert stream.inbox.take_line(20.0) == "first of the shell"
+        assert shells._jobs == ["7"]
+    finally:
+        stream.close()

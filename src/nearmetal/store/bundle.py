@@ -13,7 +13,7 @@ from nearmetal.store.sums import hint_damaged, read_verified
 NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28
 """What an archive may unpack to, unless its reader knows better."""
-MALFORMED = (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+MALFORMED = (ValueError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError)
 """What `zipfile` raises of a file that is no complete archive."""
 MAX_FILES = 1024
 """A traced launch leaves some files a node."""
