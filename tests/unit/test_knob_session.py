@@ -235,6 +235,26 @@ class TestWrites:
         assert begun.facts() == {"knob.nic.rx-usecs": "16", "knob.host.busy_read": "0"}
         assert begun.found() == {"nic.rx-usecs": "16", "host.busy_read": "0"}
 
+    def test_a_value_that_is_so_already_is_looked_at_once(
+        self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing was written, so there is nothing to read back: a program in the lab starts for 3.5 ms."""
+        begun = begin(machine, folder, {"nic.rx-frames": 32}, Target("", "eth1"))
+        looks: list[Sequence[str]] = []
+        run = machine.run
+        monkeypatch.setattr(machine, "run", lambda argv, **how: (looks.append(argv), run(argv, **how))[1])
+        begun.apply()
+        assert begun.facts() == {"knob.nic.rx-frames": "32"}
+        assert [*map(tuple, looks)] == [("ethtool", "-c", "eth1")] * 3, "is it as saved, to be written, so at the end"
+
+    def test_a_value_that_was_so_until_another_write_is_written(self, machine: KnobMachine, folder: Path) -> None:
+        busy_read = machine.root / "proc/sys/net/core/busy_read"
+        machine = KnobMachine(machine.root, lambda what: busy_read.write_text("7\n") if "gro" in what else None)
+        begun = begin(machine, folder, {"nic.gro": False, "host.busy_read": 0})
+        begun.apply()
+        assert begun.facts() == {"knob.nic.gro": "off", "knob.host.busy_read": "0"}
+        assert busy_read.read_text() == "0\n"
+
     def test_a_value_that_a_write_resets_is_written_again(self, machine: KnobMachine, folder: Path) -> None:
         begun = begin(machine, folder, {"nic.adaptive-rx": False, "nic.rx-usecs": 16})
         begun.apply()

@@ -174,9 +174,10 @@ class Session:
     def _write(self, cell: SavedValue) -> None:
         assert cell.new is not None
         self.journal.append({"kind": "intent", "cell": cell.cell, "value": cell.new})
-        if not self._is_so(cell):
+        read = self._standing(cell)
+        if read is None:
             _patiently_write(self.shell, cell)
-        read = read_one(self.shell, cell.access).value or ""
+            read = read_one(self.shell, cell.access).value or ""
         disturbed = self._disturbed_by(cell)
         self._read_back |= {cell.cell: read, **disturbed}
         self.journal.append(
@@ -184,15 +185,17 @@ class Session:
         )
         _refuse_other(cell, read)
 
-    def _is_so(self, cell: SavedValue) -> bool:
-        """Return whether a write would change nothing: ethtool over ioctl fails then, as some files do.
+    def _standing(self, cell: SavedValue) -> str | None:
+        """Return what a value reads if a write would change nothing: ethtool over ioctl fails then, as some files do.
 
-        A word for features is not so by itself: what it stands for may wait for another feature.
+        A word for features does not stand by itself: what it stands for may wait for another feature.
         """
         if f"{cell.knob}{PARTS}" in {other.knob for other in self.plan.cells}:
-            return False
-        known = self._read_back.get(cell.cell, cell.old)
-        return known == cell.new == read_one(self.shell, cell.access).value
+            return None
+        if self._read_back.get(cell.cell, cell.old) != cell.new:
+            return None
+        read = read_one(self.shell, cell.access).value
+        return read if read == cell.new else None
 
     def _write_what_came(self) -> None:
         """Set what came with a write, such as a queue, as well; it goes with it again, so no journal needs to know."""
