@@ -345,6 +345,25 @@ def test_a_guest_ends_a_program_whose_caller_has_disconnected() -> None:
     assert not thread.is_alive()
 
 
+def test_machines_are_at_work_on_their_ports_at_once() -> None:
+    """A port takes 1.9 s to be split, which it mostly waits: 16 nodes one after another took half a minute."""
+    found = [ports.Holder(Recorder(), (f"n{i}",), ("eth0",)) for i in range(16)]
+    all_here = threading.Barrier(len(found))
+
+    def do(holder: ports.Holder) -> str:
+        all_here.wait(600)
+        return holder.nodes[0]
+
+    assert ports.on_each(found, do) == [f"n{i}" for i in range(16)]
+    assert ports.on_each([], do) == []
+
+
+def test_a_machine_whose_port_cannot_be_split_is_named() -> None:
+    found = [ports.Holder(Recorder(), (f"n{i}",), (f"eth{i}",)) for i in range(3)]
+    with pytest.raises(TrialError, match="port eth1 can be split"):
+        ports.on_each(found, lambda one: ports.declare_vfs(one.shell, one.ports[0], 9 if "1" in one.ports[0] else 1))
+
+
 def test_soft_roce_has_its_ends_on_the_machine_itself() -> None:
     shell = Recorder()
     endpoints = PATHS["vf-roce"].up(shell, order("vf-roce"), ["n0", "n1"])

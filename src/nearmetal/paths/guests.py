@@ -70,12 +70,12 @@ def _up(
 
 
 def _boot(attach: _Attach, shell: Hypervisor, order: PathOrder, hosts: Sequence[ports.Holder]) -> dict[str, str]:
-    """Boot the guests, on all machines at once and on each one after another.
+    """Attach and boot the guests, on all machines at once and on each one after another.
 
     Returns each one's name, in the order of nodes, and the address that the port before it had.
     """
     macs = [ports.mac_of(host.shell, host.ports[0]) for host in hosts]
-    devices = [attach(host.shell, order, host.ports[0], len(host.nodes)) for host in hosts]
+    devices = ports.on_each(hosts, lambda host: attach(host.shell, order, host.ports[0], len(host.nodes)))
     names: dict[str, str] = {}
     for turn in zip_longest(*(zip(host.nodes, own, strict=True) for host, own in zip(hosts, devices, strict=True))):
         booting = {guest[0]: shell.boot_guest(*guest) for guest in turn if guest}

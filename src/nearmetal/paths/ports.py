@@ -6,7 +6,9 @@ wire. In a cluster of the lab every node is a machine with one port on the wire,
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, Shell, machines_of
@@ -17,6 +19,7 @@ from nearmetal.process import wait_until
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder, Scalar
 
+T = TypeVar("T")
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
 OPTIONS = {
     "wire_delay_us": "how long a frame is on the wire, in us, for each port",
@@ -84,6 +87,14 @@ def require_holders(shell: Shell, kind: str, nodes: Sequence[str]) -> list[Holde
     found = holders(shell, nodes)
     _require_two(kind, sum(len(holder.ports) for holder in found))
     return found
+
+
+def on_each(found: Sequence[Holder], do: Callable[[Holder], T]) -> list[T]:
+    """Return what `do` makes of each machine, at work on all of them at once: drivers keep them waiting for seconds."""
+    if len(found) == 1:
+        return [do(found[0])]
+    with ThreadPoolExecutor(max(1, len(found))) as pool:
+        return list(pool.map(do, found))
 
 
 def over(endpoints: Endpoints, found: Sequence[Holder], made: Sequence[str] = ()) -> Endpoints:

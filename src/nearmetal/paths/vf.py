@@ -11,7 +11,7 @@ from nearmetal.study.order import PathOrder
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
     """Split every port into as many functions as it has nodes, and give each node one, with its own driver."""
     holders = ports.require_holders(shell, order.kind, nodes)
-    functions = [name for holder in holders for name in _functions(holder)]
+    functions = [name for names in ports.on_each(holders, _functions) for name in names]
     endpoints = ports.over(links.configure(shell, nodes, functions), holders)
     ports.shape_ends(shell, order, endpoints)
     return endpoints
