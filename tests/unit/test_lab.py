@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
+import marshal
 import os
 import re
 import socket
@@ -315,6 +317,33 @@ def test_nothing_counts_as_old_if_the_image_cannot_be_named(tmp_path: Path, monk
 def test_options_all_and_old_exclude_each_other() -> None:
     result = CliRunner().invoke(lab_commands, ["clean", "--all", "--old"])
     assert isinstance(result.exception, BadInputError)
+
+
+def test_byte_code_is_the_same_in_every_build() -> None:
+    source = b"def look(name):\n    return name in {'lossy', 'rate', 'delay'} and 'lossy' or __file__\n"
+    made = closure.byte_code({"opt/nearmetal/a/look.py": source, "opt/nearmetal/b.py": b"import a\n"})
+    assert made == closure.byte_code({"opt/nearmetal/b.py": b"import a\n", "opt/nearmetal/a/look.py": source})
+    path = importlib.util.cache_from_source("opt/nearmetal/a/look.py")
+    assert sorted(made) == sorted((path, importlib.util.cache_from_source("opt/nearmetal/b.py")))
+    assert made[path][:8] == importlib.util.MAGIC_NUMBER + b"\1\0\0\0", "by hash, and never compared (PEP 552)"
+    assert marshal.loads(made[path][16:]).co_filename == "/opt/nearmetal/a/look.py"  # noqa: S302 - made above
+
+
+def test_source_that_cannot_be_compiled_makes_no_image() -> None:
+    with pytest.raises(NearmetalError, match="SyntaxError"):
+        closure.byte_code({"opt/nearmetal/a.py": b"def\n"})
+
+
+def test_an_image_has_the_byte_code_of_its_own_python_or_none() -> None:
+    here = f"python3.{sys.version_info.minor}-minimal"
+    roots = [
+        Manifest("root", "key", {"root.cpio": "sum"}, {}, {package: "3"})
+        for package in (here, f"python3.{sys.version_info.minor + 1}-minimal")
+    ]
+    assert [image.compiles_for(one) for one in roots] == [True, False]
+    assert image.image_key(roots[0], "code") != image.image_key(roots[1], "code")
+    nodes = image.compiled_nodes([Node.file("opt/a.py", b"a = 1\n"), Node.file("init", b"#!/bin/sh\n")])
+    assert [node.path for node in nodes] == [importlib.util.cache_from_source("opt/a.py")]
 
 
 class Machine(KnobMachine):

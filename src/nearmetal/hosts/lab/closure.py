@@ -1,4 +1,4 @@
-"""Which of nearmetal's own files a module needs: the imports of its sources, followed to the end.
+"""Which of nearmetal's own files a module needs, the imports of its sources followed to the end, and their byte code.
 
 What the lab's guest runs is found, not listed, so only a change of what it runs makes the image another one.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError
 
 PACKAGE = "nearmetal"
+_COMPILE_TIMEOUT_S = 300.0
 
 
 def import_closure(package: Path, module: str) -> tuple[Path, ...]:
@@ -62,3 +66,19 @@ def imports(source: str) -> tuple[str, ...]:
 
 _PARTS = ("body", "orelse", "finalbody", "handlers", "cases")
 """Where statements stand within others; no expression holds an import."""
+
+
+def byte_code(sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what this Python compiles of its source files, by path: files that are never compared with their source.
+
+    A process of its own makes the same bytes every time: what is in memory already decides some of them.
+    """
+    with scratch.folder("nearmetal-root") as work:
+        for path, source in sources.items():
+            place = work / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(source)
+        argv = [sys.executable, "-S", "-P", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        paths = ["-s", str(work), "-p", "/", str(work)]
+        process.run([*argv, *paths], env={"PYTHONHASHSEED": "0"}, timeout_s=_COMPILE_TIMEOUT_S, check=True)
+        return {str(path.relative_to(work)): path.read_bytes() for path in sorted(work.rglob("*.pyc"))}
