@@ -92,7 +92,7 @@ def compiled_nodes(nodes: Sequence[Node]) -> list[Node]:
 def compiles_for(root: Manifest) -> bool:
     """Return whether the Python of a root layer takes this one's byte code: it does if it is of the same minor version.
 
-    Compiling takes it 0.9 virtual s of each boot.
+    Compiling takes it 0.7 virtual s of each boot.
     """
     return f"python3.{sys.version_info.minor}-minimal" in root.versions
 
