@@ -71,14 +71,15 @@ _PARTS = ("body", "orelse", "finalbody", "handlers", "cases")
 def byte_code(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return what this Python compiles of its source files, by path: files that are never compared with their source.
 
-    A process of its own makes the same bytes every time: what is in memory already decides some of them.
+    An isolated process makes the same bytes every time: what is in memory already decides some of them. (Sets are
+    written in a fixed order since Python 3.11.)
     """
     with scratch.folder("nearmetal-root") as work:
         for path, source in sources.items():
             place = work / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(source)
-        argv = [sys.executable, "-S", "-P", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        argv = [sys.executable, "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         paths = ["-s", str(work), "-p", "/", str(work)]
-        process.run([*argv, *paths], env={"PYTHONHASHSEED": "0"}, timeout_s=_COMPILE_TIMEOUT_S, check=True)
+        process.run([*argv, *paths], timeout_s=_COMPILE_TIMEOUT_S, check=True)
         return {str(path.relative_to(work)): path.read_bytes() for path in sorted(work.rglob("*.pyc"))}
