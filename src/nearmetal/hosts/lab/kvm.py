@@ -137,9 +137,8 @@ def stand() -> Shell:
     shell.start(["sh", "-c", 'exec cat "$1" >"$2"', "monitor", f"{_MONITOR}.out", str(_ANSWERS)])
     monitor = ["-chardev", f"pipe,id=monitor,path={_MONITOR}", "-mon", "chardev=monitor,mode=control"]
     # vfio pins all of a guest's memory: what the guest never used would be cleared for it in every trial.
-    monitor.append("-mem-prealloc")
-    words = {"address": _FIRST, "mac": _FIRST_MAC}
-    booting = start(shell, _STANDING, [*monitor, *_card(_FIRST_MAC)], words, folder=str(_FOLDER))
+    devices = [*monitor, "-mem-prealloc", *_card(_FIRST_MAC)]
+    booting = start(shell, _STANDING, devices, {"address": _FIRST, "mac": _FIRST_MAC}, folder=str(_FOLDER))
     shell.write(f"{_MONITOR}.in", b'{"execute": "qmp_capabilities"}')
     booting.wait(lambda: True)
     # A machine has what a launch reads in its memory. Over 9p it would take the guest 0.5 ms to open each file, and
