@@ -10,39 +10,17 @@
  * that function; fields are found by their names in QEMU's descriptions for migration. */
 #include "guests.h"
 
-#include <link.h>
 #include <malloc.h>
 #include <string.h>
 
+#include "fields.h"
 #include "qemu.h"
 #include "report.h"
 
-enum { CLASS_WORDS_MOST = 512, OPERATIONS_MOST = 64, FIELDS_MOST = 400, SUBSECTIONS_MOST = 16 };
+enum { CLASS_WORDS_MOST = 512, OPERATIONS_MOST = 64 };
 enum { VECTOR_FIRST = 32, VECTOR_LAST = 255, VECTOR_PAGE_FAULT = 14, CHECKS = 1000, FAULT_APART_MOST = 16384 };
 #define HF_GUEST (UINT32_C(1) << 21) /* target/i386/cpu.h */
 
-/* include/migration/vmstate.h, QEMU 10 */
-struct field {
-    const char *name, *error_hint;
-    size_t offset, size, start;
-    int count;
-    size_t count_offset, size_offset;
-    const void *info;
-    int flags;
-    const void *description;
-    int version, struct_version;
-    void *exists;
-};
-struct description {
-    const char *name;
-    bool flags[2];
-    int version, oldest_version, priority;
-    void *calls[6];
-    const struct field *fields;
-    const struct description *const *subsections;
-};
-
-extern const struct description vmstate_x86_cpu, vmstate_cpu_common;
 void *object_get_class(void *object);
 void x86_cpu_do_interrupt(CPUState *cpu);
 
@@ -56,51 +34,6 @@ static uint64_t read_field(const CPUState *cpu, size_t place, size_t bytes) {
     memcpy(&value, (const char *)cpu + place, bytes);
     return value;
 }
-
-/* ---- looking around safely ---- */
-
-struct look {
-    uintptr_t from, bytes;
-    int objects;
-    bool inside;
-};
-
-static int search_object(struct dl_phdr_info *object, size_t bytes, void *data) {
-    (void)bytes;
-    struct look *look = data;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        const uintptr_t start = object->dlpi_addr + part->p_vaddr;
-        if (part->p_type == PT_LOAD && look->from >= start && look->from + look->bytes <= start + part->p_memsz)
-            look->inside = true;
-    }
-    return 1; /* the program itself comes first, and only it matters */
-}
-
-/* Return whether these bytes belong to QEMU's own program file. */
-static bool in_program(const void *from, size_t bytes) {
-    struct look look = {(uintptr_t)from, bytes, 0, false};
-    dl_iterate_phdr(search_object, &look);
-    return look.inside;
-}
-
-static size_t offset_of(const struct description *description, const char *name, size_t bytes) {
-    const struct field *field = description->fields;
-    for (int i = 0; i < FIELDS_MOST && in_program(field, sizeof *field) && in_program(field->name, 1); i++, field++)
-        if (!strcmp(field->name, name) && field->size == bytes)
-            return field->offset;
-    wire_die("this QEMU is unknown: its CPU's description has no %s", name);
-}
-
-static const struct description *subsection(const struct description *description, const char *name) {
-    const struct description *const *one = description->subsections;
-    for (int i = 0; i < SUBSECTIONS_MOST && in_program(one, sizeof *one) && in_program(*one, sizeof **one); i++, one++)
-        if (in_program((*one)->name, 1) && !strcmp((*one)->name, name))
-            return *one;
-    wire_die("this QEMU is unknown: its CPU's description has no %s", name);
-}
-
-/* ---- the hook ---- */
 
 /* Where exceptions leave the next instruction pointer is inferred from its neighbour; a page fault's is near where it
  * happened (it is written before the fault's own place within its block is computed). */
@@ -128,7 +61,7 @@ static void do_interrupt(CPUState *cpu) {
 
 /* Return the index of x86_cpu_do_interrupt in a table of operations, or -1. */
 static int index_in(void *const *table) {
-    if (!in_program(table, OPERATIONS_MOST * sizeof *table))
+    if (!fields_in_program(table, OPERATIONS_MOST * sizeof *table))
         return -1;
     for (int i = 0; i < OPERATIONS_MOST; i++)
         if (table[i] == (void *)(uintptr_t)x86_cpu_do_interrupt)
@@ -154,11 +87,10 @@ static void hook(void) {
 
 void guests_repair(uint64_t *stale) {
     stale_count = stale;
-    const struct description *pending = subsection(&vmstate_cpu_common, "cpu_common/exception_index");
-    at.index = offset_of(pending, "exception_index", 4);
-    at.eip = offset_of(&vmstate_x86_cpu, "env.eip", 8);
-    at.hflags = offset_of(&vmstate_x86_cpu, "env.hflags", 4);
-    at.next_eip = offset_of(&vmstate_x86_cpu, "env.dr", 8) - 8; /* just before the debug registers */
+    at.index = fields_exception_index();
+    at.eip = fields_of_cpu("env.eip", 8);
+    at.hflags = fields_of_cpu("env.hflags", 4);
+    at.next_eip = fields_of_cpu("env.dr", 8) - 8; /* just before the debug registers */
     at.is_int = at.next_eip - 4;
     hook();
 }
