@@ -14,9 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jumps.h"
 #include "layout.h"
 #include "machine.h"
 
+enum { VISITS_PER_CHECK = 64 };
 #define LIMIT (UINT64_C(1) << 40) /* of the count: where a visit is due */
 
 static plugin_u64 count;
@@ -62,7 +64,8 @@ static void visit(unsigned vcpu, void *insns) {
     }
     const int64_t now_ns = layout_time_in_block_ns(cpu, block_insns) - machine.began_ns;
     const int64_t end_ns = now_ns + (int64_t)block_insns;
-    machine.counts.visits++;
+    if (machine.counts.visits++ % VISITS_PER_CHECK == 0)
+        jumps_check_soon();
     if (now_ns > machine.known_ns)
         wire_die("at %lld ns arrivals are known only until %lld ns", (long long)now_ns, (long long)machine.known_ns);
     cluster_promise(&machine.member, now_ns);
@@ -214,9 +217,7 @@ void grid_install(uint64_t plugin, int coupled) {
 void grid_begin(void) {
     if (qemu_get_cpu(1) && is_coupled)
         wire_die("machines with several CPUs cannot be coupled: each CPU would need its own clock");
-    if (is_coupled) {
-        layout_find();
+    if (is_coupled)
         run_for(0, 0);
-    }
     async_run_on_cpu(qemu_get_cpu(0), pass_idle_time, NULL); /* it may be halted already */
 }

@@ -41,6 +41,38 @@ void layout_find(void) {
         wire_die("this QEMU is unknown: the instruction count is not next to the request to leave");
 }
 
+/* Let QEMU empty what it takes for the jump cache of a fake CPU, all of whose fields point into `into`, each `apart` bytes
+ * after the last. Return where that begins, or `bytes` when other than `slots` slots become empty. */
+static size_t find_emptied(char *into, size_t bytes, size_t apart, size_t slots, size_t slot_bytes) {
+    memset(into, 0xff, bytes);
+    for (size_t i = 0; i < FAKE_BYTES / sizeof(char *); i++) {
+        char *pointer = into + i * apart;
+        memcpy(fake + i * sizeof pointer, &pointer, sizeof pointer);
+    }
+    tcg_flush_jmp_cache(fake);
+    const char empty[sizeof(void *)] = {0};
+    size_t first = bytes, emptied = 0;
+    for (size_t i = 0; i + sizeof empty <= bytes; i += sizeof empty) {
+        if (memcmp(into + i, empty, sizeof empty) != 0)
+            continue;
+        first = emptied ? first : i;
+        if (i != first + emptied++ * slot_bytes)
+            return bytes;
+    }
+    return emptied == slots ? first : bytes;
+}
+
+void *layout_jump_cache(const CPUState *cpu, size_t slots, size_t bytes) {
+    static char into[FAKE_BYTES * 4];
+    const size_t head = find_emptied(into, sizeof into, 0, slots, bytes);
+    const size_t moved = find_emptied(into, sizeof into, sizeof(char *), slots, bytes);
+    if (head == sizeof into || moved == sizeof into)
+        return NULL;
+    char *cache;
+    memcpy(&cache, (const char *)cpu + (moved - head), sizeof cache);
+    return cache ? cache + head : NULL;
+}
+
 static int64_t read_long(const CPUState *cpu, size_t place) {
     int64_t value;
     memcpy(&value, (const char *)cpu + place, sizeof value);
@@ -48,6 +80,8 @@ static int64_t read_long(const CPUState *cpu, size_t place) {
 }
 
 static uint16_t *low_of(CPUState *cpu) { return (uint16_t *)((char *)cpu + at.low); }
+
+uint8_t *layout_can_do_io(CPUState *cpu) { return (uint8_t *)(low_of(cpu) + 2); }
 
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns) {
     const int64_t done = read_long(cpu, at.budget) - read_long(cpu, at.extra) - *low_of(cpu) - (int64_t)block_insns;

@@ -9,6 +9,13 @@
  * the handler of a state change to running. */
 void layout_find(void);
 
+/* Return the jump cache of a CPU's: `slots` slots of `bytes` bytes, which begin with a pointer. NULL when QEMU's is none.
+ */
+void *layout_jump_cache(const CPUState *cpu, size_t slots, size_t bytes);
+
+/* Whether a CPU may do I/O where it is: next to the instruction count. Call layout_find first. */
+uint8_t *layout_can_do_io(CPUState *cpu);
+
 /* The machine's time in a callback at the start of a block of `block_insns` instructions, which QEMU has already taken
  * off the budget. Asking qemu_clock_get_ns there would end QEMU ("Bad icount read"). */
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns);

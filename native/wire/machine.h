@@ -15,6 +15,7 @@ struct options {
     int node, nodes;
     bool guests; /* it runs guests of its own */
     bool person; /* a person uses its console */
+    bool jumps;  /* blocks are found by jumps.c */
     uint64_t seed, fuzz;
     int64_t lookahead_ns, step_ns, spin_ns, patience_s;
     struct link link[NETWORKS];

@@ -5,6 +5,8 @@
 
 #include "grid.h"
 #include "guests.h"
+#include "jumps.h"
+#include "layout.h"
 #include "machine.h"
 #include "notices.h"
 
@@ -26,6 +28,8 @@ static void on_state(void *unused, bool running, int state) {
     }
     machine_begin(qemu_clock_get_ns(CLOCK_VIRTUAL));
     notices_withhold(&machine.counts.withheld);
+    layout_find();
+    machine.counts.finds_blocks = machine.options.jumps && jumps_begin(machine.options.nodes > 1);
     grid_begin();
     if (machine.options.guests)
         guests_repair(&machine.counts.stale);
@@ -43,6 +47,7 @@ int qemu_plugin_install(uint64_t plugin, const void *info, int count, char **arg
         machine_plug_in();
     }
     grid_install(plugin, coupled);
+    qemu_plugin_register_flush_cb(plugin, jumps_forget);
     qemu_add_vm_change_state_handler(on_state, NULL);
     atexit(machine_end);
     return 0;

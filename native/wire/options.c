@@ -19,6 +19,7 @@ static struct number {
     {"guests", 0, 1, 0},
     {"person", 0, 1, 0},
     {"fuzz", 0, INT64_MAX, 0},
+    {"jumps", 0, 1, 1}, /* 0, for tests: QEMU finds all blocks itself */
     {"step", 1, 1000000, 0},
     {"spin", 0, 1000000, SPIN_NS},
     {"patience", 1, 1000000, PATIENCE_S},
@@ -98,6 +99,7 @@ void options_read(struct options *options, int count, char **arguments) {
     options->seed = (uint64_t)find_number("seed")->value;
     options->guests = find_number("guests")->value != 0;
     options->person = find_number("person")->value != 0;
+    options->jumps = find_number("jumps")->value != 0;
     options->fuzz = (uint64_t)find_number("fuzz")->value;
     options->spin_ns = cores() > 1 ? find_number("spin")->value : 0;
     options->patience_s = find_number("patience")->value;

@@ -51,6 +51,23 @@ void cpu_exit(void *cpu);
 _Noreturn void cpu_loop_exit_noexc(CPUState *cpu);
 void async_run_on_cpu(CPUState *cpu, void (*work)(CPUState *, void *), void *data);
 bool all_cpu_threads_idle(void);
+/* translated blocks: include/exec/helper-head.h.inc, accel/tcg/ and target/i386/tcg/. A QEMU without those that are weak
+ * does as well, only slower. */
+#define IF_EXPORTED __attribute__((weak))
+extern struct {
+    const void *(*function)(void *env);
+} helper_info_lookup_tb_ptr IF_EXPORTED;
+extern struct {
+    void (*function)(void *env);
+} helper_info_pause IF_EXPORTED;
+const void *helper_lookup_tb_ptr(void *env) IF_EXPORTED;
+_Noreturn void helper_pause(void *env) IF_EXPORTED;
+void helper_rechecking_single_step(void *env) IF_EXPORTED;
+extern const void *tcg_code_gen_epilogue IF_EXPORTED;
+uint32_t curr_cflags(CPUState *cpu) IF_EXPORTED;
+uint64_t get_page_addr_code_hostp(void *env, uint64_t pc, void **host) IF_EXPORTED;
+void tcg_flush_jmp_cache(void *cpu) IF_EXPORTED;
+void tlb_flush_page(CPUState *cpu, uint64_t address) IF_EXPORTED;
 /* the machine: include/qemu/main-loop.h, include/system/runstate.h */
 void bql_unlock(void);
 void bql_lock_impl(const char *file, int line);
@@ -70,6 +87,7 @@ typedef struct {
 enum { PLUGIN_INTERFACE = 4, PLUGIN_CB_NO_REGS = 0, PLUGIN_COND_GE = 7, PLUGIN_INLINE_ADD_U64 = 0 };
 struct scoreboard *qemu_plugin_scoreboard_new(size_t element_bytes);
 void *qemu_plugin_scoreboard_find(struct scoreboard *score, unsigned vcpu);
+void qemu_plugin_register_flush_cb(uint64_t id, void (*flushed)(uint64_t id));
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t id, void *block));
 size_t qemu_plugin_tb_n_insns(const void *block);
 void *qemu_plugin_tb_get_insn(const void *block, size_t index);

@@ -70,6 +70,7 @@ void wire_write_counts(const char *path, const struct counts *c, int64_t virtual
         {"aborts", c->aborts},
         {"stale_vectors", c->stale},
         {"withheld_notices", c->withheld},
+        {"finds_blocks", c->finds_blocks},
         {"sent", c->sent},
         {"sent_bytes", c->sent_bytes},
         {"received", c->received},

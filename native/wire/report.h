@@ -10,7 +10,7 @@ enum { WIRE_EXIT = 70 }; /* the process ended because of the wire: EX_SOFTWARE o
 
 struct counts {
     uint64_t visits, waits, sleeps, wakes, leaps, aborts, sent, received, sent_bytes, lost, dropped, idle_turns, stale;
-    uint64_t withheld;
+    uint64_t withheld, finds_blocks;
     int64_t waited_ns, leapt_ns;
 };
 

@@ -75,6 +75,26 @@ def test_fuzzed_interruptions_have_no_effect(
     assert wirecheck.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
 
 
+def test_finding_blocks_sooner_has_no_effect(
+    emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]
+) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "jumps=0") == three
+
+
+def test_calls_run_the_code_that_is_there(
+    emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [one.stale_calls for one in three] == [0, 0, 0]
+    whole = wirecheck.small_machine_argv
+    monkeypatch.setattr(wirecheck, "small_machine_argv", lambda *given: tuple(map(with_little_code, whole(*given))))
+    assert wirecheck.small_cluster(emulator, library, 3) == three
+
+
+def with_little_code(argument: str) -> str:
+    """Let a machine keep 1 MB of translated code, so that it discards all of it several times."""
+    return argument.replace("tcg,thread=single", "tcg,thread=single,tb-size=1")
+
+
 def test_a_busy_core_has_no_effect(
     emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], busy_core: None
 ) -> None:
@@ -91,13 +111,15 @@ def test_another_delay_has_an_effect(emulator: str, library: Path, three: tuple[
     assert wirecheck.small_cluster(emulator, library, 3, "delay=1501") != three
 
 
-def test_the_main_loop_is_not_woken_for_timers_that_the_cpu_runs(emulator: str, library: Path, tmp_path: Path) -> None:
+def test_a_machine_alone_has_what_speeds_it_up(emulator: str, library: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts"
     argv = wirecheck.small_machine_argv(
         emulator, native.build(wirecheck.GUEST), library, wire.WirePlace("", 0, 1), tmp_path
     )
     subprocess.run([*argv[:-1], f"{argv[-1]},stat={counts}"], check=True, timeout=_WAIT_S)
-    assert json.loads(counts.read_text())["withheld_notices"] > 0
+    counted = json.loads(counts.read_text())
+    assert counted["withheld_notices"] > 0
+    assert counted["finds_blocks"] == 1
 
 
 def test_the_self_test_runs_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,9 +133,15 @@ def test_the_self_test_runs_once_per_build(emulator: str, monkeypatch: pytest.Mo
 
 
 def test_a_cluster_that_is_not_reproducible_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = iter([(wirecheck.Transcript("1", "rx"),), (wirecheck.Transcript("2", "rx"),)])
+    outcomes = iter([(wirecheck.Transcript("0 1", "rx"),), (wirecheck.Transcript("0 2", "rx"),)])
     monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: next(outcomes))
     with pytest.raises(UnavailableError, match=r"two runs of one cluster under QEMU 10\.0\.2 differ"):
+        wirecheck.self_test("qemu", "10.0.2", library)
+
+
+def test_an_emulator_that_runs_stale_code_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: (wirecheck.Transcript("a 1", "rx"),))
+    with pytest.raises(UnavailableError, match=r"under QEMU 10\.0\.2, 10 calls ran code that was no longer there"):
         wirecheck.self_test("qemu", "10.0.2", library)
 
 

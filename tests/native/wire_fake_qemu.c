@@ -107,6 +107,9 @@ void bql_lock_impl(const char *file, int line) {}
 void layout_find(void) {}
 void guests_repair(uint64_t *stale) {}
 void notices_withhold(uint64_t *withheld) {}
+bool jumps_begin(bool coupled) { return false; }
+void jumps_check_soon(void) {}
+void jumps_forget(uint64_t unused) {}
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns) { return clock_ns; }
 _Noreturn void layout_leave_block(CPUState *cpu, uint64_t block_insns) { longjmp(leave, 1); }
 
@@ -127,6 +130,7 @@ static uint64_t counted, visit_from, last_is_halt;
 struct scoreboard *qemu_plugin_scoreboard_new(size_t bytes) { return (struct scoreboard *)&counted; }
 void *qemu_plugin_scoreboard_find(struct scoreboard *score, unsigned vcpu) { return score; }
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*call)(uint64_t, void *)) { translated = call; }
+void qemu_plugin_register_flush_cb(uint64_t id, void (*flushed)(uint64_t)) {}
 size_t qemu_plugin_tb_n_insns(const void *block) { return *(const size_t *)block; }
 void *qemu_plugin_tb_get_insn(const void *block, size_t index) { return (void *)(uintptr_t)block; }
 size_t qemu_plugin_insn_data(const void *instruction, void *to, size_t bytes) {
