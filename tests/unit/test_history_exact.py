@@ -162,15 +162,22 @@ def test_a_level_is_the_geometric_mean_over_blocks_with_an_interval_where_it_is_
     assert series.points[0].level.value == pytest.approx(2.0)
 
 
-def test_a_time_and_rates_of_other_things_are_no_levels_of_one_series() -> None:
-    """A study whose figure was edited showed earlier times as rates, and what was counted as bytes."""
+def test_another_figure_of_an_edited_study_is_a_series_of_its_own() -> None:
+    """Earlier times were shown as rates, what was counted as bytes, and the slowest rank's time as that of all."""
     scales = (TIME, replace(TIME, unit="ms", factor=1e-6), RATE, replace(RATE, unit="1/s", factor=1e21))
+    scales += (replace(TIME, name="time, slowest rank"),)
     runs = [kept(at, (replace(measured(2000, 2000), shown=shown),)) for at, shown in enumerate(scales, 1)]
-    levels = [
-        [(point.run, pytest.approx(point.level.value), one.shown.unit) for point in one.points]
-        for one in build_history("h", runs, Metric.MEAN).series
-    ]
-    assert levels == [[(1, 0.002, "ms"), (2, 0.002, "ms")], [(4, 5e17, "1/s")], [(3, 4.0, "MB/s")]]
+    history = build_history("h", runs, Metric.MEAN)
+    levels = {
+        (history.title(one), one.shown.unit): [(point.run, pytest.approx(point.level.value)) for point in one.points]
+        for one in history.series
+    }
+    assert levels == {
+        ("tap latency 8 B as-found (time)", "ms"): [(1, 0.002), (2, 0.002)],
+        ("tap latency 8 B as-found (bandwidth)", "1/s"): [(4, 5e17)],
+        ("tap latency 8 B as-found (bandwidth)", "MB/s"): [(3, 4.0)],
+        ("tap latency 8 B as-found (time, slowest rank)", "us"): [(5, 2.0)],
+    }
 
 
 def test_changes_are_sought_in_the_latest_runs_of_what_was_asked_for() -> None:

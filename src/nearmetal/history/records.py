@@ -61,9 +61,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One cell over the runs that measured it; an index in `changes` counts in `points`.
+    """One figure of a cell over the runs that measured it; an index in `changes` counts in `points`.
 
-    `sized` says that its operation is of messages of some size, of which 0 B is one.
+    `sized` says that its operation is of messages of some size, of which 0 B is one, `edited` that an edited study has
+    another figure under its name.
     """
 
     origin: Origin
@@ -72,11 +73,12 @@ class Series:
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
     sized: bool
+    edited: bool = False
 
     @property
     def name(self) -> str:
-        """Return the name of its cell."""
-        return self.cell.name(sized=self.sized)
+        """Return the name of its cell, with the figure where it has several."""
+        return self.cell.name(sized=self.sized) + f" ({self.shown.name})" * self.edited
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """From the runs of a history to what is shown: series, their changes, and which runs stand on another machine."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,8 +21,8 @@ MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
 
 
-_Key = tuple[Origin, CellId, str]
-"""Study and host, the cell, and the unit of a rate: an edited study may have another figure under one name."""
+_Key = tuple[Origin, CellId, tuple[str, str]]
+"""Study and host, the cell, and its figure: an edited study may have another one under one name."""
 _Members = list[tuple[ListedRun, CellSeries]]
 
 
@@ -45,27 +46,27 @@ def build_history(
         cells = [(run, cell) for run, kept_run in zip(runs, kept, strict=True) for cell in kept_run.cells[one]]
         wanted = [pair for pair in cells if path in {"", pair[1].cell.path}]
         by_metric[one] = _grouped(pair for pair in wanted if workload in {"", pair[1].cell.workload})
-    of = _sized(by_metric[metric])
+    of, figures = _sized(by_metric[metric]), Counter(key[:2] for key in by_metric[metric])
     plain = [
-        _series(key, members, sized=key in of, every_interval=every_interval)
+        replace(_series(key, members, every_interval=every_interval), sized=key in of, edited=figures[key[:2]] > 1)
         for key, members in sorted(by_metric[metric].items())
     ]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain])
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
-    known = {(one.origin, one.cell, _rate(one.shown)) for one in series if one.changes}
+    known = {(one.origin, one.cell, _figure(one.shown)) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
     return History(source, metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
 
 
 def _grouped(cells: Iterable[tuple[ListedRun, CellSeries]]) -> dict[_Key, _Members]:
     """Return the latest runs of each cell that has figures, in the order of the runs."""
-    found = by_key(((run.entry.origin, cell.cell, _rate(cell.shown)), (run, cell)) for run, cell in cells if cell.ns)
+    found = by_key(((run.entry.origin, cell.cell, _figure(cell.shown)), (run, cell)) for run, cell in cells if cell.ns)
     return {key: members[-MAX_RUNS:] for key, members in found.items()}
 
 
-def _rate(shown: DisplayScale) -> str:
-    """Return the unit of a rate, whose durations are those of some amount of it; empty for a time."""
-    return shown.unit if shown.rate else ""
+def _figure(shown: DisplayScale) -> tuple[str, str]:
+    """Return a figure's name, and the unit of a rate, whose durations are those of some amount of it."""
+    return shown.name, shown.unit if shown.rate else ""
 
 
 def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
@@ -103,7 +104,7 @@ def _sized(keys: Collection[_Key]) -> frozenset[_Key]:
     return frozenset(key for key in keys if key[1].what in operations[key[0]])
 
 
-def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) -> Series:
+def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
     shown = members[-1][1].shown
     points = tuple(
@@ -115,7 +116,7 @@ def _series(key: _Key, members: _Members, *, sized: bool, every_interval: bool) 
         )
         for run, cell in members
     )
-    return Series(*key[:2], shown, points, (), sized)
+    return Series(*key[:2], shown, points, (), sized=False)
 
 
 def _level(cell: CellSeries, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
