@@ -31,7 +31,7 @@ from nearmetal.predict.place import (
     recommend,
     share_schedule,
 )
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.schedule_from_trace import words_of
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
@@ -145,6 +145,19 @@ def test_the_recommended_placement_is_the_fastest_found() -> None:
     slowest = next(candidate for candidate in found if candidate.method == "round-robin")
     assert found[0].median_ns < slowest.median_ns
     assert np.bincount(found[0].host_of).tolist() == [16] * 4
+
+
+def test_a_placement_is_sought_for_the_messages_of_all_launches() -> None:
+    """It was that of the first launch alone, so no candidate kept together the ranks that talk in the others."""
+
+    def launch(times: int, partner: int) -> Schedule:
+        steps = (Repeat(times, (DoCall(0),)),)
+        return Schedule(4, (Program(steps, (exchange(Peer.XOR, partner, 8192),), (Comm(0, size=4),)),))
+
+    judge = Judge((launch(4, 1), launch(98, 3), launch(98, 3)), (MACHINE,), replicas=3)
+    best = recommend(judge, hosts(2, 2), tries=0)[0]
+    assert best.host_of.tolist() in ([0, 1, 1, 0], [1, 0, 0, 1])
+    assert best.inter_share == pytest.approx(0.02)
 
 
 def test_what_ranks_of_a_share_schedule_compute_is_added() -> None:

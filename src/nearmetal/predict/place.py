@@ -20,7 +20,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Peer, Program, Schedule, exchange
 from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
-from nearmetal.predict.traffic import inter_share, messages_of, traffic
+from nearmetal.predict.traffic import inter_share, messages_of_all, traffic
 from nearmetal.units import as_percent, counted
 
 Hosts = NDArray[np.uint32]
@@ -62,7 +62,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement, how it was made, its share of messages between hosts and its simulated run times (ns)."""
+    """A placement, how it was made, its share of all launches' messages between hosts, and simulated run times (ns)."""
 
     method: str
     host_of: Hosts
@@ -243,9 +243,9 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     `tries` swaps of communicating ranks that are kept when the simulated median falls; they are judged by at most
     SEARCH_REPLICAS replicas, everything that is returned by all.
     """
-    schedule = judge.schedules[0]
+    schedule, machine = judge.schedules[0], judge.machines[0]
     grid = tuple(dims) or schedule.programs[0].dims
-    sent = messages_of(schedule, judge.machines[0])
+    sent = messages_of_all(judge.schedules, machine)
     graph = traffic(sent, schedule.ranks)
     made = {IN_ORDER: in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
@@ -258,7 +258,7 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
             own[method] = host_of
 
     def candidate(method: str, host_of: Hosts) -> Candidate:
-        there = messages_of(schedule, judge.machines[0], node_of=host_of) if judge.machines[0].by_nodes else sent
+        there = messages_of_all(judge.schedules, machine, host_of) if machine.by_nodes else sent
         return Candidate(method, host_of, inter_share(there, host_of), judge.makespan_ns(host_of))
 
     judged = sorted((candidate(*one) for one in own.items()), key=lambda one: one.median_ns)

@@ -73,6 +73,15 @@ def messages_of(
     return Messages(*joined)
 
 
+def messages_of_all(
+    launches: Sequence[Schedule], machine: Machine, node_of: NDArray[np.uint32] | None = None
+) -> Messages:
+    """Return the messages of all launches of a program together: who sends to whom may differ between them."""
+    found = [messages_of(one, machine, node_of=node_of) for one in launches]
+    rows = [(one.source, one.target, one.message_bytes, one.count) for one in found]
+    return Messages(*map(np.concatenate, zip(*rows, strict=True)))
+
+
 def traffic(sent: Messages, n: int) -> sparse.csr_array:
     """Return the weight of traffic from each of `n` ranks to each other, shape (n, n), bytes-like.
 
