@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from click.testing import CliRunner
@@ -16,9 +16,9 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
-from nearmetal.predict.calibration import Errors, p99_errors
+from nearmetal.predict.calibration import Errors, p99_errors, run_errors
 from nearmetal.predict.fit_run import fit_run
-from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import (
     UNBOUNDED,
     Cores,
@@ -179,6 +179,17 @@ class TestErrorsOfOlderFiles:
         assert "model-v1.json is of version 1: its errors of the p99 are of several launches together" in said
         run(predict, "program", "--on", str(GOLDEN / "model-v1.json"), "--save-model", str(tmp_path / "m.json"))
         assert self.p99("--on", str(tmp_path / "m.json"))[0] == pytest.approx(shipped), "it stays what it was"
+
+    @pytest.mark.parametrize(("version", "own", "warned"), [(2, True, True), (2, False, False), (3, True, False)])
+    def test_a_model_without_cases_of_ratios_says_that_those_that_ship_are_used(
+        self, tmp_path: Path, version: Literal[2, 3], own: bool, warned: bool
+    ) -> None:
+        """Its intervals of run times were of the user's own errors, those of ratios of others, without a word."""
+        errors = {"own cores": (0.7,) * 19} if own else run_errors()
+        source = Path(model_of(tmp_path, Machine(path(1), path(5))))
+        write_model(replace(read_model(source), version=version, validated=errors), source)
+        _, said = self.p99("--on", str(source))
+        assert (f"of version {version}, which keeps no cases of ratios" in said) is warned
 
     def test_errors_of_version_1_are_used_for_run_times_alone(self, tmp_path: Path) -> None:
         source = model_of(tmp_path, Machine(path(1), path(5)))

@@ -10,13 +10,13 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, FiniteRange
 from nearmetal.errors import BadInputError, command_line, meant
-from nearmetal.predict.calibration import LEAST_CASES
+from nearmetal.predict.calibration import LEAST_CASES, run_errors
 from nearmetal.predict.doubt import Doubt, refuse_beyond, worst
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.doubts_of_messages import of_connections
 from nearmetal.predict.fit_run import failed_of, fit_run
 from nearmetal.predict.machine_file import Changes, learn_copying, read_changes
-from nearmetal.predict.model_file import ModelFile, read_model
+from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, read_model
 from nearmetal.predict.models import INTRA_KIND, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
@@ -105,6 +105,11 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
         warn(
             f"{source} is of version {model.version}: its errors of the p99 are of several launches together, so the "
             "cases that ship give intervals of the p99\nhint: fit the run again: --on RUN --save-model FILE"
+        )
+    if model.version < MODEL_VERSION and model.validated not in ({}, run_errors()):
+        warn(
+            f"{source} is of version {model.version}, which keeps no cases of ratios: if its errors are your own, "
+            "ratios and --decide still take cases that ship\nhint: save it again: predict --errors FILE --save-model"
         )
     return model
 
