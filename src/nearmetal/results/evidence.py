@@ -264,32 +264,32 @@ _PER_ITERATION: tuple[tuple[str, Callable[[Mapping[str, int]], int]], ...] = (
     ("halts of guests", _sum_of(r"kvm\.halt_exits")),
     ("interrupts injected into guests", _sum_of(r"kvm\.irq_injections")),
 )
-_PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
-    ("moves of ranks between processors", "per trial", _sum_of(r"sched\.migrations")),
-    ("TCP segments retransmitted", "per trial", _sum_of(r"tcp\..+\.RetransSegs")),
-    ("TCP timeouts", "per trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
+_PER_LAUNCH: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
+    ("moves of ranks between processors", "per launch", _sum_of(r"sched\.migrations")),
+    ("TCP segments retransmitted", "per launch", _sum_of(r"tcp\..+\.RetransSegs")),
+    ("TCP timeouts", "per launch", _sum_of(r"tcp\..+\.TCPTimeouts")),
     (
         "packets dropped or damaged by interfaces (by queues: not counted)",
-        "per trial",
+        "per launch",
         _sum_of(r"link\..+_(dropped|errors)"),
     ),
     (
         "RDMA packets sent again, late or refused",
-        "per trial",
+        "per launch",
         _sum_of(r"rdma\..+_(err|errors|discards|sequence|request)"),
     ),
-    ("CPU time in interrupts and softirqs", "ticks per trial", _sum_of(r"cpu\.(irq|softirq)")),
-    ("CPU time stolen by a hypervisor", "ticks per trial", _sum_of(r"cpu\.steal")),
+    ("CPU time in interrupts and softirqs", "ticks per launch", _sum_of(r"cpu\.(irq|softirq)")),
+    ("CPU time stolen by a hypervisor", "ticks per launch", _sum_of(r"cpu\.steal")),
 )
 
 
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
-    """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
+    """Return counters by path: the median over launches, per iteration of each workload (with warm-up) or per launch.
 
     Trials of the baseline are those under both its names, as of its levels.
     Those of an iteration stand apart for each setting, too: knobs change them. What a tool counts itself is the median
     over the trials of each workload that has it: in another's it is not 0, but unknown. Workloads that share launches
-    share a row.
+    share a row, and a launch of theirs counts once.
 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
@@ -313,8 +313,8 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for name, count in _PER_ITERATION
     ]
     rows += [
-        FactRow(name, unit, tuple(_median_of(mine, count, lambda _: 1) for mine in by_path.values()))
-        for name, unit, count in _PER_TRIAL
+        FactRow(name, unit, tuple(_median_of(_launches(mine), count, lambda _: 1) for mine in by_path.values()))
+        for name, unit, count in _PER_LAUNCH
     ]
     rows += [
         FactRow(
@@ -326,6 +326,12 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for name, unit, key in _OF_A_TOOL
     ]
     return tuple(row for row in rows if any(row.values))
+
+
+def _launches(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return one trial of each launch, which may have been for several workloads."""
+    keys = ((one.order.block, one.order.path.label, one.order.setting, launched_of(one)) for one in records)
+    return list(dict(zip(keys, records, strict=True)).values())
 
 
 def _of(records: Sequence[TrialRecord], launched: str, setting: str) -> list[TrialRecord]:
@@ -392,8 +398,7 @@ def mostly_disturbed(records: Sequence[TrialRecord]) -> bool:
 
 def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return a sentence on how many of a run's launches were disturbed, and how the worst was; none where none was."""
-    shared = {(one.order.block, one.order.path.label, one.order.setting, launched_of(one)): one for one in records}
-    found = [disturbed(one.outcome.counters) for one in shared.values()]
+    found = [disturbed(one.outcome.counters) for one in _launches(records)]
     busy = [one for one in found if one.why]
     if not busy:
         return ()

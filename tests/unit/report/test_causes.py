@@ -26,7 +26,7 @@ from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from nearmetal.results.records import Cell
     from nearmetal.store.rundir import TrialRecord
@@ -163,7 +163,7 @@ def test_a_suite_is_not_evidence_that_modes_are_gone(recorded: RunDir, shown: Vi
     assert ("(tuned)" in cause, "(latency-random)" in cause) == (False, True)
 
 
-def sharing(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+def sharing(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     together = {SHARED: "latency, latency-random"}
     return [replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | together)) for one in records]
 
@@ -177,6 +177,17 @@ def test_interrupts_of_shared_launches_are_not_those_of_one_pace(recorded: RunDi
 def test_workloads_that_share_launches_have_one_row_of_each_counter(recorded: RunDir, shown: View) -> None:
     rows = [row.unit for row in counter_rows(sharing(recorded.trials()), shown.paths) if row.name == "all interrupts"]
     assert rows == [f"per iteration of latency, latency-random under {setting}" for setting in ("default", "tuned")]
+
+
+def test_a_launch_that_workloads_share_counts_once_in_rows_of_launches(recorded: RunDir, shown: View) -> None:
+    """It counted once for each of them, "per trial", and so more than a launch of one workload."""
+    alike = [one for one in recorded.trials() if one.order.setting == "default" and one.order.path.label == "native"]
+    together, alone = sharing(one for one in alike if not one.order.block), [one for one in alike if one.order.block]
+    moved = [*(counted(one, sched__migrations=6) for one in together), counted(alone[0], sched__migrations=1)]
+    assert len(moved) == 3
+    rows = {row.name: (row.unit, row.values) for row in counter_rows(moved, shown.paths)}
+    unit, values = rows["moves of ranks between processors"]
+    assert (unit, [one for one in values if one]) == ("per launch", [3.5])
 
 
 @pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
