@@ -1,6 +1,7 @@
 """Waterfalls for a terminal: every path and setting on one axis of time, and what each part adds to the baseline."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -10,6 +11,7 @@ from nearmetal.report import words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table, aligned
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
+from nearmetal.stats.interval import Interval
 from nearmetal.units import NS_PER_US, as_percent, format_size, wrapped
 
 _WIDTH = 80
@@ -79,18 +81,36 @@ def _answers(lanes: Sequence[Lane]) -> list[str]:
 
 
 def _cautions(lanes: Sequence[Lane]) -> list[str]:
+    once = [lane for lane in lanes if lane.base and len(lane.of.blocks.keys() & lane.base.blocks.keys()) < 2]
     off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
     return [
-        f"CAUTION: the parts of {lane.name} miss the measured time by {as_percent(lane.of.residue, 1)}." for lane in off
+        *["CAUTION: no interval from one block: launches of another may differ as much."][: len(once)],
+        *(
+            f"CAUTION: the parts of {lane.name} miss the measured time by {as_percent(lane.of.residue, 1)}."
+            for lane in off
+        ),
     ]
 
 
 def _answer(lane: Lane) -> str:
     assert lane.base
-    more_ns = lane.of.mean_ns - lane.base.mean_ns
-    start = f"{lane.name} takes {us(abs(more_ns))} us {'more' if more_ns > 0 else 'less'} than {lane.base.path}"
+    more_ns, span = lane.of.mean_ns - lane.base.mean_ns, lane.of.more_ns(lane.base)
+    takes = f"{us(abs(more_ns))} us{_ends(span, more_ns)} {'more' if more_ns > 0 else 'less'}"
+    if span and span.contains(0.0):
+        return f"{lane.name} is not shown to differ from {lane.base.path}: {takes}."
+    start = f"{lane.name} takes {takes} than {lane.base.path}"
     part = lane.most_added
-    return f"{start}: {us(lane.added_ns(part))} us more in {part}." if more_ns > 0 and part else f"{start}."
+    if more_ns <= 0 or not part:
+        return f"{start}."
+    of_part = lane.of.more_ns(lane.base, part)
+    shown = "" if of_part is None or of_part.low > 0 else ", which is not shown"
+    return f"{start}: {us(lane.added_ns(part))} us{_ends(of_part, 1.0)} more in {part}{shown}."
+
+
+def _ends(span: Interval | None, sign: float) -> str:
+    """Return an interval of differences after their mean, of how much less where `sign` is negative."""
+    ends = sorted(math.copysign(1.0, sign) * end for end in (span.low, span.high)) if span else []
+    return f" [{', '.join(map(us, ends))}]" if ends else ""
 
 
 def us(ns: float) -> str:

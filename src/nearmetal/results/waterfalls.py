@@ -12,14 +12,17 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
-from nearmetal.results.series import CellId
+from nearmetal.results.series import CellId, occasions_of, variants
+from nearmetal.stats.compare import difference_interval
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, TRIM, Summary, by_occasion, over_names
+from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import wire_of
 from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import occasion_of
-from nearmetal.units import NS_PER_US
+from nearmetal.units import NS_PER_US, by_key
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import SampleCell, SampleFile, read_sample_file
 
@@ -38,15 +41,17 @@ class Waterfall(CellId):
     """The round trips of one cell, cut into parts; latencies are of one message: half a round trip.
 
     The baseline's are of its launches under both names, as its levels.
-    `kept` are the round trips without the 1 % slowest and fastest of each launch, of which all means are made: the
-    figure that comparisons call the mean. `untraced_ns` is that mean of the same operation without tracing in the same
-    run, where there is one. Means, because under adaptive moderation latencies have two peaks and a median jumps
-    between them.
+    `blocks` has the round trips without the 1 % slowest and fastest of each launch, of which all means are made: the
+    figure that comparisons call the mean. Of several `occasions` each has one entry; `boots` are of blocks, empty where
+    there was one. `untraced_ns` is that mean of the same operation without tracing in the same run, where there is one.
+    Means, because under adaptive moderation latencies have two peaks and a median jumps between them.
     """
 
     trials: int
     trips: tuple[RoundTrip, ...]
-    kept: tuple[RoundTrip, ...]
+    blocks: Mapping[int, tuple[RoundTrip, ...]]
+    boots: Mapping[int, int]
+    occasions: int
     p99: RoundTrip
     untraced_ns: float | None
 
@@ -58,13 +63,28 @@ class Waterfall(CellId):
     @property
     def mean_ns(self) -> float:
         """The mean latency, with tracing."""
-        return float(np.mean([trip.measured_ns for trip in self.kept])) / 2
+        return _mean_ns(self._kept)
 
     @cached_property
     def parts_ns(self) -> dict[str, float]:
         """The mean of every part that took time, in the order of a message's way."""
-        means = {part: mean_ns(self.kept, part) for part in PARTS}
+        means = {part: mean_ns(self._kept, part) for part in PARTS}
         return {part: ns for part, ns in means.items() if ns > 0}
+
+    @property
+    def _kept(self) -> tuple[RoundTrip, ...]:
+        return tuple(chain(*self.blocks.values()))
+
+    def more_ns(self, base: "Waterfall", part: str = "") -> Interval | None:
+        """Return the interval of what a message, or a part of it, takes more than on another path.
+
+        It is over the blocks, or occasions, in which both were traced; None for fewer than two.
+        """
+        both = sorted(self.blocks.keys() & base.blocks.keys())
+        context = BlockContext(variants=tuple(self.boots[at] for at in both if self.boots))
+        sides = [[_mean_ns(one.blocks[at], part) for at in both] for one in (self, base)]
+        more = [ours - theirs for ours, theirs in zip(*sides, strict=True)]
+        return difference_interval(more, context=OCCASIONS if self.occasions > 1 else context)
 
     @property
     def residue(self) -> float:
@@ -80,7 +100,8 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     """
     refuse_fabric(run)
     records = [record for record in run.trials() if record.valid]
-    traced: dict[CellId, list[list[RoundTrip]]] = {}
+    study, occasions = run.study(), occasions_of(run.study(), records)
+    traced: dict[CellId, list[tuple[int, list[RoundTrip]]]] = {}
     alike: dict[CellId, _Untraced] = {}
     for record in records:
         order = record.order
@@ -88,7 +109,8 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             continue
         for operation, message_bytes, found in _of_trial(record, run.files("traces", record)):
             key = CellId(order.workload.label, operation, order.setting, message_bytes, order.path.name)
-            traced.setdefault(key, []).append(found)
+            block = order.block if occasions == 1 else occasion_of(study, order.block)
+            traced.setdefault(key, []).extend([(block, found)] if found else [])
             alike[key] = (key.path, key.setting, _measured(record, operation), message_bytes)
     untraced = _untraced_means(run, records, set(alike.values()))
     return [
@@ -96,13 +118,19 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             **asdict(key),
             trials=len(launches),
             trips=tuple(trips),
-            kept=tuple(chain(*map(trimmed, launches))),
+            blocks={block: tuple(chain(*map(trimmed, ones))) for block, ones in by_key(launches).items()},
+            boots=variants(records) if occasions == 1 else {},
+            occasions=occasions,
             p99=nearest_rank(trips, 0.99),
             untraced_ns=untraced.get(alike[key]),
         )
         for key, launches in traced.items()
-        if (trips := list(chain(*launches)))
+        if (trips := list(chain(*(found for _, found in launches))))
     ]
+
+
+def _mean_ns(trips: Sequence[RoundTrip], part: str = "") -> float:
+    return mean_ns(trips, part) if part else float(np.mean([trip.measured_ns for trip in trips])) / 2
 
 
 def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple[str, int, list[RoundTrip]]]:

@@ -261,6 +261,13 @@ def estimate_level(figures: FloatArray | Sequence[float], *, context: BlockConte
     return LevelEstimate(alone.n, alone.ratio, alone.interval, alone.method)
 
 
+def difference_interval(differences: Sequence[float], *, context: BlockContext = ALONE) -> Interval | None:
+    """Return the 95 % interval of a mean difference, one value a block, made like those of ratios; None for one."""
+    values = np.asarray(differences, dtype=np.float64)
+    _, _, found = _evidence(values, context, None, rng=np.random.default_rng(values.size), bound=margin_log(MARGIN))
+    return found.difference if found else None
+
+
 def _evidence(
     log_costs: FloatArray, context: BlockContext, plan: StoppingPlan | None, *, rng: np.random.Generator, bound: float
 ) -> tuple[int, IntervalMethod, Evidence | None]:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from nearmetal.cli.explain import command
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.facts import tracing
+from nearmetal.facts.waterfall import RoundTrip
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall
@@ -23,6 +24,7 @@ from nearmetal.results.waterfalls import Waterfall, trimmed, waterfalls
 from nearmetal.stats.summary import trimmed_mean
 from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
+from nearmetal.study.facts import VARIANT
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
 from nearmetal.workloads.sample_file import SampleFile, SampleHeader, read_sample_file
@@ -150,7 +152,7 @@ def _two(one: Waterfall) -> list[Waterfall]:
         for trip in one.trips
     ]
     quick = [replace(trip, measured_ns=sum(trip.there.values()) + sum(trip.back.values())) for trip in trips]
-    return [replace(one, path="native", trips=tuple(quick), kept=tuple(quick), untraced_ns=None), one]
+    return [replace(one, path="native", trips=tuple(quick), blocks={0: tuple(quick)}, untraced_ns=None), one]
 
 
 def test_the_text_begins_with_the_answer_and_fits_a_screen(one: Waterfall) -> None:
@@ -171,9 +173,58 @@ def test_a_narrow_terminal_loses_nothing(one: Waterfall, columns: int) -> None:
     assert set(re.findall(figures, whole)) <= set(re.findall(figures, text))
 
 
+@pytest.mark.parametrize(
+    ("waits_us", "said"),
+    [
+        ([10, 12, 14], "takes 12.0 us [7.03, 17.0] more than native: 12.0 us [7.03, 17.0] more in moderation wait."),
+        ([-14, -12, -10], "takes 12.0 us [7.03, 17.0] less than native."),
+        (
+            [-2, 12, 26],
+            "is not shown to differ from native: 12.0 us [-22.8, 46.8] more.",
+        ),
+        ([12], "takes 12.0 us more than native: 12.0 us more in moderation wait."),
+    ],
+)
+def test_a_difference_has_the_interval_of_its_blocks(one: Waterfall, waits_us: list[int], said: str) -> None:
+    """What launches differ by was named as what a path adds."""
+    trips, part = one.blocks[0], "moderation wait"
+
+    def waiting(us: int) -> tuple[RoundTrip, ...]:
+        waits = [(trip, trip.there.get(part, 0) + 2000 * us) for trip in trips]
+        return tuple(
+            replace(trip, measured_ns=trip.measured_ns + 2000 * us, there={**trip.there, part: ns})
+            for trip, ns in waits
+        )
+
+    native = replace(one, path="native", blocks=dict.fromkeys(range(len(waits_us)), trips))
+    vf = replace(one, blocks={block: waiting(us) for block, us in enumerate(waits_us)})
+    (_, lanes), *_ = waterfall.by_size([native, vf], "native")
+    alone = ["CAUTION: no interval from one block: launches of another may differ as much."][: len(waits_us) == 1]
+    assert waterfall.sentences(lanes) == [f"vf, default {said}", *alone]
+    told = [vf.more_ns(native), replace(vf, occasions=2).more_ns(native)]
+    assert all(told) == (len(waits_us) > 1)
+    assert not told[0] or told[0].high < told[1].high, "one more occasion varies more than the mean of blocks"
+
+
+@pytest.mark.parametrize(("last", "blocks"), [(15, {0: 60, 15: 30}), (16, {0: 60, 1: 30})])
+def test_round_trips_are_those_of_blocks_or_of_several_occasions(
+    tmp_path: Path, last: int, blocks: dict[int, int]
+) -> None:
+    made = RunDir.create(tmp_path / "run", RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01"), STUDY)
+    for number, (path, block) in enumerate([("vf", 0), ("vf-again", 0), ("vf", last)]):
+        workload = WorkloadOrder("traced", "engine", {"waterfall": True})
+        outcome = Outcome(TrialStatus.VALID, files=read_bundle(GOLDEN), facts={VARIANT: block})
+        order = Order(number, block, PathOrder(path, "vf"), workload, "default")
+        made.append(order, outcome, decode(outcome), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    made.close()
+    (found,) = waterfalls(RunDir.open(tmp_path / "run"))
+    assert {block: len(trips) for block, trips in found.blocks.items()} == blocks
+    assert (found.occasions, found.boots) == ((1, {0: 0, 15: 15}) if last < 16 else (2, {}))
+
+
 def test_bars_share_one_axis_with_its_unit(one: Waterfall) -> None:
     lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
-    ruler, ticks, native, vf = lines[4:8]
+    ruler, ticks, native, vf = lines[5:9]
     assert ruler.endswith(" us")
     assert len(ruler.split()) >= 4
     assert ticks.count("|") == len(ruler.split()) - 1
@@ -372,11 +423,11 @@ def test_summaries_are_read_only_with_a_trace(run: RunDir, monkeypatch: pytest.M
     assert read == []
 
 
-@pytest.mark.parametrize(("height", "shorter"), [(27, 3), (24, 6), (10, 6)])
+@pytest.mark.parametrize(("height", "shorter"), [(28, 3), (25, 6), (10, 6)])
 def test_the_shortest_parts_are_merged_on_a_low_screen(one: Waterfall, height: int, shorter: int) -> None:
     lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
     text = waterfall.as_text(lanes, "native", "a test", height)
-    assert height < 24 or len(text.splitlines()) < height
+    assert height < 25 or len(text.splitlines()) < height
     assert max(map(len, text.splitlines())) <= 80
     drawn = re.search(rf"{shorter} shorter parts +([\d.]+) +([\d.]+)", text)
     assert drawn
