@@ -423,6 +423,17 @@ def test_progress_counts_blocks_of_each_occasion(tmp_path: Path) -> None:
     assert "before the last one&#x27;s end they are preliminary" in part
 
 
+def test_progress_of_fresh_blocks_counts_no_occasions(tmp_path: Path) -> None:
+    """Numbered from 9 on, the fifth of a study of at most 8 was "Occasion 2, block 6 (5 to 8 planned)"."""
+    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=14))
+    so_far = progress(run, [one for one in run.trials() if one.order.block >= 9])
+    assert (so_far.occasion, so_far.block, so_far.planned_blocks, so_far.fresh) == (1, 5, (5, 5), True)
+    assert sentence(so_far).startswith("Fresh block 5 of another run: 6 of at most 6 trials; 30 valid in all.")
+    part = pages.live_part(so_far, None, "")
+    assert "These are fresh blocks of another run" in part
+    assert "occasion" not in part
+
+
 # ---- two runs
 
 

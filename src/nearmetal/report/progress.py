@@ -8,7 +8,7 @@ from nearmetal.report import words
 from nearmetal.report.as_json import attempt
 from nearmetal.report.schema import AttemptJson
 from nearmetal.report.tables import Table
-from nearmetal.results.series import own_ns
+from nearmetal.results.series import are_fresh, own_ns
 from nearmetal.results.stopping import planned_blocks
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
@@ -24,7 +24,8 @@ class RunProgress:
     `planned_blocks` is (least, most) at each occasion: a study stops between them when its comparisons are decided.
     `occasion` counts from 1, and so does `block` in it, 0 before the first trial; of its trials `block_done` have ended
     and `block_most` are planned, fewer where some comparisons have stopped. `trial_ns` is the median time of a trial,
-    None before the first.
+    None before the first. `fresh` blocks are of another run: the gate that measures them knows how many, and
+    `planned_blocks` are those so far.
     """
 
     running: bool
@@ -37,6 +38,7 @@ class RunProgress:
     failed: int
     trial_ns: int | None
     last: tuple[AttemptJson, ...]
+    fresh: bool = False
 
     @property
     def most_trials(self) -> int:
@@ -51,13 +53,15 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
     """
     study = run.study()
     block = max((record.order.block for record in records), default=-1)
-    within = block % study.trials.max_blocks + 1 if records else 0
+    fresh = are_fresh(study, records)
+    first = min(record.order.block for record in records) if fresh else block - block % study.trials.max_blocks
+    within = block - first + 1 if records else 0
     took_ns = [ns for ns in map(own_ns, records) if ns]
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(
         running=running,
-        planned_blocks=planned_blocks(study),
-        occasion=plan.occasion_of(study, max(block, 0)) + 1,
+        planned_blocks=(within, within) if fresh else planned_blocks(study),
+        occasion=1 if fresh else plan.occasion_of(study, max(block, 0)) + 1,
         block=within,
         block_done=len({one.order.trial for one in records if one.order.block == block}),
         block_most=len(plan.block(study, max(block, 0))),
@@ -65,6 +69,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord], *, running: bool = Fal
         failed=sum(not one.valid for one in records),
         trial_ns=round(median(took_ns)) if took_ns else None,
         last=tuple(map(attempt, newest[:LAST_TRIALS])),
+        fresh=fresh,
     )
 
 
@@ -77,8 +82,11 @@ def sentence(so_far: RunProgress) -> str:
     failed = f", {so_far.failed} failed" if so_far.failed else ""
     took = f" A trial takes {format_duration(so_far.trial_ns)}." if so_far.trial_ns else ""
     place = f"Occasion {so_far.occasion}, block" if so_far.occasion > 1 else "Block"
+    where = (
+        f"Fresh block {so_far.block} of another run" if so_far.fresh else f"{place} {so_far.block} ({planned} planned)"
+    )
     return (
-        f"{place} {so_far.block} ({planned} planned): {so_far.block_done} of at most {so_far.block_most} trials; "
+        f"{where}: {so_far.block_done} of at most {so_far.block_most} trials; "
         f"{so_far.valid} valid in all{failed}.{took}"
     )
 

@@ -104,12 +104,14 @@ class RunSeries:
     cells: Mapping[CellId, CellSeries]
 
 
-def occasions_of(study: Study, records: Sequence[TrialRecord]) -> int:
-    """Return at how many occasions the valid ones of all trials were measured.
+def are_fresh(study: Study, records: Iterable[TrialRecord]) -> bool:
+    """Return whether all trials are fresh blocks of another run: none has a number of its first occasion."""
+    return min((record.order.block for record in records), default=0) >= study.trials.max_blocks
 
-    Fresh blocks of another run, which are numbered after all that it could have, are of one, however many they are.
-    """
-    if min((record.order.block for record in records), default=0) >= study.trials.max_blocks:
+
+def occasions_of(study: Study, records: Sequence[TrialRecord]) -> int:
+    """Return at how many occasions the valid ones of all trials were measured: fresh blocks, however many, at one."""
+    if are_fresh(study, records):
         return 1
     return len({occasion_of(study, record.order.block) for record in valid(records)})
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import command_line, listed
-from nearmetal.results.series import CellId, Combination, is_part, launches, variants
+from nearmetal.results.series import CellId, Combination, are_fresh, is_part, launches, variants
 from nearmetal.stats.compare import is_quiet, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan, enough
@@ -203,9 +203,8 @@ def unfinished(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None
         return None
     study = run.study()
     most, least = study.trials.max_blocks, study.trials.min_blocks
-    numbers = {record.order.block for record in records}
-    last = max(numbers, default=-1)
-    if min(numbers, default=0) >= most:
+    last = max((record.order.block for record in records), default=-1)
+    if are_fresh(study, records):
         return None
     first = plan.occasion_of(study, max(last, 0)) * most
     mine = [record for record in records if record.order.block >= first]

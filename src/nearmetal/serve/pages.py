@@ -35,6 +35,9 @@ _EARLY = "This study stops by itself: its intervals and verdicts are valid at ev
 _FIXED = (
     "The number of blocks of this study is fixed: figures before its end are preliminary; only the last ones count."
 )
+_FRESH = (
+    "These are fresh blocks of another run: they count when `nearmetal gate`, which measures them, judges that run."
+)
 _RUNNING = "A nearmetal process on this machine is writing this run."
 _STILL = "No nearmetal process on this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
 _COLOURS = {
@@ -191,6 +194,8 @@ def live_part(so_far: RunProgress, view: View | None, nothing_yet: str) -> str:
 
 
 def _when_valid(so_far: RunProgress) -> str:
+    if so_far.fresh:
+        return _FRESH
     if so_far.occasion > 1:
         return _OCCASIONS
     return _EARLY if so_far.planned_blocks[0] < so_far.planned_blocks[1] else _FIXED
