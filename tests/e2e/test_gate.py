@@ -496,6 +496,11 @@ def test_fresh_blocks_of_an_earlier_run_decide_nothing(
     assert gate("next", "--against", base, "--out", "again") == 64
     said = " ".join(capsys.readouterr().err.split())
     assert "the fresh blocks in again were begun before the last trial of next (2100-" in said
+    assert nearmetal(["run", "--resume", first, "--occasions", "2"]) == 0
+    capsys.readouterr()
+    assert gate(first, "--against", base, "--out", "again") == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the fresh blocks in again were begun before the last trial of first (" in said, "not of another run"
 
 
 @pytest.mark.parametrize("talk", ["--no-remeasure", "2>&1"])

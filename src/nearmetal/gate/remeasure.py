@@ -1,9 +1,8 @@
 """Fresh blocks of a run's study, in their own run directory: nothing is ever added to a finished run.
 
-The study is the run's, to the byte; block numbers start after the last one that it could ever have planned, so no trial
-is measured twice. A launch measures all sizes of its workload, as it did in the run: a size alone would be another
-measurement. The baseline is measured beside what was suspected, under both its names, so that the directory compares
-like any other.
+The study is the run's, to the byte; block numbers start after all that the run has. A launch measures all sizes of its
+workload, as it did in the run: a size alone would be another measurement. The baseline is measured beside what was
+suspected, under both its names, so that the directory compares like any other.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import Host
-from nearmetal.results.series import CellId, Combination, RunSeries
+from nearmetal.results.series import CellId, Combination, RunSeries, are_fresh
 from nearmetal.run.schedule import Watcher, run_block
 from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
@@ -34,10 +33,8 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
     info = series.run.info
     if (root / "run.json").exists():
         fresh = RunDir.open_for_writing(root)
-        elsewhere = fresh.info.study_sha256 != info.study_sha256 or any(
-            record.order.block < first_block(series) for record in fresh.trials()
-        )
-        if elsewhere:
+        trials = fresh.trials()
+        if fresh.info.study_sha256 != info.study_sha256 or (trials and not are_fresh(series.study, trials)):
             fresh.close()
             text = f"{root} is a run, but not one of fresh blocks of {series.run.root}"
             raise BadInputError(text, hint="name another --out")
@@ -51,7 +48,10 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
 
 
 def first_block(series: RunSeries) -> int:
-    """Return the first block that the run neither has nor would measure when it is resumed."""
+    """Return a number after all blocks that the run has, and after its first occasion: by that they are known as fresh.
+
+    A later occasion of the run may have the same numbers in its own directory; nothing pairs blocks of two directories.
+    """
     return max(series.study.trials.max_blocks, 1 + max((r.order.block for r in series.records), default=0))
 
 
