@@ -133,15 +133,27 @@ def test_lines_keep_their_style_and_their_indent() -> None:
     assert drawn.startswith("\x1b[1m  one:\x1b[0m")
 
 
-def test_the_hint_of_a_failed_launch_is_one_line() -> None:
-    """It names files and commands of any length."""
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_hint_of_a_failed_launch_is_one_line_and_so_is_all_progress_in_a_file(*, terminal: bool) -> None:
+    """A hint names files and commands of any length; a log of launches was broken after 80 columns."""
     hint = f"see what mpirun says: cat {'/long' * 30}/stderr | tail -n 3"
+    reason = "mpirun ended with exit code 1, " * 4
     order = next(iter(block(parse_study(FEW, "s.toml"), 0)))
-    failed = Outcome(TrialStatus.FAILED, reason="mpirun ended with exit code 1", hint=hint)
+    failed = Outcome(TrialStatus.FAILED, reason=reason, hint=hint, counters={"cpu.user": 99, "others.make": 80})
+    paths = [f"path-{number}" for number in range(20)]
     out = io.StringIO()
-    with watcher(parse_study(FEW, "s.toml"), Console(file=out, width=80)) as lines:
+    console = Console(file=out, width=80, force_terminal=terminal, color_system=None)
+    with watcher(parse_study(FEW, "s.toml"), console) as lines:
+        lines.block_started(0, 3, paths)
         lines.trial_ended(SimpleNamespace(order=order, outcome=failed, valid=False))  # type: ignore[arg-type]
-    assert f"  hint: {hint}" in out.getvalue().splitlines()
+    printed = [re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", line) for line in out.getvalue().splitlines()]
+    assert any(line.strip("\r ").endswith(hint) for line in printed)
+    whole = [f"3 trials on {' '.join(paths)}", reason.strip(), "intervals will be wide"]
+    if not terminal:
+        assert [any(line.endswith(one) for line in printed) for one in whole] == [True] * 3
+        assert len(printed) == 4
+    else:
+        assert not any(one in line for line in printed for one in whole[:2])
 
 
 @pytest.mark.parametrize("name", ["a run; rm x", "of a study with a name that is long " * 5])

@@ -130,21 +130,23 @@ class _Lines:
         self._remaining = remaining
         self._disturbance = _DisturbanceWatch()
         self._console = console
+        self._whole = not console.is_terminal
+        """Whether a line is printed as one, however long: what reads a file of lines has no width."""
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         place = self._remaining.words(number, time.monotonic())
-        self._console.print(f"{place}: {counted(trials, 'trial')} on {' '.join(open_paths)}")
+        self._console.print(f"{place}: {counted(trials, 'trial')} on {' '.join(open_paths)}", soft_wrap=self._whole)
 
     def trial_ended(self, record: TrialRecord) -> None:
         outcome = record.outcome
         if not record.valid:
             took = format_duration(outcome.elapsed_ns)
             what = f"trial {record.order.trial} failed ({_combination(record)}, {took})"
-            self._console.print(f"{what}: {outcome.reason}")
+            self._console.print(f"{what}: {outcome.reason}", soft_wrap=self._whole)
             if outcome.hint:  # it may be a command of any program
                 self._console.print(f"  hint: {outcome.hint}", soft_wrap=True)
         if busy := self._disturbance.words(record):
-            self._console.print(busy)
+            self._console.print(busy, soft_wrap=self._whole)
 
 
 class _Bar(_Lines):
