@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Noise:
     """How uneven a healthy fabric is, as standard deviations of log times.
 
-    `nodes` differ for good, `links` by each measurement, a `launch` as a whole; a share `hiccups` of the measurements
-    is longer by a log excess that is exponential with mean `hiccup`.
+    `nodes` differ for good, and by `restarted` in each launch, `links` by each measurement, a `launch` as a whole; a
+    share `hiccups` of the measurements is longer by a log excess that is exponential with mean `hiccup`.
     """
 
     nodes: float = 0.01
@@ -31,6 +31,7 @@ class Noise:
     launch: float = 0.03
     hiccups: float = 0.005
     hiccup: float = 0.7
+    restarted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,13 @@ class MadeUpFabric:
         pairs = np.array([pair for one in rounds for pair in one], np.int64).reshape(-1, 2)
         first, second = pairs[:, 0], pairs[:, 1]
         launch = self._rng.normal(0.0, self._noise.launch, 2)
-        latency = self._latency_node[first] + self._latency_node[second] + self._of(self._latency_link, first, second)
-        there = self._sender[first] + self._receiver[second] + self._of(self._bandwidth_link, first, second)
-        back = self._sender[second] + self._receiver[first] + self._of(self._bandwidth_link, second, first)
+        node, sender, receiver = (
+            known + (self._rng.normal(0.0, off, self._nodes) if (off := self._noise.restarted) else 0.0)
+            for known in (self._latency_node, self._sender, self._receiver)
+        )
+        latency = node[first] + node[second] + self._of(self._latency_link, first, second)
+        there = sender[first] + receiver[second] + self._of(self._bandwidth_link, first, second)
+        back = sender[second] + receiver[first] + self._of(self._bandwidth_link, second, first)
         return Pairs(
             self._nodes,
             first,

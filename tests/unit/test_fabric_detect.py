@@ -251,6 +251,15 @@ def test_a_launch_that_is_slower_as_a_whole_names_nothing() -> None:
     assert named(confirm(found, slower)) == named(confirm(found, again)) == {("latency", "node", 5, -1)}
 
 
+def test_nodes_that_are_off_in_one_launch_implicate_no_link() -> None:
+    """Re-tests were set against the nodes' times of the first launch: links were named in half of these fabrics."""
+    restarted = Noise(restarted=0.05)
+    healthy = (MadeUpFabric(32, Faults(), seed=seed, noise=restarted) for seed in range(6))
+    assert [named(judge(fabric, 32)) for fabric in healthy] == [set()] * 6
+    slow = MadeUpFabric(32, Faults(bandwidth_links={(8, 9): 1.5}), seed=1, noise=restarted)
+    assert named(judge(slow, 32)) == {("bandwidth", "link", 8, 9)}
+
+
 # ---- two and three nodes
 
 
@@ -306,7 +315,8 @@ def test_retests_cover_everything_often_enough_in_disjoint_pairs(nodes: int, dat
 
 def test_links_share_rounds_where_they_can() -> None:
     assert edge_colouring(6, [(0, 1), (2, 3), (4, 5), (0, 2)]) == [[(0, 1), (2, 3), (4, 5)], [(0, 2)]]
-    assert len(again_rounds(64, [(0, 1), (2, 3)], {9}, repeats=REPEATS, seed=1)) == REPEATS
+    assert len(again_rounds(64, [(0, 1), (2, 3)], {9}, repeats=REPEATS, seed=1)) == 2 * REPEATS
+    assert len(again_rounds(64, [], {9}, repeats=REPEATS, seed=1)) == REPEATS
     assert again_rounds(8, [], [], repeats=REPEATS, seed=1) == []
 
 

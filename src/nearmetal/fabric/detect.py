@@ -6,8 +6,8 @@ log(1 + margin) and `SPREADS` robust standard deviations of its kind. A screen a
 links some had a hiccup.
 
 **Re-test.** Each suspect is measured `REPEATS` times more, in rounds in which all other nodes work as well, so that the
-load is that of the screen. Pairs without a suspect in those rounds are controls: they say how far this launch as a
-whole is off, and how often a healthy pair exceeds the limit, e = (1 + exceeding) / (1 + controls). That is the
+load is that of the screen. Pairs without a suspect in those rounds are controls: they say how far this launch and each
+node in it are off, and how often a healthy pair exceeds the limit, e = (1 + exceeding) / (1 + controls). That is the
 conservative rank estimate of a Monte Carlo test (Davison and Hinkley, Bootstrap Methods, 1997, section 4.2), free of
 any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x). Holm's step-down over all suspects
 (`stats.paired`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy node
@@ -47,6 +47,7 @@ MIN_NODES = 4
 """Fewer nodes cannot say which of them is the odd one; only directions of a pair are compared then."""
 FEW_NODES = 12
 """Up to here re-tests are whole passes, 110 rounds at most; of more nodes the errors of the fit are small."""
+_SWEEPS = 3
 MOST_LINKS = 1 / 16
 """Suspected links, as a share of all entries of the table, beyond which only the worst are re-tested."""
 
@@ -236,12 +237,16 @@ def _at_least(beyond: int, tries: int, chance: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _DirectedRetests:
-    """Re-tests of one metric by direction, shape (m,): who to whom, the link's excess and that of the way back."""
+    """Re-tests of one metric by direction, shape (m,): who to whom, the link's excess, and whether it is a control.
+
+    `shifts`, shape (2, nodes), are what a node's sending and its receiving take more in this launch than in the screen.
+    """
 
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     excess: FloatArray
     control: NDArray[np.bool_]
+    shifts: FloatArray
 
 
 def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _RetestExcess]:
@@ -264,7 +269,7 @@ def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _RetestExcess]
 
 
 def _directed(found: Screen, fit: Fit, again: Pairs) -> _DirectedRetests:
-    """Return both directions of every re-test, less what the fit explains and what the whole launch is off."""
+    """Return both directions of every re-test, less what the fit explains, and what launch and nodes are off."""
     there, back = (again.latency_ns, again.latency_ns) if fit.symmetric else (again.there_ns, again.back_ns)
     source = np.concatenate((again.first, again.second))
     target = np.concatenate((again.second, again.first))
@@ -274,14 +279,27 @@ def _directed(found: Screen, fit: Fit, again: Pairs) -> _DirectedRetests:
     control = _with_partner(found, source, target) & _with_partner(found, target, source)
     if control.any():
         excess = excess - np.median(excess[control])
-    return _DirectedRetests(source, target, excess, control)
+    shifts = _shifts(found, source, target, excess)
+    return _DirectedRetests(source, target, excess - shifts[0][source] - shifts[1][target], control, shifts)
+
+
+def _shifts(found: Screen, source: NDArray[np.int64], target: NDArray[np.int64], excess: FloatArray) -> FloatArray:
+    """Return by how much each node is off in this launch, by its pairs with partners above suspicion: median polish."""
+    shifts = np.zeros((2, found.nodes))
+    ends = ((source, _with_partner(found, source, target)), (target, _with_partner(found, target, source)))
+    for way, (own, usable) in [*enumerate(ends)] * _SWEEPS:
+        rest = excess - shifts[0][source] - shifts[1][target]
+        of_nodes = _by_key(own[usable], rest[usable], range(found.nodes))
+        shifts[way] += [np.median(one) if one.size else 0.0 for one in of_nodes]
+    return shifts
 
 
 def _own_effect(fit: Fit, role: Role, directed: _DirectedRetests) -> FloatArray | float:
-    """Return what a node of that role adds itself, which `excess` is without."""
+    """Return what a node of that role adds itself in this launch, which `excess` is without."""
     if role == "link":
         return 0.0
-    return _effects(fit, role)[directed.target if role == "receive" else directed.source]
+    way, node = (1, directed.target) if role == "receive" else (0, directed.source)
+    return np.take(_effects(fit, role) + directed.shifts[way], node)
 
 
 def _chance(excess: FloatArray, limit: float, directed: _DirectedRetests, fit: Fit) -> float:

@@ -31,7 +31,8 @@ def again_rounds(
 
     Few nodes all meet each other in each repetition, which so has a fit of its own. Of more, a suspected node meets a
     partner above suspicion, drawn anew each time. Every round is filled up with pairs of the remaining nodes, drawn at
-    random: they keep the load of the screen and are the controls. One repetition of all comes before the next, so that
+    random: they keep the load of the screen and are the controls. With links, one more round in each repetition is of
+    such pairs alone, in which the ends of links meet others. One repetition of all comes before the next, so that
     a short disturbance meets few re-tests of one suspect.
     """
     if MIN_NODES <= nodes <= FEW_NODES:
@@ -44,7 +45,8 @@ def again_rounds(
     for _ in range(repeats):
         once = [list(pairs) for pairs in coloured]
         _add_nodes(once, nodes, doubtful, frozenset(wanted), drawn)
-        again += [_filled(pairs, nodes, frozenset(doubtful), drawn) for pairs in once]
+        others = [()] if wanted else []
+        again += [_filled(pairs, nodes, frozenset(doubtful), drawn) for pairs in (*once, *others)]
     return again
 
 
