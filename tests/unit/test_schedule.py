@@ -11,7 +11,7 @@ import pytest
 
 import nearmetal
 from fake_runs import STUDY, Silent
-from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.native import source_dir
 from nearmetal.results import stopping
@@ -421,6 +421,17 @@ def test_a_trial_of_another_plan_does_not_count_as_done() -> None:
     kept.records[0] = replace(one, order=replace(one.order, path=other.order.path))
     with pytest.raises(ForeignFileError, match=f"trial {one.order.trial} of r is not the one that is planned"):
         run_study(study(), Scripted(), kept, RecordingWatcher())  # type: ignore[arg-type]
+
+
+def test_fresh_blocks_of_a_gate_are_not_resumed_as_a_run() -> None:
+    """The study's own blocks were added to them, after which they counted as later occasions."""
+    kept = MemoryRun()
+    fresh = {"number": 4, "wanted": {OF_TAP}, "records": []}
+    schedule.run_block(study(), Scripted(), kept, RecordingWatcher(), **fresh)  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="r holds fresh blocks of another run") as refused:
+        run_study(study(), Scripted(), kept, RecordingWatcher())  # type: ignore[arg-type]
+    assert refused.value.hint == "repeat that gate with --out r, or begin a new run"
+    assert {one.order.block for one in kept.records} == {4}
 
 
 def test_trials_record_a_version_other_than_the_runs_first() -> None:

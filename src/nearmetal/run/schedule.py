@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import nearmetal
-from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
-from nearmetal.results.series import Combination
+from nearmetal.results.series import Combination, are_fresh
 from nearmetal.results.stopping import (
     MAX_ATTEMPTS,
     attempts,
@@ -81,8 +81,14 @@ def run_study(
     return replace(ending, idle=len(records) == before)
 
 
-def _refuse_another_plan(study: Study, run: RunDir, records: Iterable[TrialRecord]) -> None:
-    """Raise ForeignFileError where a trial is not the one that is planned under its number: it would count as done."""
+def _refuse_another_plan(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> None:
+    """Raise ForeignFileError where a trial is not the one that is planned under its number: it would count as done.
+
+    Raise BadInputError for fresh blocks of another run: what is measured beside them would make them a later occasion.
+    """
+    if are_fresh(study, records):
+        text = f"{run.root} holds fresh blocks of another run, which only the gate of that run continues"
+        raise BadInputError(text, hint=f"repeat that gate with --out {run.root}, or begin a new run")
     for number, mine in by_key((record.order.block, record) for record in records).items():
         planned = {order.trial: combination(order) for order in plan.block(study, number)}
         for record in mine:
