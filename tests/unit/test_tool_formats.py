@@ -203,6 +203,13 @@ def test_a_sockperf_log_has_complete_round_trips() -> None:
     assert summary.sent > len(packets.ns)
 
 
+def test_a_sockperf_log_without_its_size_says_so() -> None:
+    """Logs of several sizes whose heads were cut off were blocks of one size, without a word."""
+    whole = data("sockperf-3.7-full-log-first-200.csv")
+    for text, told in ((whole, False), (whole[whole.index(b"packet, txTime") :], True)):
+        assert any("no message size" in lack for lack in _imported(text)[0].lacks) is told
+
+
 def test_a_truncated_sockperf_log_is_refused() -> None:
     whole = data("sockperf-3.7-full-log-first-200.csv")
     with pytest.raises(ForeignFileError, match="cut"):
@@ -927,7 +934,8 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
 @pytest.mark.parametrize(
     ("sizes", "told", "suffix"),
     [
-        ([2, 4096, 65536], b"CQ Moderation   : 100", ""),  # -a, which takes all sizes alike
+        ([2, 4096, 65536], b"CQ Moderation   : 100", "-cq-moderation-100"),  # -a, which takes all sizes alike
+        ([2, 4096, 65536], b"CQ Moderation   : 1", ""),
         ([64], b"CQ Moderation   : 100", ""),
         ([64], b"CQ Moderation   : 1", "-cq-moderation-1"),
         ([64], b"TX depth        : 16\n CQ Moderation   : 16", "-tx-depth-16"),
@@ -937,7 +945,7 @@ def test_perftest_that_sends_or_waits_in_another_way_is_kept_apart() -> None:
     ],
 )
 def test_perftest_that_counts_completions_otherwise_is_kept_apart(sizes: list[int], told: bytes, suffix: str) -> None:
-    """Of `-Q` nothing was read; perftest itself takes another number of a single large size."""
+    """Of `-Q` nothing was read, and a large size of `-a` had the name of one of `-s`, which is counted otherwise."""
     text = re.sub(rb" 16384 .*\n", b"".join(b" %d 1000 21.05 20.97 0.001\n" % size for size in sizes), _SENDS)
     assert _imported(text.replace(b"CQ Moderation   : 1", told))[0].workload == f"ib-send-bw{suffix}"
 

@@ -53,8 +53,8 @@ _USUAL_DEPTH = 128
 _USUAL_MODERATION, _LARGE_BYTES = 100, 8192
 """How many messages a bandwidth test counts with one completion, at most so many as are on their way.
 
-Of a single larger size it counts each by itself, unless it waits for events (4.5 then, too), as of SRD; of a list of
-posts the list. `-Q` says otherwise.
+Of a larger size it counts each by itself, unless it waits for events (4.5 then, too), as of SRD; of a list of posts the
+list. `-Q` says otherwise, and so does `-a`, which takes all sizes alike.
 """
 _USUAL_INLINE = (150, 188, 220, 236)
 """Up to which size a latency test's messages carry their data, unless `-I` says otherwise, by verb and transport.
@@ -161,7 +161,7 @@ def _at_once(fields: Mapping[str, str], sizes: Sequence[int], *, events: bool) -
     usual = {"Post List": 1, "TX depth": _USUAL_DEPTH}
     posts, depth = (whole(fields.get(key, f"{most}"), PROGRAM, key) for key, most in usual.items())
     moderation = min(_USUAL_MODERATION, depth) if posts == 1 else posts
-    each = posts == 1 and len(sizes) == 1 and sizes[0] > _LARGE_BYTES and not events
+    each = posts == 1 and max(sizes) > _LARGE_BYTES and not events
     moderation = 1 if each or fields.get("Connection type") == "SRD" else moderation
     asked = whole(fields.get("CQ Moderation", f"{moderation}"), PROGRAM, "CQ Moderation")
     told = ("post-list", posts, 1), ("tx-depth", depth, _USUAL_DEPTH), ("cq-moderation", asked, moderation)

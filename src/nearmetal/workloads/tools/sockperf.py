@@ -193,6 +193,7 @@ def _operation(data: bytes) -> tuple[str, tuple[str, ...]]:
 def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     operation, lacks = _operation(data)
     size, spans = parse_full_log(data)
+    lacks += () if size else (NO_SIZE,)
     if _overlap(spans):
         operation = operation.replace("round_trip", "under_load")
     burst, rate = (one.search(data[:_LOOK_BYTES]) for one in (_BURST, _RATE))
