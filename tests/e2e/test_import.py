@@ -219,6 +219,18 @@ def test_a_launch_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "run").exists()
 
 
+def test_launches_of_an_unknown_size_do_not_stand_beside_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They had a row of 0 B."""
+    plain, sized = DATA / "netperf-2.7.0-tcp_rr.txt", tmp_path / "sized.txt"
+    sized.write_text(plain.read_text() + "REQUEST_SIZE=64\n")
+    assert cli(["import", f"a={sized}", f"b={plain}", "--out", str(tmp_path / "run")]) == 2
+    told = f"{plain} does not say the size of its messages, as other files of netperf-tcp-round-trip do"
+    assert told in capsys.readouterr().err
+    assert cli(["import", f"a={plain}", f"a={DATA / 'netperf-2.7.0-udp_rr.txt'}", "--out", str(tmp_path / "run")]) == 0
+
+
 def test_a_few_short_rates_may_agree(tmp_path: Path) -> None:
     """Counted are the digits that were printed, not those of the times that rates are stored as."""
     rows = "".join(f"{1 << power:<10}{1.24 * (1 << power):>20.2f}\n" for power in range(4))

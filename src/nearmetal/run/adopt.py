@@ -23,7 +23,7 @@ from nearmetal.study.spec import MOST_BLOCKS, digest, parse_study
 from nearmetal.units import counted
 from nearmetal.workloads.figures import IMPORTED, IMPORTED_MESSAGES
 from nearmetal.workloads.samples import read_foreign
-from nearmetal.workloads.tools.tool import Foreign
+from nearmetal.workloads.tools.tool import NO_SIZE, Foreign
 
 HOST_KIND = "import"
 HOST_LABEL = (
@@ -103,6 +103,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
     if not adopted:
         raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
     _refuse_copies(files, adopted)
+    _refuse_unsized(adopted)
     return adopted
 
 
@@ -136,6 +137,17 @@ def _refuse_copies(files: Sequence[tuple[str, Path]], adopted: Sequence[AdoptedF
             raise BadInputError(
                 f"{one.file} ({one.label}) holds a launch of {first.file} ({first.label}): all figures are the same",
                 hint=_HINT_ONCE,
+            )
+
+
+def _refuse_unsized(adopted: Sequence[AdoptedFile]) -> None:
+    """Raise BadInputError where launches of an unknown size would stand beside others, as if it were 0 B."""
+    told = {(one.found.workload, cell.operation) for one in adopted for cell in one.found.cells if cell.message_bytes}
+    for one in adopted:
+        if NO_SIZE in one.found.lacks and (one.found.workload, one.found.cells[0].operation) in told:
+            raise BadInputError(
+                f"{one.file} does not say the size of its messages, as other files of {one.found.workload} do",
+                hint="import files without a size into a run of their own",
             )
 
 
