@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,13 @@ from hypothesis import strategies as st
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.facts import counters, proof
 from nearmetal.facts.counters import difference, parse_links, parse_snmp
+from nearmetal.facts.inventory import path_facts
 from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
 from nearmetal.hosts import shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.facts import scope_of
 from nearmetal.study.order import Proof
 
 DEV = """Inter-|   Receive                                                |  Transmit
@@ -128,6 +132,54 @@ def test_what_crossed_other_interfaces_is_told_by_their_names() -> None:
     for endpoints, strays in ((shared, {"n0.lo": 90, "n0.ens2": 4711}), (replace(shared, alone=True), {"n0.ens2": 1})):
         with pytest.raises(TrialError, match=rf"and {strays['n0.ens2']} crossed n0\.ens2: the traffic"):
             proof.check(Proof(moved, strays), endpoints, least_packets=9000)
+
+
+class FarCards:
+    """Far machines, as `path_facts` asks them: a bond of two ports on n0, a function on n1."""
+
+    printed: ClassVar = {
+        "ip": '[{"mtu": 1500}]',
+        "eth0": "driver: ice\nspeed: 25000\ndriver: ice\nversion: 1.14.13\nfirmware-version: 4.40 0x8001c967 1.3534\n",
+        "eth1": "driver: ice\n",  # without ethtool, and without a link
+        "ens1": "driver: virtio_net\nspeed: -1\nversion: N/A\nfirmware-version: \n",
+    }
+
+    def machine_name(self, node: str) -> str:
+        return node
+
+    def run(self, argv: list[str], **_: object) -> Finished:
+        name = argv[0] if argv[0] == "ip" else argv[-1]
+        return Finished(tuple(argv), 0, self.printed.get(name, "").encode(), b"", 0)
+
+
+def test_the_cards_of_far_machines_are_recorded() -> None:
+    """The gate lists what changed, and trials of a path must agree in their card, but nothing recorded any."""
+    ends = Endpoint("n0", "bond0", "10.0.0.1"), Endpoint("n1", "ens1", "10.0.0.2")
+    path = Endpoints(ends, "10.0.0.0/24", alone=False, beneath=(Endpoint("n0", "eth0"), Endpoint("n0", "eth1")))
+    found = path_facts(FarCards(), path)  # type: ignore[arg-type]
+    assert {name: value for name, value in found.items() if not name.endswith((".kind", ".mtu"))} == {
+        "n0.eth0.driver": "ice 1.14.13",
+        "n0.eth0.firmware": "4.40 0x8001c967 1.3534",
+        "n0.eth0.speed_mbit": 25000,
+        "n0.eth1.driver": "ice",
+        "n1.ens1.driver": "virtio_net",
+    }
+    assert {scope_of(name) for name in found if not name.endswith(".mtu")} == {"interface"}
+
+
+class Here(MachineShell):
+    """This machine, as if it were far."""
+
+    def machine_name(self, node: str) -> str:
+        return node
+
+
+def test_the_driver_of_a_card_is_the_one_that_the_kernel_names() -> None:
+    drivers = {path.parts[-3]: path.resolve().name for path in Path("/sys/class/net").glob("*/device/driver")}
+    with Here() as here:
+        found = path_facts(here, Endpoints((Endpoint("", "lo"), *(Endpoint("", name) for name in drivers))))
+    named = {name: str(value).split()[0] for name, value in found.items() if name.endswith(".driver")}
+    assert named == {f".{name}.driver": driver for name, driver in drivers.items()}
 
 
 def stat(pid: int, name: str, ticks: int, *, began: int = 5, flags: int = 0) -> str:

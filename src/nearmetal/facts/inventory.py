@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Shell, is_disposable, is_far, machines_of
 from nearmetal.paths.path import Endpoints
 from nearmetal.reading import parse_json
 from nearmetal.study.facts import CLOCK, COMPUTERS, PROCESSORS, TICK
@@ -101,14 +101,41 @@ def _page_faults(shell: Shell, node: str) -> int:
 
 
 def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:
-    """Return the settings of each end's interface: `<node>.<interface>.<setting>`."""
+    """Return the settings of each end's interface, `<node>.<interface>.<setting>`, and what cards machines have there.
+
+    Those of the lab are known by the path's name. What an end is built on may be a card as well, as below a bond.
+    """
     facts: dict[str, Scalar] = {}
     for end in endpoints.ends:
         if not end.interface:
             continue
         text = shell.run(["ip", "-json", "-details", "link", "show", "dev", end.interface], node=end.node).text
         facts |= {f"{end.node}.{end.interface}.{k}": v for k, v in parse_link(text).items()}
+    for end in (*endpoints.ends, *endpoints.beneath) if is_far(shell) and not is_disposable(shell) else ():
+        text = shell.run(["sh", "-c", _CARD, "card", end.interface], node=end.node, check=False).text
+        facts |= {f"{end.node}.{end.interface}.{k}": v for k, v in parse_card(text).items()}
     return facts
+
+
+# Prints what drives an interface, where it is a card; ethtool may not be there, as in a container.
+_CARD = """cd "/sys/class/net/$1" && [ -e device ] || exit 0
+sed -n 's/^DRIVER=/driver: /p' device/uevent
+sed 's/^/speed: /' speed
+ethtool -i "$1"
+"""
+
+
+def parse_card(text: str) -> dict[str, Scalar]:
+    """Read what the script prints: driver with version, firmware, and speed where there is one."""
+    lines = (line.partition(":") for line in text.splitlines())
+    about = {key: value.strip() for key, _, value in lines if value.strip() != "N/A"}
+    speed = about.get("speed", "")
+    facts: dict[str, Scalar] = {
+        "driver": f"{about.get('driver', '')} {about.get('version', '')}".strip(),
+        "firmware": about.get("firmware-version", ""),
+        "speed_mbit": int(speed) if speed.isdecimal() else 0,
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def parse_link(text: str) -> dict[str, Scalar]:

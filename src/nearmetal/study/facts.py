@@ -41,7 +41,7 @@ _WIRE_DELAY_US, _WIRE_RATE_MBIT = "lab.wire_delay_us", "lab.wire_rate_mbit"
 _MACHINE = ("cpu.model", "kernel.release", "kernel.version")
 _GUEST = "guest."
 _CODE = (".version", ".build", ".flavour")
-_INTERFACE = ("kind", "driver", "device", "firmware")
+_INTERFACE = ("kind", "driver", "device", "firmware", "speed_mbit")
 _OF_AN_INTERFACE = re.compile(r"n\d+\..+\.(?P<fact>[^.]+)")  # a VLAN's name has a dot of its own: eth0.100
 
 
