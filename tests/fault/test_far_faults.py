@@ -128,6 +128,22 @@ def test_the_port_of_a_bridge_may_carry_what_the_bridge_carries(far: far_machine
     assert outcome.proof.stray_packets.keys() <= {"n0.lo", "n1.lo"}
 
 
+def test_the_port_below_a_tunnel_may_carry_what_the_tunnel_carries(far: far_machines.Far) -> None:
+    """A tunnel that names its other end, not its port, has no link to that: its packets were another route."""
+    for node, own, other in (("n0", 1, 2), ("n1", 2, 1)):
+        to = f"link add vx0 type vxlan id 5 dstport 4789 remote 10.77.0.{other}"
+        if not (made := far.inside.run(["ip", *to.split()], node=node, check=False)).ok:
+            pytest.skip(made.complaint())
+        for line in (f"addr add 10.78.0.{own}/24 dev vx0", "link set vx0 up"):
+            far.inside.run(["ip", *line.split()], node=node)
+    workload = dataclasses.replace(DECLARED.workload, options={**DECLARED.workload.options, "iterations": 3000})
+    path = PathOrder("p", "declared", {"interface": "vx0"})
+    outcome = far.host.carry_out(dataclasses.replace(DECLARED, path=path, workload=workload), carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.proof.moved_packets.keys() == {"n0.vx0", "n1.vx0"}
+    assert outcome.proof.stray_packets.keys() <= {"n0.lo", "n1.lo"}
+
+
 def test_an_unknown_host_key_and_a_stranger_are_refused(tmp_path: Path) -> None:
     far_machines.need_ssh()
     from nearmetal.hosts.ssh.host import SshHost

@@ -5,10 +5,26 @@ from collections.abc import Sequence
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import Shell, is_far, is_on
-from nearmetal.paths.links import LOWER_SCRIPT, wait_until_reachable
+from nearmetal.paths.links import LOWER, wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints, PathRecipe
 from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder
+
+# Prints what an interface is built on, and of a tunnel, which need not name its port, where the ways to its ends leave.
+_BENEATH = (
+    LOWER
+    + r"""
+ports() {
+    { ip -d link show dev "$1"; bridge fdb show dev "$1"; } 2> /dev/null | tr -s ' ' '\n' |
+        awk 'to && /[.:]/ { print } { to = /^(remote|dst)$/ }' | sort -u |
+        while read -r end; do ip route get "$end" | sed -n 's/.* dev \([^ ]*\).*/\1/p'; done
+}
+for one in "$1" $(lower "$1"); do
+    [ "$one" = "$1" ] || echo "$one"
+    for port in $(ports "$one"); do echo "$port"; lower "$port"; done
+done
+"""
+)
 
 
 def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
@@ -30,7 +46,7 @@ def _up(shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
             raise BadInputError(message, hint="give the path the option `interface`, or each [[host.node]] its own")
         own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
         ends.append(Endpoint(node, interface, str(own.ip)))
-        below = shell.run(["sh", "-c", LOWER_SCRIPT, "lower", interface], node=node).text.split()
+        below = shell.run(["sh", "-c", _BENEATH, "beneath", interface], node=node).text.split()
         beneath += [Endpoint(node, name) for name in dict.fromkeys(below)]
         networks.add(own.network)
     subnets = [str(network) for network in sorted(networks)]
