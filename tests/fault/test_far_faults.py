@@ -389,6 +389,31 @@ def test_a_far_launcher_without_its_libraries_is_told_with_its_reason(tmp_path: 
     assert raised.value.message.startswith(told)
 
 
+def test_a_build_that_is_killed_leaves_nothing_there(tmp_path: Path) -> None:
+    """Its sources stayed in the cache, of every build that was killed."""
+    hanging, cache, trials = Hanging(tmp_path), tmp_path / "cache", tmp_path / "trials"
+    compiler = hanging.script(tmp_path / "cc")
+    trials.mkdir()
+    script = f"""
+from functools import partial
+from nearmetal.hosts.far.build import program
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.far.stream import open_program
+from nearmetal.hosts.host import Site
+from nearmetal.native import Recipe
+machine = FarMachine("far", partial(open_program, ("sh",)))
+with MachinesShell([machine], ["far"], Site({str(cache)!r}, "", scratch={str(trials)!r}), Memory()) as shell:
+    shell.add_node("n0")
+    program(shell, Recipe("toy", "remote", compiler=({str(compiler)!r},)))
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as session:
+        eventually(hanging.running, "the compiler did not start")
+        session.kill()
+    eventually(lambda: not hanging.running() and not list(trials.iterdir()), "the build was left behind")
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
 def test_one_machine_under_two_names_is_no_path(far: far_machines.Far) -> None:
     first = far.host._machines["m0"]
     far.host._machines["m1"] = FarMachine("m1", first._open_shell)

@@ -1,6 +1,5 @@
 """Programs built where they run: sources are sent, the far compiler builds, the far cache keeps."""
 
-import secrets
 from pathlib import Path
 
 from nearmetal import native
@@ -8,7 +7,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import FarShell, Shell, is_far
 from nearmetal.native import Recipe
 
-_INSTALL = 'chmod 755 -- "$1" && mv -f -- "$1" "$2"'
+_INSTALL = 'mkdir -p -- "${2%/*}" && chmod 755 -- "$1" && cp -- "$1" "$2.$$" && mv -f -- "$2.$$" "$2"'
 
 
 def program(shell: Shell, recipe: Recipe) -> Path:
@@ -32,8 +31,8 @@ def _on_every_machine(shell: FarShell, recipe: Recipe) -> Path:
 
 
 def _build(shell: FarShell, node: str, recipe: Recipe, place: Path) -> None:
-    work = f"{place}.{secrets.token_hex(4)}"
-    shell.run(["mkdir", "-p", "--", work], node=node)
+    """Build in the shell's scratch directory, which goes with the connection, and put the finished program in place."""
+    work = f"{shell.scratch}/{place.name}"
     try:
         files = native.all_files(recipe)
         folders = sorted({f"{work}/{name}".rpartition("/")[0] for name in files})
