@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nearmetal.knobs import drivers, mpi
+from nearmetal.knobs import affinity, drivers, mpi
 from nearmetal.knobs.nic import known_as
 from nearmetal.knobs.table import FAMILIES
 
@@ -97,6 +97,8 @@ def _drivers() -> str:
         for driver, misreported in drivers.MISREPORTED.items()
         for name, why in misreported.items()
     ]
+    name = "nic.irq-affinity"
+    lines.append(f"| any, if the old list is such as 0-3 | `{name}` | {affinity.lingers(name, '0-3')} |")
     return "\n".join(lines)
 
 
