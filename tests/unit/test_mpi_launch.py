@@ -75,6 +75,8 @@ def test_openmpi_gets_every_layer_and_the_subnet() -> None:
     assert has(argv, "--prtemca", "plm_ssh_agent", "/run/agent")
     in_scratch = launch(OPENMPI5, dataclasses.replace(APART, scratch="/tmp/nm-1")).argv
     assert has(in_scratch, "--prtemca", "prte_tmpdir_base", "/tmp/nm-1")
+    older_in_scratch = launch(OPENMPI4, dataclasses.replace(APART, scratch="/tmp/nm-1")).argv
+    assert has(older_in_scratch, "--mca", "orte_tmpdir_base", "/tmp/nm-1")
     older = launch(OPENMPI4, APART).argv
     assert has(older, "--mca", "plm_rsh_agent", "/run/agent")
     assert has(older, "--mca", "btl", "self,vader,tcp")

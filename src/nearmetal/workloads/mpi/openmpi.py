@@ -36,14 +36,16 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
 
 
 def _agent(mpi: Mpi, job: Job) -> list[str]:
+    # A daemon's own choice is /tmp: version 4 leaves its folder there when it is killed, version 5 ends with status 213
+    # when another container's daemon has the same PID.
     # Version 4 looks for ssh even where all ranks are on one node, and ends where there is none.
     if job.remote_shell and mpi.major < 5:
         daemons = ["--mca", "oob_tcp_if_include", job.management] if job.management else []
-        return ["--mca", "plm_rsh_agent", job.remote_shell, *daemons]
+        own = ["--mca", "orte_tmpdir_base", job.scratch] if job.scratch and not job.one_node else []
+        return ["--mca", "plm_rsh_agent", job.remote_shell, *own, *daemons]
     if job.one_node:
         return []
     daemons = ["--prtemca", "prte_if_include", job.management] if job.management else []
-    # A daemon's own choice is /tmp/prted.PID, where it ends with status 213 when another container's has the same PID.
     own = ["--prtemca", "prte_tmpdir_base", job.scratch] if job.scratch else []
     return ["--prtemca", "plm_ssh_agent", job.remote_shell, *own, *daemons]
 
