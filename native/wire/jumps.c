@@ -193,8 +193,9 @@ static const void *jump(void *env) {
     }
     const struct group *group = group_of(pc);
     const struct found *one = &found[place_of(pc)];
-    if (__builtin_expect(one->pc != pc || (one->rest & ~NUMBER) != ((uint64_t)flags << FLAGS_SHIFT | group->generation) ||
-                             *group->marked != expected || (*cpu.debug7 & BREAKPOINTS_ENABLED),
+    const uint64_t rest = (uint64_t)flags << FLAGS_SHIFT | group->generation;
+    if (__builtin_expect(one->pc != pc || (one->rest & ~NUMBER) != rest || *group->marked != expected ||
+                             (*cpu.debug7 & BREAKPOINTS_ENABLED),
                          0))
         return find(env, pc, flags);
     *cpu.can_do_io = 1;
@@ -250,7 +251,8 @@ static bool groups_fit(CPUState *one) {
 }
 
 static bool prepare(CPUState *one) {
-    if (!&helper_info_lookup_tb_ptr || !tcg_flush_jmp_cache || !tlb_flush_page || !get_page_addr_code_hostp || !&tcg_code_gen_epilogue ||
+    if (!&helper_info_lookup_tb_ptr || !&tcg_code_gen_epilogue || !tcg_flush_jmp_cache || !tlb_flush_page ||
+        !get_page_addr_code_hostp || !curr_cflags || !helper_lookup_tb_ptr ||
         helper_info_lookup_tb_ptr.function != helper_lookup_tb_ptr || !(curr_cflags(one) & CF_PCREL))
         return false;
     struct slot *slots = layout_jump_cache(one, SLOTS, sizeof *slots);

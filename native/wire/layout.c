@@ -41,8 +41,8 @@ void layout_find(void) {
         wire_die("this QEMU is unknown: the instruction count is not next to the request to leave");
 }
 
-/* Let QEMU empty what it takes for the jump cache of a fake CPU, all of whose fields point into `into`, each `apart` bytes
- * after the last. Return where that begins, or `bytes` when other than `slots` slots become empty. */
+/* Let QEMU empty what it takes for the jump cache of a fake CPU, all of whose fields point into `into`, each `apart`
+ * bytes after the last. Return where that begins, or `bytes` when other than `slots` slots become empty. */
 static size_t find_emptied(char *into, size_t bytes, size_t apart, size_t slots, size_t slot_bytes) {
     memset(into, 0xff, bytes);
     for (size_t i = 0; i < FAKE_BYTES / sizeof(char *); i++) {

@@ -9,8 +9,7 @@
  * the handler of a state change to running. */
 void layout_find(void);
 
-/* Return the jump cache of a CPU's: `slots` slots of `bytes` bytes, which begin with a pointer. NULL when QEMU's is none.
- */
+/* Return a CPU's jump cache: `slots` slots of `bytes` bytes, which begin with a pointer. NULL for another. */
 void *layout_jump_cache(const CPUState *cpu, size_t slots, size_t bytes);
 
 /* Whether a CPU may do I/O where it is: next to the instruction count. Call layout_find first. */

@@ -51,8 +51,8 @@ void cpu_exit(void *cpu);
 _Noreturn void cpu_loop_exit_noexc(CPUState *cpu);
 void async_run_on_cpu(CPUState *cpu, void (*work)(CPUState *, void *), void *data);
 bool all_cpu_threads_idle(void);
-/* translated blocks: include/exec/helper-head.h.inc, accel/tcg/ and target/i386/tcg/. A QEMU without those that are weak
- * does as well, only slower. */
+/* translated blocks: include/exec/helper-head.h.inc, accel/tcg/ and target/i386/tcg/. A QEMU without those that are
+ * weak does as well, only slower. */
 #define IF_EXPORTED __attribute__((weak))
 extern struct {
     const void *(*function)(void *env);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* All software of a machine, in place of its firmware: tests of the wire run on it, without an image.
  *
- * First it calls code that changes in every way that code can, and prints how often what ran was not what was there.
+ * First it calls code that changes in the ways that jumps.c must notice, and prints how often other code ran than that.
  * Then it works, sends frames, halts until a timer's interrupt and receives what has arrived, as its MAC address says
  * (the last byte is the seed, the one before it lengthens the run), and prints a hash of every frame and its arrival.
- * Then it switches off. 82540EM: Intel 8254x Software Developer's Manual, chapters 3 and 13; 8254 timer and 8259 interrupt
- * controller as on any PC. */
+ * Then it switches off. 82540EM: Intel 8254x Software Developer's Manual, chapters 3 and 13; 8254 timer and 8259
+ * interrupt controller as on any PC. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -84,7 +84,7 @@ def _cautions(lanes: Sequence[Lane]) -> list[str]:
     once = [lane for lane in lanes if lane.base and len(lane.of.blocks.keys() & lane.base.blocks.keys()) < 2]
     off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
     return [
-        *["CAUTION: no interval from one block: launches of another may differ as much."][: len(once)],
+        *(["CAUTION: no interval from one block: launches of another may differ as much."] if once else []),
         *(
             f"CAUTION: the parts of {lane.name} miss the measured time by {as_percent(lane.of.residue, 1)}."
             for lane in off
