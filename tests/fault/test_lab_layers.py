@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab import guest, image, lab
+from nearmetal.hosts.lab import cache, guest, image, lab
 from nearmetal.hosts.lab.frames import ONLY_NODE, STAND_GUEST
 from nearmetal.hosts.lab.manifest import Manifest
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 WORKLOAD = WorkloadOrder("latency", "engine")
@@ -25,9 +25,9 @@ IN_GUESTS = Order(0, 0, PathOrder("guest-vf", "guest-vf"), WORKLOAD, seed=7, tim
 BARE = replace(IN_GUESTS, path=PathOrder("native", "native"))
 
 
-def of_machines() -> contextlib.closing[lab.LabHost]:
+def of_machines(say: Callable[[str], None] = lambda _: None) -> contextlib.closing[lab.LabHost]:
     """Open a lab of two machines that can have guests."""
-    return contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, lambda _: None))
+    return contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, say))
 
 
 @pytest.fixture
@@ -64,12 +64,29 @@ def test_each_variant_is_made_from_its_own_boot(machines: lab.LabHost) -> None:
         below = image.cache_folder() / state["below"] / "state"
         assert json.loads(below.read_text()) == {"frozen": "machine", "seed": state["seed"], "below": ""}
     assert len(plain) == 2  # three without a guest; `snapshots` returns one of them
-    sources = [
-        one.about.partition("machine kvm, ")[2] for one in image.cached(verify=False) if "snapshot" in one.folder.name
-    ]
+    kept = cache.cached({}, verify=False)
+    sources = [one.about.partition("machine kvm, ")[2] for one in kept if "snapshot" in one.folder.name]
     assert sorted(sources) == sorted(f"variant {number}" for number in range(3) for _ in range(2))
-    with_guest = [one for one in image.cached(verify=False) if "guest started" in one.about]
+    with_guest = [one for one in kept if "guest started" in one.about]
     assert len(with_guest) == 3
+
+
+@pytest.mark.usefixtures("host")
+def test_boots_that_leave_unused_ones_behind_report_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looked at a cache that a new emulator, or new sources, let grow until the disk was full."""
+
+    def said() -> list[str]:
+        lines: list[str] = []
+        with of_machines(lines.append) as opened:
+            opened.prepare([IN_GUESTS])
+        return [line for line in lines if "hold" in line]
+
+    assert said() == []
+    monkeypatch.setenv("LAB_EMULATOR_VERSION", "10.0.3")
+    (line,) = said()
+    assert line.startswith("2 folders of other sources, packages or emulators hold 0.0 GiB: ")
+    assert "`nearmetal lab clean --old`" in line
+    assert said() == [], "nothing was booted"
 
 
 def test_sources_of_other_snapshots_are_booted_first(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.facts import inventory
 from nearmetal.hosts import plain_files
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
+from nearmetal.hosts.lab import cache, closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import MACHINES, Boot, emulator_argv, machine_named
 from nearmetal.hosts.lab.manifest import Manifest, seal
@@ -259,6 +259,10 @@ def test_a_closure_with_a_missing_module_is_refused() -> None:
         closure.import_closure(PACKAGE, "nearmetal.nothing")
 
 
+MADE = {"emulator": "10.0.2", "wire": "wire-2b9.so"}
+OTHERS = ({"emulator": "10.0.1"}, {"wire": "wire-2b8.so"})
+
+
 def cached_folder(name: str, facts: dict[str, str]) -> Path:
     folder = image.cache_folder() / name
     folder.mkdir(parents=True)
@@ -274,6 +278,7 @@ def test_cache_entries_of_other_versions_are_summed_up_and_removed(
     built = cache_dir() / "programs"  # those that the lab's key is of take seconds to build
     built.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nearmetal.cli.lab._makes", lambda: MADE)
     cache_dir().mkdir()
     (cache_dir() / "programs").symlink_to(built)
     old_root = cached_folder("root-old", {"recipe": "another"})
@@ -285,20 +290,28 @@ def test_cache_entries_of_other_versions_are_summed_up_and_removed(
             cached_folder(f"{kind}-{key}{more}", {"distribution": "debian", "kernel": "6.1.0-56-amd64"})
             for kind, more in (("image", ""), ("snapshot", "-base-6e608d2b943d686c"))
         ),
+        cached_folder(f"snapshot-{key}-base-8c42136b71fbfef2", MADE),
     ]
-    old = [old_root, *(cached_folder(name, {}) for name in ("image-gone", "snapshot-gone-base-1"))]
+    old = [
+        old_root,
+        *(cached_folder(name, {}) for name in ("image-gone", "snapshot-gone-base-1")),
+        *(cached_folder(f"snapshot-{key}-base-{n}", MADE | other) for n, other in enumerate(OTHERS)),
+        cached_folder(f"snapshot-{key}-base-damaged", MADE),
+    ]
+    (old[-1] / "manifest.json").write_text("{}")
     unfinished = image.cache_folder() / "unfinished-1"
     unfinished.mkdir()
 
     shown = CliRunner().invoke(lab_commands, ["status"]).output
-    assert "4 folders of other sources or packages hold" in shown
+    assert "7 folders of other sources, packages or emulators hold" in shown
+    assert ", \n" not in shown
     assert all(folder.name in shown for folder in serving)
     assert not any(folder.name in shown for folder in old)
-    assert set(image.clean(everything=False, old_only=True)) == {*old, unfinished}
+    assert set(cache.clean(MADE, everything=False, old_only=True)) == {*old, unfinished}
     assert all(folder.is_dir() for folder in serving)
     assert not any(folder.exists() for folder in old)
     assert "hold" not in CliRunner().invoke(lab_commands, ["status"]).output
-    assert set(image.clean(everything=False, old_only=False)) == set(serving[1:])
+    assert set(cache.clean(MADE, everything=False, old_only=False)) == set(serving[1:])
 
 
 def test_nothing_counts_as_old_if_the_image_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,11 +319,11 @@ def test_nothing_counts_as_old_if_the_image_cannot_be_named(tmp_path: Path, monk
         raise UnavailableError("no C compiler")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(image, "code_key", refuse)
+    monkeypatch.setattr(cache, "code_key", refuse)
     root = cached_folder("root-new", {"recipe": image.root_recipe_key()})
     kept = cached_folder("image-0", {})
-    assert image.clean(everything=False, old_only=True) == ()
-    assert image.clean(everything=False, old_only=False) == (kept,)
+    assert cache.clean(MADE, everything=False, old_only=True) == ()
+    assert cache.clean(MADE, everything=False, old_only=False) == (kept,)
     assert root.is_dir()
 
 

@@ -1,23 +1,23 @@
 """`nearmetal lab build|status|clean|shell`: the image of the emulated SR-IOV cluster."""
 
+import contextlib
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import click
 
-from nearmetal import scratch
-from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError
-from nearmetal.hosts.lab import image, terminal
+from nearmetal import native, scratch
+from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.lab import cache, image, terminal
 from nearmetal.hosts.lab.lab import LABEL, LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.root import require_builder
-from nearmetal.hosts.lab.wire import NODES_MAX
+from nearmetal.hosts.lab.wire import NODES_MAX, RECIPE
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.table import find_path
@@ -67,15 +67,12 @@ def status(*, verify: bool) -> int:
     if wire:
         console.print(f"  {wire.message}\n  hint: {wire.hint}", soft_wrap=True)
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
-    entries = image.cached(verify=verify)
+    entries = cache.cached(_makes(), verify=verify)
     for entry in entries:
         if entry.serves:
-            console.print(f"{entry.folder.name}: {entry.about}, {entry.size_bytes >> 20} MiB, {entry.state}")
-    if old := [entry.size_bytes for entry in entries if not entry.serves]:
-        console.print(
-            f"{len(old)} folders of other sources or packages hold {sum(old) / 2**30:.1f} GiB: "
-            "`nearmetal lab clean --old` removes them"
-        )
+            console.print(f"{entry.folder.name}: {entry.about}, {entry.size_bytes >> 20} MiB")
+    if old := cache.old_of(entries):
+        console.print(old)
     for machine in MACHINES.values():
         console.print(f"{machine.name}: {machine.about}; {machine.memory_mib} MiB")
     console.print(f"figures are from {LABEL}")
@@ -84,13 +81,21 @@ def status(*, verify: bool) -> int:
 
 @command.command()
 @click.option("--all", "everything", is_flag=True, help="Also remove the root layer, which takes a minute to rebuild.")
-@click.option("--old", "old_only", is_flag=True, help="Remove only what this version of nearmetal would not use.")
+@click.option("--old", "old_only", is_flag=True, help="Remove only what is of other sources, packages or emulators.")
 def clean(*, everything: bool, old_only: bool) -> None:
     """Remove images, snapshots and unfinished work from the cache. No lab may be running."""
     if everything and old_only:
         raise BadInputError("--all and --old exclude each other", hint="--old removes old root layers too")
-    for folder in image.clean(everything=everything, old_only=old_only):
+    for folder in cache.clean(_makes(), everything=everything, old_only=old_only):
         click.echo(f"removed {folder}")
+
+
+def _makes() -> dict[str, str]:
+    """Return the facts of snapshots that are made here now, empty if none can be made."""
+    with contextlib.suppress(UnavailableError):
+        _, version = find_emulator()
+        return image.made_with(version, native.build(RECIPE))
+    return {}
 
 
 @command.command()
@@ -116,7 +121,7 @@ def shell(node: str, argv: tuple[str, ...], kind: str, nodes: int) -> int:
     wanted: dict[str, Scalar | list[Scalar]] = {"node": node, "rows": rows, "columns": columns}
     workload = WorkloadOrder(SESSION, SESSION, wanted | ({"argv": list(argv)} if argv else {}), tuple(range(nodes)))
     order = Order(0, 0, PathOrder(kind, kind), workload, timeout_s=_LONGEST_S)
-    with closing(open_lab(options, lambda text: click.echo(text, err=True))) as host:
+    with contextlib.closing(open_lab(options, lambda text: click.echo(text, err=True))) as host:
         outcome = host.carry_out(order, _elsewhere) if argv else _at_terminal(host, order)
     if outcome is None:
         return ExitCode.OK
@@ -132,7 +137,7 @@ def _at_terminal(host: LabHost, order: Order) -> Outcome | None:
     """Join this terminal to the cluster; return what came of the shell, or None when the person left it."""
     with (
         scratch.folder("nearmetal-lab") as folder,
-        closing(socket.socket(socket.AF_UNIX)) as listener,
+        contextlib.closing(socket.socket(socket.AF_UNIX)) as listener,
         ThreadPoolExecutor(1) as pool,
     ):
         host.terminal = Path(folder, "console")

@@ -30,9 +30,8 @@ from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
 from nearmetal.hosts.lab.vm import Vm
 
 _KEY_DIGITS = 16
-_LOCK = "lock"
-_KINDS = ("root", "image", "snapshot", "unfinished")
-_SHOWN_FACTS = {"codename", "distribution", "emulator", "guest", "kernel", "machine", "variant"}
+LOCK = "lock"
+"""How the name of a lock of the cache begins."""
 _STATE, _MEMORY = "state", "memory"
 _COPY_TIMEOUT_S = 480.0
 _CODE_ROOT = "opt/nearmetal/nearmetal"
@@ -109,7 +108,7 @@ def code_key() -> str:
 def locked(target: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of one folder of the cache: two labs at once make it once, the second waits for the first."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f"{_LOCK}-{target.name}")
+    path = target.with_name(f"{LOCK}-{target.name}")
     with contextlib.ExitStack() as stack:
         while True:
             lock = stack.enter_context(path.open("w"))
@@ -142,8 +141,8 @@ def build(say: Callable[[str], None], *, again: bool = False) -> Image:
 
 def require_built() -> None:
     """Raise UnavailableError unless a root layer for this nearmetal is here; nothing is verified yet."""
-    if not _fitting_roots():
-        state = "was built for other sources" if _folders("root") else "has not been built on this machine"
+    if not fitting_roots():
+        state = "was built for other sources" if folders("root") else "has not been built on this machine"
         raise UnavailableError(f"the lab's image {state}", hint="`nearmetal lab build` makes it in about a minute")
 
 
@@ -153,7 +152,7 @@ def current(say: Callable[[str], None]) -> Image:
     Raises UnavailableError when the root layer has not been built here, or only for other sources.
     """
     require_built()
-    for folder in _fitting_roots():
+    for folder in fitting_roots():
         with contextlib.suppress(_DamagedRootError):
             return _assemble(folder, say)
     raise _DamagedRootError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
@@ -161,15 +160,16 @@ def current(say: Callable[[str], None]) -> Image:
 
 def package_version(package: str) -> str:
     """Return the upstream version of a package in the image, empty where no image for this nearmetal is here."""
-    for folder in _fitting_roots():
+    for folder in fitting_roots():
         with contextlib.suppress(ForeignFileError):
             return Manifest.load(folder).versions.get(package, "").rpartition(":")[2].partition("-")[0]
     return ""
 
 
-def _fitting_roots() -> list[Path]:
+def fitting_roots() -> list[Path]:
+    """Return the root layers that are of this nearmetal's sources, newest first."""
     recipe = root_recipe_key()
-    return [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]
+    return [folder for folder in folders("root") if _facts(folder).get("recipe") == recipe]
 
 
 def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path, say: Callable[[str], None]) -> None:
@@ -268,9 +268,14 @@ def snapshot(
                     if below:
                         vm.restore(below)
                     vm.freeze(fresh / _STATE, timeout_s=timeout_s)
-                facts = {"machine": boot.machine.name, "emulator": version, "variant": str(variant)}
+                facts = {"machine": boot.machine.name, "variant": str(variant), **made_with(version, boot.wire)}
                 seal(fresh, "snapshot", key, facts | ({"guest": "started"} if below else {}), {})
     return folder / _STATE
+
+
+def made_with(version: str, wire: Path) -> dict[str, str]:
+    """Return the facts of a snapshot that an emulator of such a version makes with such a wire."""
+    return {"emulator": version, "wire": wire.name}
 
 
 def _started(boot: Boot, below: Path | None, variant: int) -> Vm:
@@ -306,7 +311,8 @@ def _replacing(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise NearmetalError(
             f"the lab's image cannot be written: {error}",
-            hint=f"about 1 GB must be free in {folder.parent} and 3 GB in TMPDIR; `nearmetal lab clean` frees space",
+            hint=f"about 1 GB must be free in {folder.parent} and 3 GB in TMPDIR; "
+            "`nearmetal lab clean --old` removes what is no longer used",
         ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -334,67 +340,6 @@ def _facts(folder: Path) -> dict[str, str]:
     return {}
 
 
-def _folders(kind: str) -> list[Path]:
+def folders(kind: str) -> list[Path]:
     """Return the cached folders of one kind, newest first."""
     return sorted(cache_folder().glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Cached:
-    """A folder of the cache, for people."""
-
-    folder: Path
-    about: str
-    size_bytes: int
-    state: str
-    serves: bool
-    """Whether this nearmetal would use it; others are of other sources or packages."""
-
-
-def cached(*, verify: bool) -> tuple[Cached, ...]:
-    """Return what is in the cache, newest first; `verify` reads every file."""
-    serving = _serving()
-    return tuple(
-        _described(folder, verify=verify, serves=serving(folder)) for kind in _KINDS for folder in _folders(kind)
-    )
-
-
-def _described(folder: Path, *, verify: bool, serves: bool) -> Cached:
-    size_bytes = sum(512 * path.stat().st_blocks for path in folder.iterdir() if path.is_file())  # memory has holes
-    try:
-        manifest = Manifest.load(folder)
-    except ForeignFileError:
-        return Cached(folder, "unknown", size_bytes, "unfinished or damaged", serves=False)
-    about = ", ".join(f"{name} {value}" for name, value in sorted(manifest.facts.items()) if name in _SHOWN_FACTS)
-    damaged = manifest.damaged(folder) if verify else ()
-    state = f"damaged: {', '.join(damaged)}" if damaged else "whole" if verify else ""
-    return Cached(folder, about, size_bytes, state, serves)
-
-
-def _serving() -> Callable[[Path], bool]:
-    """Return whether a folder is the root, the image or a snapshot that this nearmetal starts from.
-
-    Every folder is, where the image cannot be named because its programs cannot be compiled here.
-    """
-    for root in _fitting_roots():
-        with contextlib.suppress(ForeignFileError, KeyError):
-            try:
-                key = image_key(Manifest.load(root), code_key())
-            except UnavailableError:
-                return lambda _: True
-            return lambda folder: folder == root or folder.name.split("-")[:2] in (["image", key], ["snapshot", key])
-    return lambda _: False
-
-
-def clean(*, everything: bool, old_only: bool) -> tuple[Path, ...]:
-    """Remove images, snapshots and unfinished work; `everything` removes the root layers too.
-
-    `old_only` removes what this nearmetal would not use, root layers included. Returns what was removed.
-    """
-    keeps = _serving() if old_only else lambda _: False
-    kinds = _KINDS if everything or old_only else _KINDS[1:]
-    removed = tuple(folder for kind in kinds for folder in _folders(kind) if not keeps(folder))
-    for folder in removed:
-        shutil.rmtree(folder)
-        folder.with_name(f"{_LOCK}-{folder.name}").unlink(missing_ok=True)
-    return removed

@@ -20,7 +20,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, Tr
 from nearmetal.hosts.far.host import check_options
 from nearmetal.hosts.host import ClockProgress, Shell, is_on, whole_number
 from nearmetal.hosts.kind import Pace
-from nearmetal.hosts.lab import image, wire, wirecheck
+from nearmetal.hosts.lab import cache, image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.machine import Boot, LabMachine, machine_named
@@ -195,12 +195,15 @@ class LabHost:
         asked = set(map(self._which, orders)) or {(0, False)}
         # What others are made of comes first, so that no core waits for it.
         wanted = sorted(asked | {(variant, False) for variant, _ in asked}, key=lambda which: which[::-1])
+        there = set(image.folders("snapshot"))
         with ThreadPoolExecutor(own_processors()) as pool:
             try:
                 list(pool.map(self._prepared, wanted))
             except BaseException:
                 self.close()
                 raise
+        if not there.issuperset(image.folders("snapshot")):
+            cache.say_old(image.made_with(self._version, self._wire), self._say)
 
     def _which(self, order: Order) -> _Which:
         guest = self._machine.iommu and self._cluster is not None and self._cluster.has_guests(order.path)

@@ -174,7 +174,7 @@ class Vm(Closing):
                 return
             if state.get("status") == "failed":
                 message = f"the snapshot could not be moved: {state.get('error-desc', state)}"
-                raise NearmetalError(message, hint="check free space; `nearmetal lab clean` removes old images")
+                raise NearmetalError(message, hint="check free space; `nearmetal lab clean --old` frees some")
             time.sleep(_LOOK_S)
         raise NearmetalError(f"the snapshot was not moved within {_SNAPSHOT_TIMEOUT_S:.0f} s")
 
