@@ -155,7 +155,10 @@ def test_fresh_blocks_are_of_one_occasion_however_many_they_are(
     assert gate(new, "--against", base, "--format", "json", "--out", "again", "--blocks", "12") == 1
     fresh = [cell["difference"] for cell in found(capsys)["cells"] if cell["at_first"]]  # type: ignore[attr-defined]
     assert {(one["run_blocks"], one["run_occasions"]) for one in fresh} == {(12, 1)}
-    assert build_view(RunDir.open(Path("again")), distributions=False).occasions == 1
+    view = build_view(RunDir.open(Path("again")), distributions=False)
+    assert (view.occasions, view.blocks, view.planned_blocks) == (1, 12, (12, 12))
+    compared = [one.comparison for cell in view.cells for one in cell.paths if one.comparison]
+    assert {one.launches for one in compared} == {12}, "a report on them used the first five"
 
 
 def test_runs_of_several_occasions_are_compared_by_occasion(

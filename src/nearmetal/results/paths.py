@@ -25,7 +25,7 @@ from nearmetal.results.records import (
     TrialSummary,
     View,
 )
-from nearmetal.results.series import CellId, block_ns, occasions_of, typical_ns
+from nearmetal.results.series import CellId, as_measured, block_ns, occasions_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -65,8 +65,9 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     mixed = disagreements(good)
     if not allow_mixed:
         refuse_mixed(mixed)
-    paths = _paths(study)
     occasions = occasions_of(study, records)
+    study = as_measured(study, records)
+    paths = _paths(study)
     method = method_of(study, good, occasions)
     cells = with_comparisons(_cells(run, good, paths, method, distributions=distributions), method)
     return View(

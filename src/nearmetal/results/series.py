@@ -109,6 +109,18 @@ def are_fresh(study: Study, records: Iterable[TrialRecord]) -> bool:
     return min((record.order.block for record in records), default=0) >= study.trials.max_blocks
 
 
+def as_measured(study: Study, records: Sequence[TrialRecord]) -> Study:
+    """Return a study that plans as many blocks as all its trials have where they are fresh blocks of another run.
+
+    However many the gate asked for, it measured them all and looked once.
+    """
+    if not are_fresh(study, records):
+        return study
+    blocks = len({record.order.block for record in records})
+    trials = study.trials.model_copy(update={"min_blocks": blocks, "max_blocks": blocks})
+    return study.model_copy(update={"trials": trials})
+
+
 def occasions_of(study: Study, records: Sequence[TrialRecord]) -> int:
     """Return at how many occasions the valid ones of all trials were measured: fresh blocks, however many, at one."""
     if are_fresh(study, records):
