@@ -342,7 +342,10 @@ def test_knobs_lists_as_json(tmp_path: Path) -> None:
     assert rows["nic.channels-rx"]["takes"] == "0 to 1 queues" or rows["nic.channels-rx"]["value"] is not None
 
 
-def test_tune_on_a_flat_surface_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_on_a_flat_surface_recommends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     study = tmp_path / "s.toml"
     study.write_text(SEARCH)
     assert run(["tune", str(study), "--out", str(tmp_path / "p.json")]) == 0
