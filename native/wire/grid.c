@@ -191,8 +191,7 @@ static bool halts(void *instruction) {
            (bytes == 3 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xc9); /* MWAIT */
 }
 
-static void on_translated(uint64_t plugin, void *block) {
-    (void)plugin;
+static void on_translated(void *block) {
     const size_t insns = qemu_plugin_tb_n_insns(block);
     void *last = qemu_plugin_tb_get_insn(block, insns - 1);
     if (halts(last))
@@ -207,11 +206,17 @@ static void on_translated(uint64_t plugin, void *block) {
     qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, PLUGIN_INLINE_ADD_U64, count, insns);
 }
 
-void grid_install(uint64_t plugin, int coupled) {
+static void on_translated_by(uint64_t plugin, void *block) {
+    (void)plugin;
+    on_translated(block);
+}
+
+void grid_install(uint64_t plugin, int block_first, int coupled) {
     is_coupled = coupled;
     if (is_coupled)
         count.score = qemu_plugin_scoreboard_new(sizeof(uint64_t));
-    qemu_plugin_register_vcpu_tb_trans_cb(plugin, on_translated);
+    plugin_callback *translated = block_first ? (plugin_callback *)on_translated : (plugin_callback *)on_translated_by;
+    qemu_plugin_register_vcpu_tb_trans_cb(plugin, translated, NULL);
 }
 
 void grid_begin(void) {

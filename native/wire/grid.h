@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* Hook translation; call it while QEMU installs the plugin. `coupled`: the machine is one of several. */
-void grid_install(uint64_t plugin, int coupled);
+/* Hook translation; call it while QEMU installs the plugin. `block_first`: QEMU gives a block first, not the plugin.
+ * `coupled`: the machine is one of several. */
+void grid_install(uint64_t plugin, int block_first, int coupled);
 /* The machine begins to run. */
 void grid_begin(void);
 

@@ -281,8 +281,7 @@ bool jumps_begin(bool coupled) {
     return true;
 }
 
-void jumps_forget(uint64_t unused) {
-    (void)unused;
+void jumps_forget(void) {
     memset(found, 0, sizeof found);
 }
 

@@ -11,7 +11,7 @@
 bool jumps_begin(bool coupled);
 
 /* QEMU has discarded all blocks (a callback of the plugin interface). */
-void jumps_forget(uint64_t unused);
+void jumps_forget(void);
 
 /* Compare one of the next blocks that are found with QEMU's; a wrong one ends the process. */
 void jumps_check_soon(void);

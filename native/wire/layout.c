@@ -31,7 +31,7 @@ static size_t find_only_place(const char *what, uint64_t value, size_t bytes) {
 
 void layout_find(void) {
     memset(fake, 0, sizeof fake);
-    cpu_exit(fake);
+    (tcg_kick_vcpu_thread ? tcg_kick_vcpu_thread : cpu_exit)(fake);
     at.low = find_only_place("the request to leave", LOW_MOST, sizeof(uint16_t)) - sizeof(uint16_t);
     memset(fake, 0, sizeof fake);
     icount_prepare_for_run(fake, GIVEN);

@@ -48,6 +48,7 @@ void icount_start_warp_timer(void);
 extern _Thread_local CPUState *current_cpu;
 CPUState *qemu_get_cpu(int index);
 void cpu_exit(void *cpu);
+void tcg_kick_vcpu_thread(void *cpu) __attribute__((weak)); /* in 11.1: what cpu_exit did before */
 _Noreturn void cpu_loop_exit_noexc(CPUState *cpu);
 void async_run_on_cpu(CPUState *cpu, void (*work)(CPUState *, void *), void *data);
 bool all_cpu_threads_idle(void);
@@ -68,7 +69,13 @@ uint32_t curr_cflags(CPUState *cpu) IF_EXPORTED;
 uint64_t get_page_addr_code_hostp(void *env, uint64_t pc, void **host) IF_EXPORTED;
 void tcg_flush_jmp_cache(void *cpu) IF_EXPORTED;
 void tlb_flush_page(CPUState *cpu, uint64_t address) IF_EXPORTED;
-/* the machine: include/qemu/main-loop.h, include/system/runstate.h */
+/* the machine: include/qemu/main-loop.h, include/system/runstate.h, build/qapi/qapi-types-machine.h */
+struct version {
+    struct {
+        int64_t major, minor, micro;
+    } *qemu;
+};
+struct version *qmp_query_version(void **error);
 void bql_unlock(void);
 void bql_lock_impl(const char *file, int line);
 bool runstate_is_running(void);
@@ -84,11 +91,14 @@ typedef struct {
     struct scoreboard *score;
     size_t offset;
 } plugin_u64;
-enum { PLUGIN_INTERFACE = 4, PLUGIN_CB_NO_REGS = 0, PLUGIN_COND_GE = 7, PLUGIN_INLINE_ADD_U64 = 0 };
+enum { PLUGIN_CB_NO_REGS = 0, PLUGIN_COND_GE = 7, PLUGIN_INLINE_ADD_U64 = 0 };
+/* In the place of a callback whose parameters changed with interface 7 (QEMU 11.1): before it, the plugin comes first;
+ * with it, `data` comes last, which QEMU before it does not look at. */
+typedef void plugin_callback(void);
 struct scoreboard *qemu_plugin_scoreboard_new(size_t element_bytes);
 void *qemu_plugin_scoreboard_find(struct scoreboard *score, unsigned vcpu);
-void qemu_plugin_register_flush_cb(uint64_t id, void (*flushed)(uint64_t id));
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t id, void *block));
+void qemu_plugin_register_flush_cb(uint64_t id, plugin_callback *flushed, void *data);
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, plugin_callback *translated, void *data);
 size_t qemu_plugin_tb_n_insns(const void *block);
 void *qemu_plugin_tb_get_insn(const void *block, size_t index);
 size_t qemu_plugin_insn_data(const void *instruction, void *to, size_t bytes);

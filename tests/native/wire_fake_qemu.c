@@ -20,6 +20,7 @@
 
 enum { BLOCK_MOST = 512, FRAME_BYTES = 64, TIMERS_MOST = 16, WORK_MOST = 64 };
 
+extern int qemu_plugin_version;
 int qemu_plugin_install(uint64_t plugin, const void *info, int count, char **arguments);
 
 static uint64_t mixed(uint64_t *state) {
@@ -109,7 +110,7 @@ void guests_repair(uint64_t *stale) {}
 void notices_withhold(uint64_t *withheld) {}
 bool jumps_begin(bool coupled) { return false; }
 void jumps_check_soon(void) {}
-void jumps_forget(uint64_t unused) {}
+void jumps_forget(void) {}
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns) { return clock_ns; }
 _Noreturn void layout_leave_block(CPUState *cpu, uint64_t block_insns) { longjmp(leave, 1); }
 
@@ -123,14 +124,28 @@ static void work_queued(void) {
 
 /* ---- the plugin interface: a block is its number of instructions ---- */
 
-static void (*translated)(uint64_t, void *);
+static plugin_callback *translated;
 static void (*halt_call)(unsigned, void *), (*visit)(unsigned, void *);
 static uint64_t counted, visit_from, last_is_halt;
 
 struct scoreboard *qemu_plugin_scoreboard_new(size_t bytes) { return (struct scoreboard *)&counted; }
 void *qemu_plugin_scoreboard_find(struct scoreboard *score, unsigned vcpu) { return score; }
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*call)(uint64_t, void *)) { translated = call; }
-void qemu_plugin_register_flush_cb(uint64_t id, void (*flushed)(uint64_t)) {}
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, plugin_callback *call, void *data) { translated = call; }
+void qemu_plugin_register_flush_cb(uint64_t id, plugin_callback *flushed, void *data) {}
+/* This is QEMU 10.0, or with a word in the environment 11.1, whose interface is another. */
+static bool is_later(void) { return getenv("LATER_QEMU"); }
+struct version *qmp_query_version(void **error) {
+    static int64_t numbers[] = {10, 0, 2}, later[] = {11, 1, 3};
+    static struct version version;
+    version.qemu = is_later() ? (void *)later : (void *)numbers;
+    return &version;
+}
+static void translate(size_t *insns) {
+    if (is_later())
+        ((void (*)(void *, void *))translated)(insns, NULL);
+    else
+        ((void (*)(uint64_t, void *))translated)(1, insns);
+}
 size_t qemu_plugin_tb_n_insns(const void *block) { return *(const size_t *)block; }
 void *qemu_plugin_tb_get_insn(const void *block, size_t index) { return (void *)(uintptr_t)block; }
 size_t qemu_plugin_insn_data(const void *instruction, void *to, size_t bytes) {
@@ -193,7 +208,7 @@ static void send_frame(int at, int to) {
 
 static void begin_block(size_t insns, bool is_halt) {
     last_is_halt = is_halt;
-    translated(1, &insns);
+    translate(&insns);
     current_cpu = qemu_get_cpu(0);
     if (counted >= visit_from)
         visit(0, (void *)(uintptr_t)insns);
@@ -272,6 +287,8 @@ int main(int count, char **arguments) {
         return 2;
     const uint64_t seed = strtoull(arguments[1], NULL, 10);
     host_state = (uint64_t)wire_host_ns() ^ (uint64_t)getpid();
+    if (qemu_plugin_version != (is_later() ? 7 : 4))
+        return 3;
     qemu_plugin_install(1, NULL, count - 4, arguments + 4);
     guest_state = seed * 1000 + (uint64_t)machine.options.node;
     on_state(NULL, true, 0);

@@ -105,6 +105,12 @@ def test_machines_see_the_same_whatever_the_host_does(fake: Path, nodes: int, li
     assert all(figure(output, "received") for output in first)
 
 
+def test_a_later_plugin_interface_changes_nothing(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = outputs_of(fake, 3, CROWDED)
+    monkeypatch.setenv("LATER_QEMU", "1")
+    assert exact(outputs_of(fake, 3, CROWDED)) == exact(before)
+
+
 def test_machines_on_one_core_wait_once_a_lookahead_at_most(fake: Path, tmp_path: Path) -> None:
     """A machine that works has caught up with no other when it wakes: it may run for a lookahead less a block."""
     nodes, delay_ns = 12, 20_000

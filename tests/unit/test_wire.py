@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal import native
+from nearmetal import native, process
 from nearmetal.errors import ForeignFileError, UnavailableError
 from nearmetal.hosts.lab import wire
 from tests.compiled import compile_to
+
+_FIELDS = Path(__file__).parents[1] / "native" / "wire_fields.c"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,16 @@ def test_one_missing_symbol_is_enough(library: Path, tmp_path: Path) -> None:
     compile_to(almost, ["cc", "-w", "-fno-builtin", "-shared", "-fPIC", str(source)])
     with pytest.raises(UnavailableError, match=r", not icount_get, icount_prepare_for_run, icount_start"):
         wire.check(almost, "10.0.2", library)
+
+
+@pytest.mark.parametrize("shapes", ["", "-DLATER_FIELD", "-DLATER_DESCRIPTION", "-DLATER_FIELD -DLATER_DESCRIPTION"])
+def test_a_field_of_a_cpu_is_found_as_old_and_new_emulators_describe_it(tmp_path: Path, shapes: str) -> None:
+    room, program = native.source_dir("wire"), tmp_path / "fields"
+    sources = [str(_FIELDS), str(room / "fields.c")]
+    compile_to(program, ["cc", "-D_GNU_SOURCE", f"-I{room}", *shapes.split(), *sources])
+    assert process.run([str(program)], timeout_s=60).text == "77 1128 1600 1232"
+    unknown = process.run([str(program), "env.rip"], timeout_s=60)
+    assert (unknown.exit_status, unknown.text.partition(": ")[2]) == (70, "its CPU's description has no env.rip")
 
 
 def test_an_unknown_version_is_refused(library: Path) -> None:

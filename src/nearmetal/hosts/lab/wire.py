@@ -130,7 +130,7 @@ def check(emulator: Path, version: str, library: Path) -> None:
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) >= _NEWER_THAN_KNOWN:
         message = f"the lab's wire is not known to fit QEMU {version}"
-        raise UnavailableError(message, hint="QEMU 10 fits: Debian's qemu-system-x86 package")
+        raise UnavailableError(message, hint="QEMU 10.0 and 11.1 fit: Debian's qemu-system-x86 package")
     own = ctypes.CDLL(None)
     wanted = [name for name, defined in symbols(library).items() if not defined and not hasattr(own, name)]
     exported = symbols(emulator)
