@@ -99,7 +99,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
 def _nothing(figures: Figures) -> BadInputError:
     """Return the error for a run that has nothing to compare with a table."""
     table = figures.table
-    columns = by_key(("/".join(column.paths), column.name) for column in table.columns)
+    columns = by_key((_needed(column), column.name) for column in table.columns)
     paths = [f"{path} ({', '.join(names)})" for path, names in columns.items()]
     return BadInputError(
         f"nothing in this run can be compared with {table.name}: it needs {' or '.join(table.operations)} on "
@@ -108,11 +108,15 @@ def _nothing(figures: Figures) -> BadInputError:
     )
 
 
+def _needed(column: Column) -> str:
+    return "/".join(column.paths) + (f" under {'/'.join(column.settings)}" if column.settings else "")
+
+
 def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return the settings that stand for columns for which neither the table nor a person names one."""
     if len({group.setting for group in view.groups}) < 2:
         return ()
-    free = [c.name for c in figures.table.columns if not (named[c.name][1] if c.name in named else c.settings)]
+    free = [column.name for column in figures.table.columns if not _asked(column, named.get(column.name))]
     return tuple(dict.fromkeys(one.cell.group.setting for name in free for one in sources[name].values()))
 
 
@@ -179,8 +183,8 @@ def _keep_common(columns: Sequence[dict[int, list[_ColumnFigures]]], what: Calla
 
 
 def _asked(column: Column, named: tuple[str, str] | None) -> tuple[str, ...]:
-    """Return the settings any of which may stand for a column, none where all may."""
-    return tuple(filter(None, named[1:])) if named else column.settings
+    """Return the settings any of which may stand for a column, none where all may: the table's unless one is named."""
+    return named[1:] if named and named[1] else column.settings
 
 
 def _candidates(

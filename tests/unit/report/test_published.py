@@ -187,6 +187,22 @@ def test_a_run_is_compared_with_a_table(compared: Compared) -> None:
     assert max(map(len, output.splitlines())) <= 80
 
 
+def test_a_column_that_is_mapped_to_a_path_alone_keeps_the_settings_of_the_table(compared: Compared) -> None:
+    """All columns of a path were of one setting, so that an effect was a figure against itself: 1.000..1.000."""
+    paths = {"native_rx88": "bare1", "native_rx1": "bare1", "vm_rx88": "guest1", "vm_rx1": "guest1"}
+    study = STUDY.replace('"native"', '"bare1"').replace('"vf"', '"guest1"')
+    named = [word for column, path in paths.items() for word in ("--map", f"{column}={path}")]
+    printed = compared("musleh-table3", *named, study=study)
+    assert "1.000..1.000" not in printed
+    assert "Ours under the setting" not in printed, "the table names them"
+    rows = json.loads(compared("musleh-table3", *named, "--format", "json"))["rows"]
+    ours = {row["column"]: row["ours"] for row in rows if row["message_bytes"] == 64}
+    assert len(set(ours.values())) == 4
+    named = [word.replace("bare1", "bare1/immediate") for word in named]
+    rows = json.loads(compared("musleh-table3", *named, "--format", "json"))["rows"]
+    assert {row["ours"] for row in rows if row["message_bytes"] == 64} == set(ours.values()) - {ours["native_rx88"]}
+
+
 def test_equal_published_figures_are_not_ordered(compared: Compared) -> None:
     study = STUDY.replace('name = "latency", sizes = [64, 128]', 'name = "allgather", sizes = [128]')
     output = compared("musleh-table4", "--map", "native_rx88=vf/moderated", study=study)
