@@ -157,11 +157,16 @@ def _sources(view: View, figures: Figures, named: Mapping[str, tuple[str, str]])
     """Return our figures of each column by size.
 
     Where several cells of the run stand for columns that name the same workloads, all are of the one cell that most of
-    them have: figures of two workloads have no ratio. So are columns that name the same settings.
+    them have: figures of two workloads have no ratio. So are columns that name the same settings, or the same paths.
     """
     columns = figures.table.columns
     asked = {column.name: _asked(column, named.get(column.name)) for column in columns}
-    found = {column.name: _candidates(view, figures, column, named.get(column.name)) for column in columns}
+    cells = {column.name: _cells(view, figures, column, asked[column.name]) for column in columns}
+    found: dict[str, dict[int, list[_ColumnFigures]]] = {}
+    for paths, of_one in by_key((_paths(column, named), column) for column in columns).items():
+        has = {path: sum(any(one.of(path) for one in cells[column.name]) for column in of_one) for path in paths}
+        path = max(paths, key=has.__getitem__)  # of equals the first
+        found |= {column.name: _candidates(view, figures, column, cells[column.name], path) for column in of_one}
     for alike in by_key((column.workloads, column.name) for column in columns).values():
         _keep_common([found[name] for name in alike], _what)
     for alike in by_key(((column.workloads, asked[column.name]), column.name) for column in columns).values():
@@ -187,22 +192,33 @@ def _asked(column: Column, named: tuple[str, str] | None) -> tuple[str, ...]:
     return named[1:] if named and named[1] else column.settings
 
 
-def _candidates(
-    view: View, figures: Figures, column: Column, named: tuple[str, str] | None
-) -> dict[int, list[_ColumnFigures]]:
-    """Return our figures that may stand for a column by size, those of one path alone."""
-    paths, settings = (named[0],) if named else column.paths, _asked(column, named)
-    sized = any(figures.values[column.name])  # tables without sizes have everything at 0
-    cells = [
+def _paths(column: Column, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+    """Return the paths any of which may stand for a column."""
+    return (named[column.name][0],) if column.name in named else column.paths
+
+
+def _cells(view: View, figures: Figures, column: Column, settings: Sequence[str]) -> list[Cell]:
+    """Return the cells that may stand for a column, whatever the path."""
+    return [
         cell
         for cell in view.cells
         if cell.group.operation in figures.table.operations
         and (not settings or cell.group.setting in settings)
         and (not column.workloads or cell.group.workload in column.workloads)
-        and (not sized or cell.message_bytes in figures.values[column.name])
+        and (not _sized(figures, column) or cell.message_bytes in figures.values[column.name])
     ]
-    path = next((path for path in paths if any(cell.of(path) for cell in cells)), None)
-    mine = [(cell, _ours(view, cell, path, column)) for cell in cells if path and cell.of(path)]
+
+
+def _sized(figures: Figures, column: Column) -> bool:
+    return any(figures.values[column.name])  # tables without sizes have everything at 0
+
+
+def _candidates(
+    view: View, figures: Figures, column: Column, cells: Sequence[Cell], path: str
+) -> dict[int, list[_ColumnFigures]]:
+    """Return a path's figures that may stand for a column by size."""
+    mine = [(cell, _ours(view, cell, path, column)) for cell in cells if cell.of(path)]
+    sized = _sized(figures, column)
     return by_key((cell.message_bytes if sized else 0, ours) for cell, ours in mine if ours.blocks)
 
 

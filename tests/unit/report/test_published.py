@@ -389,6 +389,28 @@ def test_both_sides_of_an_effect_are_of_one_workload_and_setting(tmp_path: Path)
     assert (found.workloads, found.taken) == (("second", "latency"), ("tuned", "default"))
 
 
+def test_columns_of_the_same_paths_are_of_one_path(tmp_path: Path) -> None:
+    """Where native failed under one setting, veth stood for it: three times slower than native under the other."""
+    study = """
+name = "two-that-stand-for-bare-metal"
+baseline = "native"
+path = [{ name = "native", kind = "veth" }, { name = "veth" }, { name = "vf", kind = "veth" }]
+setting = [{ name = "moderated" }, { name = "immediate" }]
+workload = [{ name = "latency", sizes = [64] }]
+trials = { min_blocks = 5, max_blocks = 5 }
+"""
+
+    def fails(order: Order, _: int) -> bool:
+        return order.path.label.startswith("native") and order.setting == "immediate"
+
+    recipe = Recipe(study=study, blocks=5, cost={"native": 1.0, "veth": 3.0, "vf": 3.9}, fails=fails)
+    view = build_view(make_run(tmp_path / "run", recipe))
+    found = published.shape(view, load(published_named("musleh-table3")), {})
+    ratios = {(one.column, one.reference): one.ours.ratio for one in found.effects if one.ours}
+    assert ratios["native_rx1", "native_rx88"] == pytest.approx(1, rel=0.05)
+    assert ratios["vm_rx88", "native_rx88"] == pytest.approx(1.3, rel=0.05)
+
+
 def test_boots_that_differ_widen_the_intervals_beside_a_table(tmp_path: Path) -> None:
     for one in ratios_beside_lockwood(tmp_path / "run", Recipe(study=FIXED, boots=(0.8, 1.0, 1.3))):
         assert one.interval
