@@ -88,9 +88,10 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, {}, (), (), found, host_label=view.host_label)
     units = {name: next(iter(by.values())).cell.shown.unit for name, by in sources.items() if by}
-    orders, effects = tuple(_orders(view, figures, ours, sources)), tuple(_effects(view, figures, sources))
-    if table.rows == "stated" and not any(one.ours for one in effects):  # effects are all that such a table shows
+    effects, stated = tuple(_effects(view, figures, sources)), table.rows == "stated"
+    if stated and not any(one.ours for one in effects):  # effects are all that such a table shows
         raise _nothing(figures)
+    orders = () if stated else tuple(_orders(view, figures, ours, sources))  # ratios to two references have none
     taken = _taken(view, figures, sources, named)
     of = _workloads(view, figures, sources)
     return TableShape(figures, ours, units, orders, effects, taken=taken, workloads=of, host_label=view.host_label)

@@ -17,7 +17,7 @@ from nearmetal.results import published
 from nearmetal.results.paths import build_view
 from nearmetal.results.published import PublishedEffect
 from nearmetal.results.published_tables import Bound, Column, Statistic, every_table, load, parse, published_named
-from nearmetal.results.records import TrialSummary
+from nearmetal.results.records import TrialSummary, View
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import RatioEstimate, estimate_ratio
 from nearmetal.stats.interval import Interval
@@ -310,30 +310,45 @@ trials = { min_blocks = 3, max_blocks = 3 }
     assert (line["published"], line["published_unit"]) == (str(bare["published"]), "Mbit/s")
 
 
-def test_settings_on_both_sides_of_a_second_share_one_unit(tmp_path: Path) -> None:
-    """CG takes 1.01 s under one setting and 0.99 s under the other: a ratio of 0.98, not of 990 ms to 1.01 s."""
-    text = """
+def npb_run(root: Path, ms: dict[tuple[str, str], float]) -> View:
+    """Return a view of a run of programs of class S: what each takes under each setting."""
+    programs = ", ".join(f'{{ name = "{one}", kind = "application" }}' for one in dict.fromkeys(one for one, _ in ms))
+    text = f"""
 name = "npb"
 baseline = "vf"
-path = [{ name = "vf", kind = "veth" }]
-setting = [{ name = "default" }, { name = "window-40" }]
-workload = [{ name = "cg", kind = "application", operation = "cg" }]
-trials = { min_blocks = 5, max_blocks = 5 }
+path = [{{ name = "vf", kind = "veth" }}]
+setting = [{{ name = "default" }}, {{ name = "window-40" }}]
+workload = [{programs}]
+trials = {{ min_blocks = 5, max_blocks = 5 }}
 """
-    ms = {"default": 1010.0, "window-40": 990.0}
     study = parse_study(text, "study.toml")
     info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
-    with RunDir.create(tmp_path / "run", info, text) as run:
+    with RunDir.create(root, info, text) as run:
         for order in (one for number in range(5) for one in plan.block(study, number)):
-            launch = [cell("cg.S.total", ms[order.setting] + order.block)]
+            name = order.workload.label
+            launch = [cell(f"{name}.S.total", ms[name, order.setting] + order.block)]
             run.append(order, Outcome(TrialStatus.VALID), launch, attempt=1, started_utc=info.created_utc)
-    view = build_view(RunDir.open(tmp_path / "run"))
+    return build_view(RunDir.open(root))
+
+
+def test_settings_on_both_sides_of_a_second_share_one_unit(tmp_path: Path) -> None:
+    """CG takes 1.01 s under one setting and 0.99 s under the other: a ratio of 0.98, not of 990 ms to 1.01 s."""
+    view = npb_run(tmp_path / "run", {("cg", "default"): 1010.0, ("cg", "window-40"): 990.0})
     assert len({one.shown for one in view.cells}) == 1
     found = published.shape(view, load(published_named("musleh-figs10-13")), {})
     (effect,) = [one for one in found.effects if one.ours]
     assert effect.ours
     assert effect.ours.ratio == pytest.approx(992 / 1012, rel=1e-4)
     assert found.units == dict.fromkeys(("cg_default", "cg_window"), view.cells[0].shown.unit)
+
+
+def test_ratios_that_a_text_states_have_no_order_among_each_other(tmp_path: Path) -> None:
+    """JSON had the times of CG in seconds among those of EP in ms, as if the paper had said which is less."""
+    cg = {("cg", "default"): 1010.0, ("cg", "window-40"): 990.0}
+    view = npb_run(tmp_path / "run", cg | {("ep", "default"): 140.0, ("ep", "window-40"): 150.0})
+    found = published.shape(view, load(published_named("musleh-figs10-13")), {})
+    assert {one.agrees for one in found.effects if one.ours} == {published.SAME, published.OTHER}
+    assert json.loads(report.as_json(found))["orders"] == []
 
 
 def beside_lockwood(root: Path, recipe: Recipe) -> published.TableShape:
