@@ -122,7 +122,8 @@ def test_placements_are_read_from_host_lists_and_rankfiles(text: str, tmp_path: 
     ("text", "message"),
     [
         ("a\nb\n", "places 2 ranks"),
-        ("a:2\nb:3\n", "places 2 ranks"),
+        ("a:2\nb:3\n", "places 5 ranks"),
+        ("a:16\nb:16\nc:16\nd:16\n", "places 64 ranks"),  # all four would run on a, each was on a node of its own
         ("a:4\nb\n", "places 2 ranks"),
         ("rank 0=a\nrank 0=b\n", "twice"),
     ],

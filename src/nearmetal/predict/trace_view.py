@@ -275,12 +275,21 @@ def regular_placement(text: str, ranks: int) -> RankMap | None:
     return RankMap(text, tuple(f"n{number}" for number in numbers))
 
 
-def _a_line_each(lines: list[str], ranks: int) -> list[str]:
-    """Return lines such as `node:2` as often as they have ranks, where that makes as many as there are ranks."""
+def _a_line_each(path: Path, lines: list[str], ranks: int) -> list[str]:
+    """Return lines such as `node:2` as often as they have ranks; raise BadInputError where those are not all ranks."""
     known = [(found[1], int(found[2])) for found in map(_HOST_LINE.fullmatch, lines) if found]
-    if len(lines) != len(known) or len(lines) == ranks or sum(count for _, count in known) != ranks:
+    if len(lines) != len(known):
         return lines
+    if (placed := sum(count for _, count in known)) != ranks:
+        raise _misfit(path, placed, ranks)
     return [node for node, count in known for _ in range(count)]
+
+
+def _misfit(path: Path, placed: int, ranks: int) -> BadInputError:
+    return BadInputError(
+        f"{path} places {placed} ranks, the trace has {ranks}",
+        hint="use one line per rank, a node name or rank N=node, or node:ranks in lines of successive ranks",
+    )
 
 
 def read_placement(path: Path, ranks: int) -> RankMap:
@@ -294,17 +303,14 @@ def read_placement(path: Path, ranks: int) -> RankMap:
         why = error.strerror if isinstance(error, OSError) else error
         hint = "give block:N, cyclic:N or a file that names each rank's node"
         raise BadInputError(f"cannot read the placement {path}: {why}", hint=hint) from error
-    lines = _a_line_each([kept for line in text.splitlines() if (kept := line.split("#")[0].strip())], ranks)
+    lines = [kept for line in text.splitlines() if (kept := line.split("#")[0].strip())]
     nodes: dict[int, str] = {}
-    for line in lines:
+    for line in _a_line_each(path, lines, ranks):
         match = _RANKFILE_LINE.fullmatch(line)
         rank, node = (int(match[1]), match[2]) if match else (len(nodes), line.split()[0].split(":")[0])
         if rank in nodes:
             raise BadInputError(f"{path} places rank {rank} twice")
         nodes[rank] = node
     if set(nodes) != set(range(ranks)):
-        raise BadInputError(
-            f"{path} places {len(nodes)} ranks, the trace has {ranks}",
-            hint="use one line per rank, a node name or rank N=node, or node:ranks in lines of successive ranks",
-        )
+        raise _misfit(path, len(nodes), ranks)
     return RankMap(str(path), tuple(nodes[rank] for rank in range(ranks)))
