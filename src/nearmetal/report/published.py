@@ -94,6 +94,8 @@ def _taken(found: TableShape) -> str:
     text = f" Ours of the workload {' and '.join(found.workloads)}." if found.workloads else ""
     if found.taken:
         text += f" Ours under the setting {' and '.join(found.taken)}; another: --map COLUMN=PATH/SETTING."
+    if found.sizes:
+        text += f" Ours at {' and '.join(map(format_size, found.sizes))}."
     return text
 
 
@@ -180,13 +182,17 @@ def as_csv(found: TableShape) -> str:
 
 
 def as_json(found: TableShape) -> str:
-    """Return the rows of the CSV, and the order of the paths at each size, as one object."""
+    """Return the rows of the CSV, and the order of the paths at each size, as one object.
+
+    `taken` are workloads, settings and sizes (bytes) that nobody named, of a run of several.
+    """
     table = found.figures.table
     whole = {
         "format": 1,
         "published": table.name,
         "source": table.source,
         "figures_from": found.host_label,
+        "taken": {"workloads": found.workloads, "settings": found.taken, "sizes": found.sizes},
         "rows": _rows(found),
         "orders": [
             {"message_bytes": size, "published": list(theirs), "ours": list(ours), "order": agrees}

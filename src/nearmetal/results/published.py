@@ -58,8 +58,8 @@ class TableShape:
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
     our p or None). `units` are those of `ours`, by column. `taken` are settings of a run of several that were taken
-    because nobody named one, `workloads` the same of workloads. `host_label` says what kind of machine
-    measured ours.
+    because nobody named one, `workloads` the same of workloads, `sizes` of sizes where the table has none. `host_label`
+    says what kind of machine measured ours.
     """
 
     figures: Figures
@@ -70,6 +70,7 @@ class TableShape:
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
     taken: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
     host_label: str = ""
 
 
@@ -92,9 +93,17 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     if stated and not any(one.ours for one in effects):  # effects are all that such a table shows
         raise _nothing(figures)
     orders = () if stated else tuple(_orders(view, figures, ours, sources))  # ratios to two references have none
-    taken = _taken(view, figures, sources, named)
-    of = _workloads(view, figures, sources)
-    return TableShape(figures, ours, units, orders, effects, taken=taken, workloads=of, host_label=view.host_label)
+    return TableShape(
+        figures,
+        ours,
+        units,
+        orders,
+        effects,
+        taken=_taken(view, figures, sources, named),
+        workloads=_workloads(view, figures, sources),
+        sizes=_sizes(view, figures, sources),
+        host_label=view.host_label,
+    )
 
 
 def _nothing(figures: Figures) -> BadInputError:
@@ -129,6 +138,14 @@ def _workloads(view: View, figures: Figures, sources: _Sources) -> tuple[str, ..
     return taken if len(known) > 1 else ()
 
 
+def _sizes(view: View, figures: Figures, sources: _Sources) -> tuple[int, ...]:
+    """Return the sizes that stand for columns without one, where the run has several."""
+    free = [column.name for column in figures.table.columns if not _sized(figures, column)]
+    taken = tuple(dict.fromkeys(one.cell.message_bytes for name in free for one in sources[name].values()))
+    known = {cell.message_bytes for cell in view.cells if cell.group.operation in figures.table.operations}
+    return taken if len(known) > 1 else ()
+
+
 def _check_named(view: View, named: Mapping[str, tuple[str, str]]) -> None:
     paths, settings = [path.label for path in view.shown_paths], sorted({group.setting for group in view.groups})
     for column, (path, setting) in named.items():
@@ -158,7 +175,8 @@ def _sources(view: View, figures: Figures, named: Mapping[str, tuple[str, str]])
     """Return our figures of each column by size.
 
     Where several cells of the run stand for columns that name the same workloads, all are of the one cell that most of
-    them have: figures of two workloads have no ratio. So are columns that name the same settings, or the same paths.
+    them have: figures of two workloads have no ratio. So are columns that name the same settings, or the same paths,
+    and columns without sizes are all of one.
     """
     columns = figures.table.columns
     asked = {column.name: _asked(column, named.get(column.name)) for column in columns}
@@ -168,6 +186,8 @@ def _sources(view: View, figures: Figures, named: Mapping[str, tuple[str, str]])
         has = {path: sum(any(one.of(path) for one in cells[column.name]) for column in of_one) for path in paths}
         path = max(paths, key=has.__getitem__)  # of equals the first
         found |= {column.name: _candidates(view, figures, column, cells[column.name], path) for column in of_one}
+    unsized = [found[column.name] for column in columns if not _sized(figures, column)]
+    _keep_common(unsized, lambda cell: cell.message_bytes)
     for alike in by_key((column.workloads, column.name) for column in columns).values():
         _keep_common([found[name] for name in alike], _what)
     for alike in by_key(((column.workloads, asked[column.name]), column.name) for column in columns).values():

@@ -27,6 +27,8 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study import plan
 from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
+from nearmetal.workloads.samples import one_cell
+from nearmetal.workloads.tools.tool import Spans
 from tests.unit.report.synthetic_run import COST, Recipe, make_run
 from tests.unit.report.synthetic_run import STUDY as SYNTHETIC
 from tests.unit.test_parts import cell
@@ -402,6 +404,35 @@ def test_both_sides_of_an_effect_are_of_one_workload_and_setting(tmp_path: Path)
     (ratio,) = [one.ours.ratio for one in found.effects if one.ours]
     assert ratio == pytest.approx(1.12, rel=0.05)
     assert (found.workloads, found.taken) == (("second", "latency"), ("tuned", "default"))
+
+
+def test_columns_without_sizes_are_of_one_size_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writes of 64 B in one workload stood against those of 2 B, the first, in another: 4 times for 1.25."""
+    us = {"write-1000": {2: 1.0, 64: 3.2}, "write-10000": {64: 4.0}}
+    of_tool = 'kind = "perftest", operation = "ib_write_lat"'
+    workloads = ", ".join(f'{{ name = "{name}", {of_tool}, sizes = {[*of]} }}' for name, of in us.items())
+    text = f"""
+name = "writes"
+baseline = "native"
+path = [{{ name = "native", kind = "veth" }}]
+workload = [{workloads}]
+trials = {{ min_blocks = 5, max_blocks = 5 }}
+"""
+    study = parse_study(text, "study.toml")
+    info = RunInfo(study.name, digest(text), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    with RunDir.create(tmp_path / "run", info, text) as run:
+        for order in (one for number in range(5) for one in plan.block(study, number)):
+            costs = us[order.workload.label].items()
+            cells = [one_cell("ib_write_lat", size, Spans([round(1000 * cost)] * 100)) for size, cost in costs]
+            run.append(order, Outcome(TrialStatus.VALID), cells, attempt=1, started_utc=info.created_utc)
+    found = published.shape(build_view(RunDir.open(tmp_path / "run")), load(published_named("musleh-fig5")), {})
+    (ratio,) = [one.ours.ratio for one in found.effects if one.ours]
+    assert ratio == pytest.approx(1.25)
+    assert json.loads(report.as_json(found))["taken"] == {"workloads": [], "settings": [], "sizes": [64]}
+    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-fig5"]) == 0
+    assert "Ours at 64 B." in " ".join(capsys.readouterr().out.split())
 
 
 def test_columns_of_the_same_paths_are_of_one_path(tmp_path: Path) -> None:
