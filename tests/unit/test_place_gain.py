@@ -50,11 +50,11 @@ def study(progress: str = "polling", figure: str = "", **named: str) -> Study:
 
 
 class TimedHost:
-    """Carries out launches in the given times (ms); those of the other label fail."""
+    """Carries out launches in the given times (ms), with so many figures each; those of the other label fail."""
 
-    def __init__(self, times_ms: dict[str, Sequence[float]], fails: str = "") -> None:
+    def __init__(self, times_ms: dict[str, Sequence[float]], fails: str = "", figures: int = 1) -> None:
         self.times_ms = {label: iter(of) for label, of in times_ms.items()}
-        self.fails = fails
+        self.fails, self.figures = fails, figures
         self.orders: list[Order] = []
 
     def carry_out(self, order: Order, body: object) -> SimpleNamespace:
@@ -62,9 +62,7 @@ class TimedHost:
         self.orders.append(order)
         status = TrialStatus.FAILED if order.workload.label == self.fails else TrialStatus.VALID
         ns = 1e6 * next(self.times_ms[order.workload.label])
-        # Rank 2 tells nothing; of the others the slower counts, and of iterations the median after the warm-up.
-        rows = [[9e9, ns, ns / 4, ns / 4, 2 * ns], [9e9, ns / 4, ns, ns / 4, ns], [9e9, 9e9, 9e9, 9e9, 9e9]]
-        cell = SimpleNamespace(ns=np.array(rows), value_ranks=(0, 1), warmup=1)
+        cell = SimpleNamespace(ns=np.array([[ns] * self.figures]))
         return SimpleNamespace(status=status, reason="it ran away", hint="catch it", cells=[cell])
 
 
@@ -117,6 +115,13 @@ def test_too_few_blocks_and_failed_launches_are_refused() -> None:
         measure_gain(study(), cast("Host", TimedHost(times)), 2, print)
     with pytest.raises(TrialError, match="chosen placement: it ran away"):
         measure_gain(study(), cast("Host", TimedHost(times, fails=CHOSEN)), 3, print)
+
+
+def test_a_pattern_that_matches_the_time_of_each_step_is_refused() -> None:
+    """The gain was that of the median step, beside a prediction of the run time."""
+    times = {DEFAULT: (1.0,) * 3, CHOSEN: (1.0,) * 3}
+    with pytest.raises(TrialError, match="placement: the pattern matches 20 figures of a launch, not its run time"):
+        measure_gain(study(figure=r"took (\S+)"), cast("Host", TimedHost(times, figures=20)), 3, print)
 
 
 def trace(*commands: str) -> Trace:
