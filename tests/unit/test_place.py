@@ -136,6 +136,19 @@ def test_a_placement_is_told_with_the_messages_that_it_leads_to(by_nodes: bool, 
     assert found["in-order"] == pytest.approx(share)
 
 
+@pytest.mark.parametrize(("members", "known"), [((), True), ((*range(1, 16), 0), False)])
+def test_the_grid_that_a_traced_program_made_is_cut_into_blocks(members: tuple[int, ...], known: bool) -> None:
+    """Only --dims and patterns told the grid, although a trace has that of MPI_Cart_create."""
+    comms = (Comm(0, size=16), Comm(1, size=16, dims=(16,), periods=(0,)))
+    own = [members.index(rank) if members else 0 for rank in range(16)]
+    grids = (Comm(2, members, rank, size=16, dims=(2, 8), periods=(0, 0)) for rank in own)
+    barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
+    programs = tuple(Program((DoCall(0),), (barrier,), (*comms, grid)) for grid in grids)
+    judge = Judge((Schedule(16, programs),), (MACHINE,), replicas=1)
+    found = {one.method: one.host_of.tolist() for one in recommend(judge, hosts(4, 4), tries=0)}
+    assert found.get("geometric") == ([0, 0, 1, 1, 2, 2, 3, 3] * 2 if known else None)
+
+
 def test_the_recommended_placement_is_the_fastest_found() -> None:
     found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}

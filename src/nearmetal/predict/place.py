@@ -239,12 +239,12 @@ class Judge:
 def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: int = 50) -> list[Candidate]:
     """Return different placements, fastest first; the launcher's default (`in-order`) is always among them.
 
-    `dims` is the process grid of a Cartesian program, if known (patterns bring theirs). The fastest is improved by
+    `dims` is the process grid of a Cartesian program, if it has not told that itself. The fastest is improved by
     `tries` swaps of communicating ranks that are kept when the simulated median falls; they are judged by at most
     SEARCH_REPLICAS replicas, everything that is returned by all.
     """
     schedule, machine = judge.schedules[0], judge.machines[0]
-    grid = tuple(dims) or schedule.programs[0].dims
+    grid = tuple(dims) or _own_grid(schedule)
     sent = messages_of_all(judge.schedules, machine)
     graph = traffic(sent, schedule.ranks)
     made = {IN_ORDER: in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
@@ -266,6 +266,13 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     if improved is None:
         return judged
     return sorted([candidate("improved", improved), *judged], key=lambda one: one.median_ns)
+
+
+def _own_grid(schedule: Schedule) -> tuple[int, ...]:
+    """Return the grid of a pattern, or one that a traced program made of all ranks in their order; () for none."""
+    program = schedule.programs[0]
+    made = (one.dims for one in program.comms if one.dims and not one.members and one.size == schedule.ranks)
+    return program.dims or max(made, key=len, default=())
 
 
 def _improve(judge: Judge, graph: sparse.csr_array, start: Hosts, tries: int) -> Hosts | None:
