@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from nearmetal.predict.models import (
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.simulate import DeadlockError, UnmatchedError, sensitivity, simulate, simulate_launches
 from nearmetal.predict.trace import (
@@ -445,6 +446,24 @@ def test_sensitivity_finds_the_parameters_the_time_depends_on() -> None:
     assert found["compute"] == pytest.approx(1, abs=0.01)
     big = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=1_000_000))
     assert sensitivity([big], MACHINE, Placement.block(8, 1))["inter.bandwidth"] == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("size", "told", "parameter"),
+    [
+        (1 << 20, {"copy_fs_per_byte": 1_000_000}, "inter.bandwidth"),
+        (1 << 20, {"copy_fs_per_byte": 1_000_000, "single_copy": (1 << 21, 900_000)}, "inter.bandwidth"),
+        (8, {"crossing_ps": ((8, 200_000_000),)}, "inter.overhead"),
+    ],
+)
+def test_sensitivity_knows_what_copying_and_crossing_take(size: int, told: dict[str, Any], parameter: str) -> None:
+    """The time of exchanges on a path that copies depended on nothing, whatever was varied."""
+    machine = replace(MACHINE, inter=replace(MACHINE.inter, **told), port_fs_per_byte=0)
+    swap = exchange(Peer.XOR, 1, size)
+    schedule = Schedule(2, (Program((Repeat(50, (DoCall(0),)),), (swap,), (Comm(0, size=2),)),))
+    found = sensitivity([schedule], machine, Placement.block(2, 1))
+    assert found[parameter] == pytest.approx(1, abs=0.1)
+    assert sum(found.values()) == pytest.approx(1, abs=0.02)
 
 
 def test_dims_are_as_cubic_as_the_ranks_allow() -> None:

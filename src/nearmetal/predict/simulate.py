@@ -278,14 +278,17 @@ def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:
 # ---------------------------------------------------------------- sensitivity
 
 
-def _scale_path(path: PathModel, change: Callable[[Segment], Segment], cold_factor: float) -> PathModel:
-    cold = tuple((computed_ps, round(extra_ps * cold_factor)) for computed_ps, extra_ps in path.cold)
-    return dataclasses.replace(
-        path,
-        segments=tuple(map(change, path.segments)),
-        cold=cold,
-        work_ps=tuple((message_bytes, round(ps * cold_factor)) for message_bytes, ps in path.works()),
-    )
+def _scale_path(path: PathModel, change: Callable[[Segment], Segment], name: str, factor: float) -> PathModel:
+    def longer(times_ps: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        return tuple((at, round(ps * factor)) for at, ps in times_ps)
+
+    if name == "overhead":
+        crossing_ps = longer(path.crossing_ps)
+        path = dataclasses.replace(path, cold=longer(path.cold), work_ps=longer(path.works()), crossing_ps=crossing_ps)
+    if name == "bandwidth":
+        (single,) = longer((path.single_copy,))
+        path = dataclasses.replace(path, copy_fs_per_byte=round(path.copy_fs_per_byte * factor), single_copy=single)
+    return dataclasses.replace(path, segments=tuple(map(change, path.segments)))
 
 
 def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
@@ -309,11 +312,10 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
         }[name]
         return dataclasses.replace(segment, **{field: round(getattr(segment, field) * factor) for field in fields})
 
-    cold_factor = factor if name == "overhead" else 1.0
     if which == "intra":
-        intra = _scale_path(machine.intra, change, cold_factor) if machine.intra else None
+        intra = _scale_path(machine.intra, change, name, factor) if machine.intra else None
         return dataclasses.replace(machine, intra=intra)
-    return dataclasses.replace(machine, inter=_scale_path(machine.inter, change, cold_factor))
+    return dataclasses.replace(machine, inter=_scale_path(machine.inter, change, name, factor))
 
 
 SENSITIVITY_PARAMETERS = (
