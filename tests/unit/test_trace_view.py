@@ -109,6 +109,7 @@ def test_crossings_depend_on_the_placement() -> None:
         "a\na\nb\nb\n",
         "# ranks\na:2\na\nb slots=2\nb\n",
         "# hydra's\na:2\nb:1\nb:1  # again\n",
+        "a slots=2 max_slots=4\nb slots = 2\n",
         "rank 3=b slot=1\nrank 2=b slot=0\nrank 0=a slot=0:1\nrank 1=a",
     ],
 )
@@ -124,6 +125,7 @@ def test_placements_are_read_from_host_lists_and_rankfiles(text: str, tmp_path: 
         ("a\nb\n", "places 2 ranks"),
         ("a:2\nb:3\n", "places 5 ranks"),
         ("a:16\nb:16\nc:16\nd:16\n", "places 64 ranks"),  # all four would run on a, each was on a node of its own
+        ("a slots=16\nb slots=16\nc slots=16\nd slots=16\n", "places 64 ranks"),
         ("a:4\nb\n", "places 2 ranks"),
         ("rank 0=a\nrank 0=b\n", "twice"),
     ],

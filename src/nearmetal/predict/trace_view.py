@@ -22,7 +22,7 @@ from nearmetal.reading import read_text
 _OUTSIDE = frozenset({CallKind.INIT, CallKind.FINALIZE})
 _SENDS = frozenset({CallKind.SEND, CallKind.SENDRECV})
 _BLOCK = re.compile(r"(block|cyclic):(\d+)")
-_HOST_LINE = re.compile(r"([^\s:]+):(\d{1,6})")
+_HOST_LINE = re.compile(r"([^\s:]+)(?::|\s+slots\s*=\s*)(\d{1,6})(?:\s.*)?", re.IGNORECASE)
 _RANKFILE_LINE = re.compile(r"rank\s+(\d+)\s*=\s*(\S+)(?:\s+slots?\s*=.*)?", re.IGNORECASE)
 
 
@@ -276,7 +276,10 @@ def regular_placement(text: str, ranks: int) -> RankMap | None:
 
 
 def _a_line_each(path: Path, lines: list[str], ranks: int) -> list[str]:
-    """Return lines such as `node:2` as often as they have ranks; raise BadInputError where those are not all ranks."""
+    """Return lines such as `node:2` and `node slots=2` as often as they have ranks.
+
+    Raise BadInputError where those are not all ranks.
+    """
     known = [(found[1], int(found[2])) for found in map(_HOST_LINE.fullmatch, lines) if found]
     if len(lines) != len(known):
         return lines
@@ -288,12 +291,12 @@ def _a_line_each(path: Path, lines: list[str], ranks: int) -> list[str]:
 def _misfit(path: Path, placed: int, ranks: int) -> BadInputError:
     return BadInputError(
         f"{path} places {placed} ranks, the trace has {ranks}",
-        hint="use one line per rank, a node name or rank N=node, or node:ranks in lines of successive ranks",
+        hint="use one line per rank, a node name or rank N=node, or node:ranks, node slots=ranks for successive ranks",
     )
 
 
 def read_placement(path: Path, ranks: int) -> RankMap:
-    """Read a file with one node name a line in rank order, a host file of MPICH (`node:ranks`) or a rankfile.
+    """Read a file with one node name a line in rank order, a host file (of MPICH `node:ranks`) or a rankfile.
 
     Raise BadInputError when it cannot be read or does not say the node of every rank exactly once.
     """
