@@ -376,6 +376,10 @@ def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple
     assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
     out, _ = run(predict, *decide, "--loss", "900%", "--path", "vf", "--path", "virtio", "--baseline", "vf")
     assert "Nothing cheaper than vf / as-found / polling itself" in " ".join(out.split())
+    for loss in ("0.4 %", "17.6 %", "912.5 %"):  # were 0, 18 and 912 %
+        out, _ = run(predict, *decide, "--loss", loss)
+        assert f"stays within {loss} of" in " ".join(out.split())
+        assert f"  within {loss}\n" in out
     out, _ = run(predict, *decide, "--loss", "0%", "--format", "json")
     rows = {row["path"]: row for row in json.loads(out)}
     assert rows["native"]["loss"] == {"at_most": 0, "probability": 1}
